@@ -1,6 +1,6 @@
 """Ape-X DQN (Horgan et al. 2018): double Q-learning (van Hasselt et al. 2016) of a dueling network (Wang et al. 2016).
 
-Returns of n steps, sampled by priority; every environment explores with an epsilon of its own.
+It learns n-step returns that are sampled by priority, and every environment explores with its own epsilon.
 
 Shape letters: B batch, J = n + 1 positions of a window, A actions.
 """
@@ -24,13 +24,13 @@ _Parts: TypeAlias = q_learner.QLearnerParts[apex_config.ApexConfig]
 
 
 def make(config: configs.Config, spec: types.EnvSpec, platform: str) -> base.Agent:
-    """Returns the agent; reads the configuration's sections apex, replay, and the shared ones."""
+    """Returns the agent. It reads the configuration's section apex and the shared ones."""
     settings = config.apex
     parts = q_learner.make(config, settings, spec, platform)
     return base.Agent(
         data=sources.Replay(
             length=settings.n_step + 1,
-            observe=(0, settings.n_step),  # where an episode ends before: its last observation
+            observe=(0, settings.n_step),  # where an episode ends earlier, its last observation
             prioritization=priorities.prioritization(config.replay),
         ),
         stack=config.network.frame_stack,
@@ -47,7 +47,7 @@ def make(config: configs.Config, spec: types.EnvSpec, platform: str) -> base.Age
 def _q(parts: _Parts, params: base.Params, observation: Mapping[str, jax.Array]) -> jax.Array:
     """Returns Q values [B, A] on the network's scale."""
     shown = {name: array[:, None] for name, array in observation.items()}
-    num_rows = jax.tree.leaves(shown)[0].shape[0]  # of a symbolic batch, len() is no number
+    num_rows = jax.tree.leaves(shown)[0].shape[0]  # len() of a symbolic batch is no number
     empty = jnp.zeros((num_rows, 1))
     steps = actor_critic.Steps(shown, empty > 0, empty, empty.astype(jnp.int32))
     _, q = parts.network.unroll(params, parts.network.initial_state(num_rows), steps)
@@ -62,8 +62,8 @@ def _act(
 ) -> tuple[jax.Array, base.Outputs]:
     """Acts; the memory is the Q value [B] of the action before, on the network's scale.
 
-    With it the completed step has a priority: its error over one step, where the paper takes n. The n-th reward comes
-    n - 1 rows later, and a row is given its priority when the next one completes it.
+    The memory gives the completed step its priority, which is its error over one step. The paper takes n steps, but
+    the n-th reward comes n - 1 rows later, and a row gets its priority when the next row completes it.
     """
     settings, q = parts.reward, _q(parts, params, inputs.observation)
     action, greedy = q_learner.choose(parts, q, inputs, key)
@@ -107,7 +107,7 @@ def _targets(parts: _Parts, state: learning.TrainState, windows: windowing.Windo
     returns = q_learning.n_step_returns(
         nstep.scaled_reward(windows.reward[:, 1:], settings.scale, settings.clip),
         settings.discount * ~windows.terminated[:, 1:],
-        # Only the last valid position's is read, and that is the observation here.
+        # Only the last valid position is read, and that is this observation.
         jnp.broadcast_to(value[:, None], windows.valid.shape),
         windows.valid[:, 1:],
         n_step=parts.config.n_step,

@@ -1,4 +1,4 @@
-"""A bonus of the user's own on PPO's rewards, for exploration: `--ppo.bonus=MODULE:FUNCTION`.
+"""Adds a user's own exploration bonus to PPO's rewards: `--ppo.bonus=MODULE:FUNCTION`.
 
 Shape letters: B windows, L steps of each.
 """
@@ -15,10 +15,10 @@ from seedzero.replay import windowing
 
 
 class Bonus(NamedTuple):
-    """A bonus with a state that learns, such as counts: pure functions, jitted by the caller.
+    """A bonus as pure functions, with a state that learns, such as counts. The caller jits them.
 
-    The function named by the setting takes the `EnvSpec` and returns a Bonus. A checkpoint has the state; of a refused
-    update it stays as it was.
+    The function named by the setting takes the `EnvSpec` and returns a Bonus. A checkpoint has the state, and a
+    refused update does not change it.
     """
 
     init: Callable[[jax.Array], Any]  # key -> state, a pytree of arrays
@@ -28,7 +28,7 @@ class Bonus(NamedTuple):
 
 
 def load(name: str, spec: types.EnvSpec) -> Bonus | None:
-    """Returns the bonus of a user's function, whose errors have file and line; None: none is named."""
+    """Returns the bonus of a user's function, whose errors have file and line, or None if no function is named."""
     if not name:
         return None
     make, what = user_code.load(name), f"--ppo.bonus={name}"

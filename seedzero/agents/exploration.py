@@ -1,14 +1,14 @@
-"""Exploration by random actions: with a probability of each environment's own, or repeated for a while.
+"""Explores by random actions: each environment has its own probability, or actions are repeated for a while.
 
 Epsilon-greedy: Ape-X (Horgan et al. 2018, section 4.1) gives each environment its own epsilon, all the time. Few of
 them explore much, and most hardly ever.
 
-Repetition: noise that is drawn anew at every step hardly ever moves an agent far from where it would go anyway; some
-things are only found by going there for many steps. Temporally-extended epsilon-greedy exploration (Dabney,
-Ostrovski and Barreto 2021, algorithm 1, "epsilon-z-greedy") is the simplest way there. Where no reward was above 0
-and no episode has ended by itself, the goal may never have been seen, and there is nothing to lose: an environment may
-do nothing else at first. Where some rewards are good, such a start only shows how bad the rest can be: a lander would
-learn to crash soon.
+Repetition: noise that is drawn at every step hardly ever moves an agent far from where it would go anyway, but some
+things are only found by going the same way for many steps. Temporally-extended epsilon-greedy exploration (Dabney,
+Ostrovski and Barreto 2021, algorithm 1, "epsilon-z-greedy") is the simplest way to do that. Where no reward was above
+0 and no episode has ended by itself, the goal may never have been seen, and there is nothing to lose: an environment
+may begin with random actions alone. Where some rewards are good, such a start only shows how bad the rest can be: a
+lander would learn to crash soon.
 
 Shape letters: B batch, S slots, A actions.
 """
@@ -26,7 +26,7 @@ from seedzero.config import muzero_config
 from seedzero.core import types
 
 _FIRST_EXPONENT = 1.0
-"""Of the first steps' lengths: every length takes the same share of the steps. See `_length`."""
+"""Exponent of the first steps' lengths: every length takes the same share of the steps. See `_length`."""
 
 
 def epsilons(slot: jax.Array, num_slots: int, *, base: float, exponent: float) -> jax.Array:
@@ -38,7 +38,7 @@ def epsilons(slot: jax.Array, num_slots: int, *, base: float, exponent: float) -
 def spread(slot: jax.Array, num_slots: int, epsilon: float) -> jax.Array:
     """Returns epsilon ^ (2 (i + 1/2) / N) for environments i = slot [B] int32 of N: their geometric mean is epsilon.
 
-    As with `epsilons`, some environments explore a lot and most little, but one alone has epsilon itself.
+    As with `epsilons`, some environments explore a lot and most little, but a single environment has epsilon itself.
     """
     num_slots = max(num_slots, 1)
     share = (jnp.minimum(slot, num_slots - 1) + 0.5) / num_slots
@@ -46,7 +46,7 @@ def spread(slot: jax.Array, num_slots: int, epsilon: float) -> jax.Array:
 
 
 def epsilon_greedy(key: jax.Array, greedy: jax.Array, epsilon: jax.Array, valid_actions: jax.Array) -> jax.Array:
-    """Returns actions [B] int32: `greedy` [B], or with probability epsilon [B] any valid one, all equally likely.
+    """Returns actions [B] int32: `greedy` [B], or with probability epsilon [B] any valid action, all equally likely.
 
     valid_actions: [B, A] bool, true: legal.
     """
@@ -60,14 +60,14 @@ class Repetition(NamedTuple):
     """The repeated action of one environment."""
 
     action: jax.Array  # [B] int32, or [B, D] float32 in -1 to 1
-    left: jax.Array  # [B] int32, steps for which it will go on; 0: the environment follows its agent
-    # [B] int32, steps in which the environment will still repeat one random action after the other, unless a reward is
-    # above 0 or an episode ends in a terminal state before
+    left: jax.Array  # [B] int32, how many more steps it lasts; 0: the environment follows its agent
+    # [B] int32, steps in which the environment keeps repeating random actions, one after the other, unless a reward is
+    # above 0 or an episode ends in a terminal state first
     first_left: jax.Array
 
 
 def initial(num_slots: int, spec: types.EnvSpec, first_steps: int) -> Repetition:
-    """Returns the state before any repetition, [S, ...]; first_steps: see `Repetition.first_left`."""
+    """Returns the state [S, ...] before any repetition. first_steps: see `Repetition.first_left`."""
     dtype = jnp.float32 if spec.is_continuous else jnp.int32
     return Repetition(
         action=jnp.zeros((num_slots, *spec.action_shape), dtype),
@@ -86,12 +86,13 @@ def apply(
     num_slots: int,
     config: muzero_config.ExploreConfig,
 ) -> tuple[Repetition, jax.Array]:
-    """Returns the repetitions from now on, and the actions to take, [B] int32 or [B, D] float32 in -1 to 1.
+    """Returns the new repetitions, and the actions to take, [B] int32 or [B, D] float32 in -1 to 1.
 
-    A repetition ends with its episode, and where its action is not legal. Rows that do not explore follow their agent,
-    which would take `action`.
+    A repetition ends with its episode, and if its action is not legal. Rows that do not explore follow their agent and
+    take `action`.
 
-    valid_actions: [B, A] bool, true: legal; None: actions are vectors. num_slots: environments that explore.
+    valid_actions: [B, A] bool, true: legal; None for continuous actions. num_slots: number of environments that
+    explore.
     """
     begin_key, action_key, length_key = jax.random.split(key, 3)
     left, first_left = _left(repetition, inputs)
@@ -129,10 +130,10 @@ def probability(
     num_slots: int,
     config: muzero_config.ExploreConfig,
 ) -> jax.Array:
-    """Returns the probability [B] of `apply` taking actions [B] int32; the agent draws its own by weights [B, A].
+    """Returns the probability [B] that `apply` takes actions [B] int32, if the agent draws by weights [B, A].
 
-    The probability of a repetition counts where it begins: later steps have no choice, and a probability of 1.
-    Other arguments are as in `apply`, `repetition` that before the step.
+    The probability of a repetition counts where it begins: later steps have no choice, and a probability of 1. The
+    other arguments are those of `apply`, with `repetition` from before the step.
     """
     left, first_left = _left(repetition, inputs)
     begin_chance = jnp.where(left == 0, _begin_chance(first_left, inputs.slot, num_slots, config), 0.0)
@@ -144,7 +145,7 @@ def probability(
 
 
 def _left(repetition: Repetition, inputs: base.Inputs) -> tuple[jax.Array, jax.Array]:
-    """Returns the steps left of a repetition and of the first ones, [B] int32 each, after these observations."""
+    """Returns the steps of a repetition and of the first ones left after these observations, [B] int32 each."""
     over = inputs.terminated | (inputs.reward > 0)
     return jnp.where(inputs.first, 0, repetition.left), jnp.where(over, 0, repetition.first_left)
 
@@ -152,13 +153,13 @@ def _left(repetition: Repetition, inputs: base.Inputs) -> tuple[jax.Array, jax.A
 def _begin_chance(
     first_left: jax.Array, slot: jax.Array, num_slots: int, config: muzero_config.ExploreConfig
 ) -> jax.Array:
-    """Returns the probability [B] of a new repetition where none goes on."""
+    """Returns the probability [B] that a new repetition begins where none lasts."""
     epsilon = spread(slot, num_slots, config.epsilon) if config.spread else config.epsilon
     return jnp.where(first_left > 0, 1.0, epsilon)
 
 
 def _length(share: jax.Array, exponent: float, longest: int) -> jax.Array:
-    """Returns int32 lengths n from 1 to the longest, each with a probability in proportion to n ^ -exponent.
+    """Draws int32 lengths n from 1 to the longest, each with a probability in proportion to n ^ -exponent.
 
     share: float32, uniform from 0 to 1.
     """

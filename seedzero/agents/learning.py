@@ -1,4 +1,4 @@
-"""Shared steps of learning: cleared padding, minibatches, averaged gradients, one optimizer step."""
+"""Shared steps of learning: clears padding, makes minibatches, averages gradients, steps the optimizer."""
 
 from __future__ import annotations
 
@@ -18,10 +18,10 @@ from seedzero.replay import windowing
 
 class TrainState(NamedTuple):
     params: base.Params  # newest parameters
-    target_params: base.Params  # parameters of the target network; an empty tuple where there is none
-    opt_state: Any  # of the optimizer
-    num_updates: jax.Array  # scalar int32, updates done, refused ones included
-    num_rejected: jax.Array  # scalar int32, refused updates in a row: their loss or gradient was not finite
+    target_params: base.Params  # the target network's parameters; an empty tuple if there is none
+    opt_state: Any  # the optimizer's state
+    num_updates: jax.Array  # scalar int32, updates so far, including refused ones
+    num_rejected: jax.Array  # scalar int32, updates refused in a row, because their loss or gradient was not finite
 
 
 def init(params: base.Params, optimizer: optax.GradientTransformation, *, has_target: bool = False) -> TrainState:
@@ -37,12 +37,12 @@ def init(params: base.Params, optimizer: optax.GradientTransformation, *, has_ta
 
 
 def clipping(norm: float) -> optax.GradientTransformation:
-    """Returns the limit of the gradients' global norm; 0: none."""
+    """Returns the limit of the gradients' global norm; 0 if there is none."""
     return optax.clip_by_global_norm(norm) if norm else optax.identity()
 
 
 def optimizer(settings: shared.OptimizerConfig, *, is_centered: bool = False) -> optax.GradientTransformation:
-    """Returns an optimizer, without its learning rate. is_centered: RMSProp divides by a standard deviation."""
+    """Returns an optimizer without its learning rate. is_centered: whether RMSProp divides by a standard deviation."""
     if settings.kind == "adam":
         direction = optax.scale_by_adam(eps=settings.epsilon)
     elif is_centered:
@@ -53,7 +53,7 @@ def optimizer(settings: shared.OptimizerConfig, *, is_centered: bool = False) ->
 
 
 def schedule(settings: shared.OptimizerConfig) -> Callable[[jax.Array], Any]:
-    """Returns the function from updates done to the learning rate, which falls linearly to 0 or is constant."""
+    """Returns a function from updates done to the learning rate, which is constant or falls linearly to 0."""
     if settings.decay_updates:
         return optax.linear_schedule(settings.learning_rate, 0.0, settings.decay_updates)  # type: ignore[no-any-return]
     return optax.constant_schedule(settings.learning_rate)  # type: ignore[no-any-return]
@@ -62,7 +62,7 @@ def schedule(settings: shared.OptimizerConfig) -> Callable[[jax.Array], Any]:
 def _by_deviation(decay: float, epsilon: float) -> optax.GradientTransformation:
     """Returns Optax's centered RMSProp with variances clipped at 0.
 
-    The mean square less the squared mean of equal gradients is a rounding error: below -epsilon it has no root.
+    For equal gradients, the mean square minus the squared mean is a rounding error, and below -epsilon it has no root.
     """
     averages = optax.scale_by_stddev(decay, epsilon)
 
@@ -78,7 +78,7 @@ def _by_deviation(decay: float, epsilon: float) -> optax.GradientTransformation:
 
 
 def clear_padding(windows: windowing.Windows) -> windowing.Windows:
-    """Returns the windows with padding rows set to 0: arbitrary padding may be NaN, and NaN times 0 is NaN."""
+    """Returns the windows with padding rows set to 0: padding may be NaN, and NaN times 0 is NaN."""
 
     def clear(x: jax.Array) -> jax.Array:
         return jnp.where(windows.counts.reshape(-1, *[1] * (x.ndim - 1)), x, jnp.zeros_like(x))
@@ -92,8 +92,8 @@ def gradients(
     params: base.Params,
     axis_name: str | None,
 ) -> tuple[base.Params, base.Metrics, Any]:
-    """Returns a loss's gradients and metrics (both averaged over the mapped axis, if any), and the other results."""
-    # Gradients with respect to what differs between devices stay local; those of shared parameters JAX would sum.
+    """Returns a loss's gradients and metrics, averaged over the mapped axis if there is one, and its other results."""
+    # Gradients of what differs between devices stay local; JAX would sum those of shared parameters.
     local = params if axis_name is None else jax.lax.pcast(params, axis_name, to="varying")
     (_, (metrics, others)), found = jax.value_and_grad(loss, has_aux=True)(local)
     if axis_name is not None:
@@ -111,15 +111,15 @@ def apply_gradients(
     target_updates: int = 0,
     refused: base.Params | None = None,
 ) -> tuple[TrainState, base.Metrics]:
-    """Returns the state after one optimizer step; non-finite gradients leave parameters and optimizer unchanged.
+    """Returns the state after one optimizer step. Non-finite gradients leave parameters and optimizer unchanged.
 
     Args:
-      metrics: "loss" among them; "grad_norm", "learning_rate" and "num_rejected" are added.
+      metrics: must have "loss"; "grad_norm", "learning_rate" and "num_rejected" are added.
       optimizer: without its learning rate.
-      schedule: updates done -> learning rate.
-      target_updates: the target network is copied every so many updates; 0: there is none.
-      refused: parameters after a refused update, where the state's hold moments of its windows already; None: the
-        state's.
+      schedule: from updates done to the learning rate.
+      target_updates: interval in updates at which the target network is copied; 0 if there is none.
+      refused: parameters after a refused update, if those of the state already include moments of its windows. None:
+        the state's.
     """
     grad_norm = optax.tree.norm(gradients)
     learning_rate = schedule(state.num_updates)
@@ -143,7 +143,7 @@ def add_moments(
     windows: windowing.Windows,
     axis_name: str | None,
 ) -> TrainState:
-    """Returns the state after an update; moments among its parameters have seen the windows, unless it was refused."""
+    """Returns the state after an update. Moments among its parameters include the windows unless it was refused."""
     if network.no_moments() is None:
         return state
     before = state.params[network_inputs.MOMENTS]
@@ -164,15 +164,15 @@ def learn_in_minibatches(
     learning_rate: jax.Array,
     axis_name: str | None,
 ) -> tuple[Any, jax.Array, base.Metrics]:
-    """Returns the state after a step of the optimizer for each minibatch, whether they are accepted, and mean metrics.
+    """Steps the optimizer for each minibatch; returns the state, whether all were accepted, and mean metrics.
 
-    A loss or gradient that is not finite refuses all of them: parameters and optimizer stay as before the first.
+    If any loss or gradient is not finite, all are refused: parameters and optimizer are those from before the first.
 
     Args:
-      state: a NamedTuple with `params`, `opt_state`, `num_updates` and `num_rejected`; its other fields stay.
-      rows: [minibatches, M] parts of each, -1: none; of `minibatches`.
-      minibatch: rows [M] -> the minibatch, and its number of steps: a mean over devices; 0 leaves the minibatch out.
-      loss: (parameters, minibatch, number of steps) -> loss, and metrics, "loss" among them.
+      state: a NamedTuple with `params`, `opt_state`, `num_updates` and `num_rejected`; its other fields do not change.
+      rows: [minibatches, M], the parts of each, with -1 for none, as `minibatches` returns them.
+      minibatch: rows [M] -> the minibatch, and its number of steps: a mean over devices; 0 skips the minibatch.
+      loss: (parameters, minibatch, number of steps) -> loss, and metrics, which have "loss".
       optimizer: without its learning rate.
     """
 
@@ -205,10 +205,10 @@ def learn_in_minibatches(
 def minibatches(
     key: jax.Array, num_parts: int, num_minibatches: int, num_epochs: int, axis_name: str | None = None
 ) -> jax.Array:
-    """Returns [epochs * minibatches, M] int32: a device's parts in each minibatch, every epoch in an order of its own.
+    """Returns a device's parts in each minibatch, [epochs * minibatches, M] int32, in a different order each epoch.
 
-    -1: no part. Every part is in one minibatch of an epoch. Over all devices minibatches differ by one part at most:
-    of D devices, number d begins minibatch m of n at its part floor(m * num_parts / n + d / D), and by Hermite's
+    -1 is no part. Every part is in one minibatch of an epoch. Over all devices, minibatches differ by at most one
+    part: of D devices, number d begins minibatch m of n at its part floor(m * num_parts / n + d / D), and by Hermite's
     identity the sum over d is floor(m * num_parts * D / n).
     """
     count = num_minibatches

@@ -35,16 +35,16 @@ from seedzero.ops import nstep
 from seedzero.replay import priorities, ring_store, sources, windowing
 
 _MIN_AGE = 10
-"""Targets of parameters at most so many updates old are not searched again."""
+"""Targets whose parameters are at most this many updates old are not searched again."""
 _REPETITION_KEY = 2**20
-"""The search splits the key of a call; far fewer times than this."""
+"""Derives a key for the repetitions. The search splits the key of a call far fewer times than this."""
 
 
 def make(config: configs.Config, spec: types.EnvSpec, platform: str) -> base.Agent:
-    """Returns the agent; of the configuration it reads search, explore, network, muzero, optimizer, replay, reanalyse.
+    """Returns the agent. It reads the sections search, explore, network, muzero, optimizer, replay and reanalyse.
 
     Raises:
-      ConfigError: a configuration that cannot work with this environment.
+      ConfigError: the configuration cannot work with this environment.
     """
     _check(config, spec)
     parts = muzero_model.make_parts(config, spec, platform)
@@ -86,7 +86,7 @@ def make(config: configs.Config, spec: types.EnvSpec, platform: str) -> base.Age
 
 
 def _stored(config: configs.Config, spec: types.EnvSpec) -> dict[str, sources.Stored]:
-    """Returns the arrays of a stored row; continuous actions as they are in -1 to 1."""
+    """Returns the arrays of a stored row; continuous actions are in -1 to 1."""
     number = np.dtype(np.float32)
     width = config.search.num_sampled if spec.is_continuous else spec.num_actions
     stored = {
@@ -101,14 +101,14 @@ def _stored(config: configs.Config, spec: types.EnvSpec) -> dict[str, sources.St
     if spec.is_continuous:
         stored["sampled"] = sources.Stored((width, *spec.action_shape), number)
     elif _keeps_legal(config, spec):
-        stored["legal"] = sources.Stored((width,), np.dtype(bool))  # a stored policy is 0 for some legal actions too
+        stored["legal"] = sources.Stored((width,), np.dtype(bool))  # a stored policy is 0 for some legal actions, too
     if config.league.on:
         stored[ring_store.OWN] = sources.Stored((), np.dtype(bool))
     return {**stored, **muzero_memory.stored(config, spec)}
 
 
 def _keeps_legal(config: configs.Config, spec: types.EnvSpec) -> bool:
-    """Returns whether rows store legal actions: for searches of stored positions, and for a loss of probabilities."""
+    """Returns whether rows store legal actions, for searches of stored positions and for a loss of probabilities."""
     muzero = config.muzero
     searches_again = config.reanalyse.per_insert or config.reanalyse.fresh_share
     of_policy = muzero.policy_gradient_weight or muzero.entropy_weight or muzero.off_policy_correction
@@ -116,7 +116,7 @@ def _keeps_legal(config: configs.Config, spec: types.EnvSpec) -> bool:
 
 
 def _check(config: configs.Config, spec: types.EnvSpec) -> None:
-    """Raises ConfigError for settings that do not go with each other, or with the environments."""
+    """Raises ConfigError for settings that exclude each other or do not suit the environments."""
     muzero, explore, stack = config.muzero, config.explore, config.network.frame_stack
     two_players, vectors = spec.num_players == 2, spec.is_continuous
     augmentation = f"muzero.shift_pixels={muzero.shift_pixels} and muzero.intensity_scale={muzero.intensity_scale:g}"
@@ -195,7 +195,10 @@ def _check(config: configs.Config, spec: types.EnvSpec) -> None:
 def _act(
     parts: muzero_model.Parts, params: base.Params, memory: Any, inputs: base.Inputs, key: jax.Array
 ) -> tuple[Any, base.Outputs]:
-    """Searches and chooses; `memory` is `MuZeroMemory`, or the repetition of random actions alone, if that is on."""
+    """Searches and chooses actions.
+
+    `memory` is `MuZeroMemory`, or only the repetition of random actions, if there is any.
+    """
     mask = inputs.action_mask if parts.spec.has_action_mask else None
     if parts.network.memory is not None:
         begun, state, hidden = muzero_memory.see(parts, params, memory, inputs)
@@ -216,14 +219,14 @@ def _take(
     mask: jax.Array | None,
     key: jax.Array,
 ) -> tuple[Any, base.Outputs]:
-    """Returns the repetition of random actions from here on, and the outcome of a search."""
+    """Returns the updated repetition of random actions, and the outputs of a search."""
     stored = muzero_search.stored(parts, found)
     before, (repetition, taken) = repetition, _repeat(parts, repetition, inputs, found.action, key)
     if parts.spec.is_continuous:
         return repetition, base.Outputs(sampled.to_environment(taken, parts.spec), {"action": taken, **stored})
     if muzero_loss.stores_probability(parts.config.muzero):
         stored[muzero_loss.PROBABILITY] = _probability(parts, before, inputs, found.result.draw_weights, taken)
-    if parts.config.league.opponent_model:  # of others, the moves are learned as they are drawn
+    if parts.config.league.opponent_model:  # the others' moves are learned as they were drawn
         stored["policy"] = jnp.where(inputs.own, stored["policy"], found.result.draw_weights)
     stored["action"] = taken
     if parts.spec.moves_again:
@@ -236,7 +239,7 @@ def _take(
 def _probability(
     parts: muzero_model.Parts, repetition: Any, inputs: base.Inputs, weights: jax.Array, taken: jax.Array
 ) -> jax.Array:
-    """Returns the probability [B] of the draw of `taken` [B]; weights [B, A]: of the search's draw."""
+    """Returns the probability [B] with which `taken` [B] was drawn. weights [B, A]: those of the search's draw."""
     if not _repeats(parts.config.explore):
         return jnp.take_along_axis(weights, taken[:, None], axis=1)[:, 0]
     return exploration.probability(repetition, taken, weights, inputs, **_circumstances(parts, inputs))
@@ -254,7 +257,7 @@ def _memory(config: configs.Config, spec: types.EnvSpec, num_slots: int, *, firs
 def _repeat(
     parts: muzero_model.Parts, repetition: Any, inputs: base.Inputs, action: jax.Array, key: jax.Array
 ) -> tuple[Any, jax.Array]:
-    """Returns the repetition from here on, and the actions [B] or [B, D] to take in place of the search's."""
+    """Returns the updated repetition, and the actions [B] or [B, D] to take instead of the search's."""
     if not _repeats(parts.config.explore):
         return (), action
     fresh_key = jax.random.fold_in(key, _REPETITION_KEY)
@@ -274,12 +277,15 @@ def _circumstances(parts: muzero_model.Parts, inputs: base.Inputs) -> dict[str, 
 def _reanalyse(
     parts: muzero_model.Parts, params: base.Params, windows: windowing.Windows, key: jax.Array
 ) -> tuple[dict[str, jax.Array], dict[str, jax.Array]]:
-    """Returns fresh targets of replayed positions (MuZero Reanalyse: Schrittwieser et al. 2021), and their changes."""
+    """Searches replayed positions again (MuZero Reanalyse: Schrittwieser et al.
+
+    2021); returns targets and their changes.
+    """
     old = {name: values[:, 0] for name, values in windows.stored.items()}
     fresh = _search_again(parts, params, windows, slice(1), old.get("legal"), key)
     changes = {"reanalyse_value_change": jnp.abs(fresh["value"] - old["value"])}
-    if not parts.spec.is_continuous:  # of vectors, others were sampled
-        # The total variation distance: from 0 to 1, also where a probability was 0.
+    if not parts.spec.is_continuous:  # other continuous actions were sampled
+        # The total variation distance, which goes from 0 to 1 even where a probability was 0.
         changes["reanalyse_policy_change"] = 0.5 * jnp.sum(jnp.abs(fresh["policy"] - old["policy"]), axis=-1)
     return fresh, changes
 
@@ -292,13 +298,13 @@ def _search_again(
     legal: jax.Array | None,
     key: jax.Array,
 ) -> dict[str, jax.Array]:
-    """Returns fresh targets by name, [B * P, ...], of P stored positions of B windows.
+    """Searches P stored positions of B windows and returns their fresh targets by name, [B * P, ...].
 
-    Nobody acts on them, so there is nothing to explore for. PUCT's Dirichlet noise would only blur the shares of
-    visits that are learned: it is left out. Gumbel's noise samples the considered actions from the prior (Danihelka et
-    al. 2022, algorithm 2); without it the search would look at the same likeliest actions every time, and the others
-    would never get a value. So it stays, but no larger than in the paper: a scale above 1 is there to explore. Vector
-    actions are sampled anew for the same reason, with both.
+    Nobody acts on them, so there is nothing to explore. PUCT's Dirichlet noise is switched off, because it would only
+    blur the shares of visits that are learned. Gumbel's noise samples the considered actions from the prior (Danihelka
+    et al. 2022, algorithm 2); without it, every search would consider the same likeliest actions, and the others would
+    never get a value. So it stays, but no larger than in the paper, because a scale above 1 is there to explore.
+    Continuous actions are sampled again for the same reason, with both kinds of search.
     """
     config = parts.config.search
     quiet = {"gumbel_scale": min(config.gumbel_scale, 1.0), "dirichlet_fraction": 0.0}
@@ -350,11 +356,11 @@ def _update(
 
 
 def _priority(windows: windowing.Windows, targets: nstep.Targets, predicted: jax.Array) -> jax.Array:
-    """Returns the errors [B] of predicted values, [B, 1] or [B, K+1], that are the windows' priorities.
+    """Returns the windows' priorities: the errors [B] of predicted values, [B, 1] or [B, K+1].
 
-    Of the first position; in games against others, of the first own position with a trained value. A window without
-    one teaches the model alone, and has the others' mean priority; NaN: no window has one. As EfficientZero: the
-    network's own error, which shrinks as it learns. A stored search's would not.
+    They are those of the first position, or in games against others of the first own position with a trained value. A
+    window without one only teaches the model and gets the mean priority of the others; NaN if no window has one. As in
+    EfficientZero, it is the network's own error, which shrinks as it learns. A stored search's error would not.
     """
     num_positions = predicted.shape[1]
     error = jnp.abs(predicted - targets.value[:, :num_positions])
@@ -369,10 +375,10 @@ def _priority(windows: windowing.Windows, targets: nstep.Targets, predicted: jax
 def _freshen(
     parts: muzero_model.Parts, params: base.Params, windows: windowing.Windows, key: jax.Array
 ) -> windowing.Windows:
-    """Returns windows; the first rows have fresh policies and values at all positions of the loss.
+    """Returns windows in which the first rows have fresh policies and values at all positions of the loss.
 
-    EfficientZero V2 (Wang et al. 2024) and ReZero (Xuan et al. 2024) search each sampled position so, before it is
-    learned. Positions of an episode's end and after it are searched too; nothing learns from them.
+    EfficientZero V2 (Wang et al. 2024) and ReZero (Xuan et al. 2024) search each sampled position like this before
+    they learn it. Positions at and after an episode's end are searched as well, but nothing is learned from them.
     """
     num_windows = math.ceil(parts.config.reanalyse.fresh_share * len(windows.weight))
     if not num_windows:

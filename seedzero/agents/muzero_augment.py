@@ -1,4 +1,4 @@
-"""Random changes of the images that MuZero's loss sees.
+"""Randomly changes the images that MuZero's loss sees.
 
 Shape letters: B batch, P observed positions of a window.
 """
@@ -33,7 +33,7 @@ def augment_windows(parts: muzero_model.Parts, windows: windowing.Windows, key: 
 def _augment(parts: muzero_model.Parts, array: types.ArraySpec, observation: jax.Array, key: jax.Array) -> jax.Array:
     """Returns randomly changed images [B, P, ...]."""
     config, (height, width) = parts.config.muzero, array.shape[:2]
-    # The frames of a stack lie side by side where they have no channels.
+    # Frames of a stack without channels are side by side.
     num_frames = parts.config.network.frame_stack if len(array.shape) == 2 else 1
     images = observation.reshape(observation.shape[0] * observation.shape[1], height, num_frames, width, -1)
     shift_key, intensity_key = jax.random.split(key)

@@ -1,12 +1,12 @@
 """Chance in MuZero's model (Stochastic MuZero, Antonoglou et al. 2022): codes of what was seen, and their losses.
 
 The encoder sees an observation and the next one, by their representations, and names the outcome between them by one
-of C codes. The prediction of codes teaches it nothing: else one code for all would be easiest. In the paper the losses
-of all that follows teach it. But rewards and values tell outcomes apart only once codes do, and a code that says
-nothing gets next to no gradient from them: of the six sides of a die one to four codes were left. So the encoder has a
-loss of its own, `loss_outcome`: what was seen, the action and the code lead to what was seen next. It teaches the
-dynamics, too. The choice of one code has no gradient; the code's goes to the encoder's preferences as it is (straight
-through).
+of C codes. The prediction of codes teaches it nothing, because one code for everything would be easiest to predict. In
+the paper, the losses of everything that follows teach it. But rewards and values distinguish outcomes only once codes
+do, and a code that means nothing gets almost no gradient from them: for the six sides of a die, one to four codes
+remained. So the encoder has its own loss, `loss_outcome`: from the observation, the action and the code, the model
+must predict the next observation. It also teaches the dynamics. Choosing one code has no gradient, so the code's
+gradient goes unchanged to the encoder's preferences (straight through).
 
 Shape letters: B batch, K unrolled steps, C codes.
 """
@@ -24,16 +24,17 @@ from seedzero.ops import nstep
 from seedzero.replay import windowing
 
 COMMITMENT_WEIGHT = 0.003
-"""Of the loss that keeps preferences near the codes that they choose. With 0.05 the first choice stays for ever."""
+"""Weight of the loss that keeps preferences close to the codes they choose. With 0.05 the first choice never changes.
+"""
 
 
 class Outcomes(NamedTuple):
     """What chance decided in K steps."""
 
-    seen: jax.Array  # [B, K+1, ...] hidden states of the observations, into which no gradient goes
+    seen: jax.Array  # [B, K+1, ...] hidden states of the observations, which receive no gradient
     code: jax.Array  # [B, K, C] 1 for the chosen code, else 0; its gradients go into the preferences
     preference: jax.Array  # [B, K, C] of the encoder
-    noise: jax.Array  # [K, B, C] Gumbel's, for the draws of codes that nobody saw
+    noise: jax.Array  # [K, B, C] Gumbel noise, for drawing codes that nobody saw
 
 
 class Term(NamedTuple):
@@ -48,12 +49,12 @@ class Term(NamedTuple):
 def encode(
     parts: muzero_model.Parts, params: base.Params, windows: windowing.Windows, root: jax.Array, key: jax.Array
 ) -> Outcomes:
-    """Returns the outcomes of a window's steps.
+    """Returns what chance decided in a window's steps.
 
     Args:
       params: in the compute dtype.
       root: [B, ...] hidden states of the first observations.
-      key: of the draws of codes behind an end.
+      key: draws the codes behind an end.
     """
     chance, num_steps = _chance(parts), parts.config.muzero.unroll_steps
     fixed = jax.lax.stop_gradient((params, root))
@@ -75,13 +76,13 @@ def step(
     taken: jax.Array,
     k: int,
 ) -> tuple[jax.Array, jax.Array, jax.Array]:
-    """Returns the hidden state behind step k, its reward logits, and the afterstate before its code.
+    """Returns the hidden state after step k, its reward logits, and the afterstate before its code.
 
     Args:
       params: in the compute dtype.
-      hidden, action: [B, ...] before the step.
-      taken: [B] bool, true: what followed was seen. Elsewhere the code is drawn as the model predicts it: as for
-        actions, codes behind an end say nothing about it.
+      hidden, action: [B, ...], from before the step.
+      taken: [B] bool, true: what followed was seen. Elsewhere the code is drawn as the model predicts it, so that
+        codes behind an end say nothing about the end, as with actions.
     """
     chance = _chance(parts)
     afterstate = chance.decide(params, hidden, action)
@@ -103,14 +104,14 @@ def terms(
 ) -> list[Term]:
     """Returns the losses of afterstates [B, K, ...] and of the encoder.
 
-    An afterstate's value is that of the player who moved, the return after the action.
+    An afterstate's value is the return after the action, for the player who moved.
 
     Args:
       params: in the compute dtype.
       actions: [B, K] as stored.
-      targets: in the unit of the environment.
-      taken: [B, K] bool, as of `step`.
-      unit: of the network, as of `muzero_model.unit`.
+      targets: in the environment's unit.
+      taken: [B, K] bool, as in `step`.
+      unit: the network's, as in `muzero_model.unit`.
     """
     chance, num_steps = _chance(parts), taken.shape[1]
 
@@ -139,7 +140,7 @@ def terms(
 
 
 def codes_in_use(code: jax.Array, mask: jax.Array) -> jax.Array:
-    """Returns the number of codes that would be as hard to guess if they were even: e to the entropy of all codes.
+    """Returns how many equally likely codes would be as hard to guess: e to the entropy of all codes.
 
     code: [B, K, C]; mask: [B, K] bool, true: counted.
     """

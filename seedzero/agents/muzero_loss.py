@@ -22,35 +22,38 @@ from seedzero.replay import ring_store, windowing
 PROBABILITY = "probability"
 """Name of the stored probability with which the acting policy took the action."""
 _POLICY_WEIGHT = _REWARD_WEIGHT = 1.0
-"""Weights of these losses, beside which muzero.value_loss_weight counts."""
+"""The weights of these losses, relative to muzero.value_loss_weight."""
 
 
 def offsets(config: configs.Config) -> tuple[int, ...]:
-    """Returns the positions of a window's needed observations, ascending: the loss's and searches' first."""
+    """Returns the positions of a window whose observations are needed, ascending.
+
+    Those of loss and searches come first.
+    """
     num_searched = 1 + config.muzero.unroll_steps if config.reanalyse.fresh_share else 1
     num_first = max(num_searched, num_seen(config.muzero))
     needed = {*range(num_first), *_bootstrap_offsets(config)}
-    # A memory has seen all positions up to the last one.
+    # A memory has seen all positions up to the last.
     return tuple(sorted(needed) if config.muzero.memory == "none" else range(max(needed) + 1))
 
 
 def bootstraps(config: configs.Config) -> bool:
-    """Returns whether returns bootstrap from a network, the target network or the newest one beside fresh searches."""
+    """Returns whether returns bootstrap from a network: the target network, or the newest one with fresh searches."""
     return config.muzero.target_network_updates > 0 or config.reanalyse.fresh_share > 0
 
 
 def stores_probability(config: muzero_config.MuZeroConfig) -> bool:
-    """Returns whether policies are compared with the acting one's probability of the stored action."""
+    """Returns whether policies are compared with the probability that the acting one gave to the stored action."""
     return config.off_policy_correction or config.policy_gradient_weight > 0
 
 
 def _bootstrap_offsets(config: configs.Config) -> range:
-    """Returns the positions valued by the network."""
+    """Returns the positions that the network values."""
     if not bootstraps(config):
         return range(0)
     n_step, first = config.muzero.n_step, config.muzero.n_step
     if config.muzero.off_policy_correction or config.muzero.memory != "none":
-        first = 0  # with a memory, what repeats the last observation would be seen once more
+        first = 0  # with a memory, a repeated last observation would be seen once more
     elif config.league.on:
         first = 1
     return range(first, n_step + config.muzero.unroll_steps + 1)
@@ -64,14 +67,15 @@ def consistency_steps(config: muzero_config.MuZeroConfig) -> int:
 
 
 def num_seen(config: muzero_config.MuZeroConfig) -> int:
-    """Returns the observations of a window that the loss looks at."""
+    """Returns the observations of a window that the loss uses."""
     return 1 + (config.unroll_steps if config.chance_codes else consistency_steps(config))
 
 
 def make_targets(parts: muzero_model.Parts, recent_params: base.Params, windows: windowing.Windows) -> nstep.Targets:
-    """Returns the targets of the sampled position and of the K after it.
+    """Returns the targets of the sampled position and the K positions after it.
 
-    `recent_params` are the target network's, or the newest where windows are searched anew; else they are not read.
+    `recent_params` are those of the target network, or the newest if windows are searched again; otherwise they are
+    not read.
     """
     config = parts.config.muzero
     value, log_ratio = windows.stored["value"], jnp.zeros(())
@@ -100,7 +104,7 @@ def make_targets(parts: muzero_model.Parts, recent_params: base.Params, windows:
 def mix_search_values(
     parts: muzero_model.Parts, windows: windowing.Windows, targets: nstep.Targets, num_updates: jax.Array
 ) -> nstep.Targets:
-    """Returns the targets with the values as stored in old windows, once the model can be relied on.
+    """Replaces the values of old windows by their stored ones, once the model is reliable; returns the targets.
 
     EfficientZero V2's mixed value target (Wang et al. 2024, equation 16), which counts a step's age in steps stored
     since; here it is in updates. Priorities and the policy gradient keep the n-step returns.
@@ -123,22 +127,22 @@ def _age(windows: windowing.Windows, num_updates: jax.Array | int) -> jax.Array:
 def _network_opinions(
     parts: muzero_model.Parts, params: base.Params, windows: windowing.Windows
 ) -> tuple[jax.Array, jax.Array]:
-    """Returns values [B, J], right at the positions that returns bootstrap from, and logs of policy ratios [B, J].
+    """Returns values [B, J], correct at the positions that returns bootstrap from, and logs of policy ratios [B, J].
 
-    A ratio is that of the network's policy to the acting one for the stored action; all are 1 unless returns are
-    corrected.
+    A ratio is the network's probability of the stored action divided by the acting policy's. All are 1 unless returns
+    are corrected.
 
-    The window's last observations are those at n, .., n + K, or at its last position where that comes earlier. A
-    return bootstraps from position min(k + n, last): that is observation k of them. Positions before n can only be the
-    last one, which every observation shows then. Where old steps, or games against others, bootstrap earlier, 1 stands
-    for n.
+    The window's last observations are those at n, .., n + K, or at its last position if that comes earlier. A return
+    bootstraps from position min(k + n, last), which is the k-th of these observations. Positions before n can only be
+    the last one, which every observation shows then. If old steps or games against others bootstrap earlier, n is 1
+    here.
     """
     offsets = _bootstrap_offsets(parts.config)
     batch_shape = (len(windows.weight), len(offsets))
     cast = parts.network.cast(params)
     hidden = muzero_memory.represent(parts, cast, windows, slice(-len(offsets), None))
     policy_logits, logits = parts.network.predict(cast, hidden.reshape(-1, *hidden.shape[2:]))
-    _, logits = muzero_model.on_and_value_logits(parts, logits)  # what was seen goes on, or is known to have ended
+    _, logits = muzero_model.on_and_value_logits(parts, logits)  # what was seen continues, or is known to have ended
     values = muzero_model.unit(params) * muzero_model.decode(parts, logits).reshape(batch_shape)
     positions = jnp.arange(windows.reward.shape[1])
     values = values[:, jnp.clip(positions - offsets.start, 0, len(offsets) - 1)]
@@ -161,7 +165,8 @@ def loss_and_metrics(
     """Returns the mean loss, metrics, and predicted values (equation 1, with the scaling of appendix G).
 
     `key` draws the actions behind ends of episodes. Advantages are in units of their size on all devices of the axis.
-    The values are [B, 1], or [B, K+1] in games against others. There, metrics of the first position leave theirs out.
+    The values are [B, 1], or [B, K+1] in games against others, where metrics of the first position skip the others'
+    rows.
     """
     config = parts.config.muzero
     num_steps = config.unroll_steps
@@ -179,7 +184,7 @@ def loss_and_metrics(
     value_mask, rewards = targets.value_mask, targets.reward
     if goes_on is not None:
         is_on, is_known = nstep.going_on(windows.terminated, windows.valid, num_positions=num_steps + 1)
-        value_mask &= is_on  # the value of what goes on; an end has none
+        value_mask &= is_on  # the value if the episode continues; an end has none
     if parts.network.prefix is not None:
         rewards = nstep.value_prefixes(rewards, muzero_model.PREFIX_HORIZON)
     value_errors = _cross_entropy(of_value, muzero_model.encode(parts, targets.value / unit))
@@ -256,9 +261,10 @@ def _policy_gradient_errors(
 ) -> tuple[jax.Array, jax.Array]:
     """Returns errors [B, K+1] for logits [B, K+1, A], and the size of advantages, their root mean square.
 
-    An advantage is the return after the stored action less the value stored with it, in units of the size over all
-    devices. Ratios of the policy to the acting one, which knows only legal actions, count once and up to 1 (Muesli,
-    Hessel et al. 2021, section 4.5, has policy gradients beside improved policies so, with a running size).
+    An advantage is the return after the stored action minus the value stored with it, in units of the size over all
+    devices. The ratio of the policy to the acting one, which knows only legal actions, is applied once and capped at 1
+    (Muesli, Hessel et al. 2021, section 4.5, combines policy gradients with improved policies in this way, with a
+    running size).
     """
     stored = {name: x[:, : logits.shape[1]] for name, x in windows.stored.items()}
     seen = targets.policy_mask & targets.value_mask & (windows.weight[:, None] > 0)
@@ -289,10 +295,10 @@ def _consistency(
 ) -> tuple[jax.Array, jax.Array]:
     """Returns the consistency loss and the spread of projections (EfficientZero, Ye et al. 2021, equation 3).
 
-    The minus cosine similarity of what is predicted from the k-th unrolled state [B, K+1, ...] and the projection of
-    what was seen there, into which no gradient goes. The last observation of an episode counts; nothing behind it.
-    The spread is about 1 where projections of different observations have nothing in common, and 0 where all
-    are the same: then nothing is learned.
+    The loss is minus the cosine similarity of the prediction from the k-th unrolled state [B, K+1, ...] and the
+    projection of what was seen there, which receives no gradient. The last observation of an episode counts, but
+    nothing after it. The spread is about 1 if projections of different observations have nothing in common, and 0 if
+    all are the same, when nothing is learned.
 
     seen: [B, K+1, ...] hidden states of what was seen; None: they are represented here.
     """
@@ -314,7 +320,7 @@ def _consistency(
 
 
 def _mean_where(x: jax.Array, mask: jax.Array) -> jax.Array:
-    """Returns the mean of numbers or truths x under a mask, [...] bool; 0 for an empty mask."""
+    """Returns the mean of numbers or truth values x under a mask, [...] bool; 0 for an empty mask."""
     return jnp.sum(x, where=mask) / jnp.maximum(jnp.sum(mask), 1)
 
 

@@ -1,11 +1,11 @@
-"""MuZero's memory: a recurrent core behind the representation, carried by acting, burned in by training.
+"""MuZero's memory is a recurrent core behind the representation; acting carries it, training burns it in.
 
-Acting's state is stored in every few rows, as R2D2's (Kapturowski et al. 2019, section 3). A window brings the rows
-before it along: from the last stored state that is at least `muzero.burn_in` rows back the core sees them again, with
-newer parameters. Where the episode began later than that, the state is acting's own, but for the parameters.
+Acting's state is stored in every few rows, as in R2D2 (Kapturowski et al. 2019, section 3). A window includes the rows
+before it. The core sees them again with newer parameters, from the last stored state that is at least `muzero.burn_in`
+rows back. If the episode began later than that, the state is acting's own, except for the parameters.
 
-R2D2 learns all steps behind a burn-in, so no gradient goes through the burn-in itself. A window here has one position
-that is unrolled, so gradients do go through: else the core would never learn what to keep for it.
+R2D2 learns all steps after a burn-in, so no gradient goes through the burn-in itself. Here one position of a window is
+unrolled, so gradients do go through; otherwise the core would never learn what to remember for it.
 
 Shape letters: B batch, S slots, Q rows before a window, N numbers of a state.
 """
@@ -29,15 +29,15 @@ STATE, LAST_ACTION = "state", "last_action"
 
 
 class MuZeroMemory(NamedTuple):
-    """Memory of an environment."""
+    """The memory of an environment."""
 
-    state: jax.Array  # [S, N] of the core
+    state: jax.Array  # [S, N], the core's state
     action: jax.Array  # [S] int32, or [S, D] in -1 to 1, the last one
-    repetition: Any  # of random actions; an empty tuple where that is off
+    repetition: Any  # of random actions; an empty tuple if there is none
 
 
 def stored(config: configs.Config, spec: types.EnvSpec) -> dict[str, sources.Stored]:
-    """Returns the arrays stored for windows to begin with; none without a memory."""
+    """Returns the arrays that are stored for windows to begin with; none without a memory."""
     muzero = config.muzero
     if muzero.memory == "none":
         return {}
@@ -52,7 +52,7 @@ def stored(config: configs.Config, spec: types.EnvSpec) -> dict[str, sources.Sto
 
 
 def initial(config: configs.Config, spec: types.EnvSpec, num_slots: int, repetition: Any) -> Any:
-    """Returns the memory before the first step; without a core, the repetition of random actions alone."""
+    """Returns the memory before the first step; without a core, only the repetition of random actions."""
     if config.muzero.memory == "none":
         return repetition
     width = recurrence.state_width(config.muzero.memory, config.muzero.memory_width)
@@ -63,10 +63,10 @@ def initial(config: configs.Config, spec: types.EnvSpec, num_slots: int, repetit
 def see(
     parts: muzero_model.Parts, params: base.Params, memory: MuZeroMemory, inputs: base.Inputs
 ) -> tuple[MuZeroMemory, jax.Array, jax.Array]:
-    """Returns the memory as stored before a step, the core's state [B, N] behind it, and hidden states [B, ...]."""
+    """Returns the memory to store before a step, the core's state [B, N] after it, and hidden states [B, ...]."""
     network = parts.network.memory
     assert network is not None
-    # What an episode begins with is stored: rows of a resumed run are those of one that went on.
+    # The state that an episode begins with is stored: rows of a resumed run are those of one that continued.
     begun = {
         name: jnp.where(inputs.first.reshape(-1, *[1] * (x.ndim - 1)), 0, x)
         for name, x in (("state", memory.state), ("action", memory.action))
@@ -85,9 +85,9 @@ def represent(
 
     Args:
       params: in the compute dtype.
-      windows: with the rows before them where there is a memory. Their observations are those of the first positions
-        then, without a gap.
-      positions: of P observations.
+      windows: with the rows before them if there is a memory. Then the observations are those of the first positions,
+        without a gap.
+      positions: the P positions.
     """
     if parts.network.memory is None:
         seen = windowing.observed(windows, positions)
@@ -103,7 +103,8 @@ def represent(
 
     observation = {name: joined(x, windows.observation[name]) for name, x in before.observation.items()}
     action = joined(before.stored["action"], windows.stored["action"])
-    # The row of the stored state is the only one of `every` at the beginning whose number is a multiple of `every`.
+    # Of the rows of `every` at the beginning, only that of the stored state has a number that is a multiple of
+    # `every`.
     begin = (num_before - windows.time) % every
     begins = jnp.arange(num_before + num_seen) == begin[:, None]
     last_action = jnp.concatenate([jnp.zeros_like(action[:, :1]), action[:, :-1]], axis=1)

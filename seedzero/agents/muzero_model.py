@@ -1,4 +1,4 @@
-"""Parts shared by acting and learning of MuZero: network, units of its numbers, optimizer."""
+"""Parts that MuZero's acting and learning share: the network, the units of its numbers, and the optimizer."""
 
 from __future__ import annotations
 
@@ -18,16 +18,16 @@ from seedzero.ops import statistics, value_transforms
 from seedzero.replay import windowing
 
 PREFIX_HORIZON = 5
-"""Rewards in a sum before it begins anew, with --muzero.value_prefix (EfficientZero)."""
+"""How many rewards a sum has before it begins again, with --muzero.value_prefix (EfficientZero)."""
 REWARD_SIZE = "reward_size"
-"""Name of the running size of rewards among the parameters."""
+"""Name of the parameter that holds the running size of rewards."""
 
 _WEIGHT_DECAY = 1e-4
-"""Of all kernels, decoupled as in AdamW."""
+"""Weight decay of all kernels, decoupled as in AdamW."""
 
 
 class Parts(NamedTuple):
-    """Shared parts of this agent's functions."""
+    """Parts that this agent's functions share."""
 
     config: configs.Config
     spec: types.EnvSpec
@@ -37,7 +37,7 @@ class Parts(NamedTuple):
 
 
 def make_parts(config: configs.Config, spec: types.EnvSpec, platform: str) -> Parts:
-    """Returns the parts; raises ConfigError for a network and observations of different shapes."""
+    """Returns the parts. Raises ConfigError if the network and the observations have different shapes."""
     network = muzero_net.make(
         config.network,
         spec,
@@ -54,21 +54,21 @@ def make_parts(config: configs.Config, spec: types.EnvSpec, platform: str) -> Pa
 
 
 MOVER = "mover"
-"""Name of a stored array, int8: the player to move, 0 or 1, of two of whom one may move several times in a row."""
+"""Name of a stored int8 array: the player to move, 0 or 1, where one may move several times in a row."""
 
 
 def signed_discount(parts: Parts) -> float:
     """Returns the factor of a value one step earlier: the discount, negative if two players alternate.
 
-    A value is that of the player to move; what the other one gains, this one loses. Where a player may move again, the
-    sign depends on the step: this is the discount alone.
+    A value belongs to the player to move, who loses what the other one gains. If a player may move again, the sign
+    depends on the step, and this is only the discount.
     """
     discount = parts.config.reward.discount
     return discount if parts.spec.num_players == 1 or parts.spec.moves_again else -discount
 
 
 def movers(spec: types.EnvSpec, observation: Mapping[str, jax.Array]) -> jax.Array:
-    """Returns the players to move [B] int8, of observations of single frames."""
+    """Returns the players to move [B] int8 from observations of single frames."""
     found: jax.Array = spec.movers(observation[types.OBSERVATION]).astype(jnp.int8)
     return found
 
@@ -84,13 +84,13 @@ def init(parts: Parts, key: jax.Array) -> base.Params:
 
 
 def observe(parts: Parts, params: base.Params, windows: windowing.Windows, axis_name: str | None) -> base.Params:
-    """Returns the parameters with the statistics of windows of any weight added; the same on all mapped devices."""
+    """Returns the parameters with the statistics of windows of any weight added, equal on all mapped devices."""
     params, counted = dict(params), windows.counts
     if (moments := params.get(network_inputs.MOMENTS)) is not None:
         seen = windowing.observed(windows, 0)
         params[network_inputs.MOMENTS] = parts.network.add_moments(moments, seen, counted, axis_name)
     if REWARD_SIZE in params:
-        # The first reward of a window came before it; it is another window's.
+        # The first reward of a window came before it and belongs to another window.
         rewards, valid = clip_rewards(parts, windows.reward)[:, 1:], windows.valid[:, 1:] & counted[:, None]
         params[REWARD_SIZE] = statistics.add_numbers(params[REWARD_SIZE], rewards, valid, axis_name)
     return params
@@ -103,27 +103,27 @@ def clip_rewards(parts: Parts, reward: jax.Array) -> jax.Array:
 
 
 def unit(params: base.Params) -> jax.Array | float:
-    """Returns the usual size of a reward, a scalar: the unit of the network's and the search's rewards and values."""
+    """Returns the usual size of a reward, a scalar, which is the unit of rewards and values in network and search."""
     if REWARD_SIZE not in params:
         return 1.0
     return jax.lax.stop_gradient(statistics.root_mean_square(params[REWARD_SIZE]))
 
 
 def decode(parts: Parts, logits: jax.Array) -> jax.Array:
-    """Returns the numbers [...] of logits [..., bins], in the unit of the network."""
+    """Returns the numbers [...] that logits [..., bins] stand for, in the network's unit."""
     network = parts.config.network
     assert logits.shape[-1] == network.num_bins
     return value_transforms.expectation(logits, network.support_limit, network.value_transform)
 
 
 _USUALLY_GOES_ON = 4.0
-"""Added to the logit of the episode's going on: 0.98 where the head says nothing."""
+"""Added to the logit that the episode continues: 0.98 if the head knows nothing."""
 
 
 def on_and_value_logits(parts: Parts, logits: jax.Array) -> tuple[jax.Array | None, jax.Array]:
-    """Returns the logits [...] of the episode going on (None without predicted ends) and the value's logits.
+    """Returns the logits [...] that the episode continues (None without predicted ends) and the value's logits.
 
-    logits: of the value head, [..., bins] or [..., bins + 1].
+    logits: those of the value head, [..., bins] or [..., bins + 1].
     """
     if not parts.config.muzero.predict_ends:
         return None, logits
@@ -131,15 +131,15 @@ def on_and_value_logits(parts: Parts, logits: jax.Array) -> tuple[jax.Array | No
 
 
 def turn_and_reward_logits(parts: Parts, logits: jax.Array) -> tuple[jax.Array | None, jax.Array]:
-    """Returns the logits [...] of the turn going to the other player (None if players alternate) and the reward's.
+    """Returns the logits [...] that the other player moves next (None if players alternate) and the reward's.
 
-    logits: of the reward head, [..., bins] or [..., bins + 1].
+    logits: those of the reward head, [..., bins] or [..., bins + 1].
     """
     return (logits[..., -1], logits[..., :-1]) if parts.spec.moves_again else (None, logits)
 
 
 def decode_reward(parts: Parts, logits: jax.Array) -> tuple[jax.Array, jax.Array]:
-    """Returns rewards [...] of the reward head's logits, and the factors of the values behind them."""
+    """Returns the rewards [...] that the reward head's logits stand for, and the factors of the values behind them."""
     turn, logits = turn_and_reward_logits(parts, logits)
     reward, discount = decode(parts, logits), signed_discount(parts)
     if turn is None:
@@ -148,26 +148,26 @@ def decode_reward(parts: Parts, logits: jax.Array) -> tuple[jax.Array, jax.Array
 
 
 def decode_value(parts: Parts, logits: jax.Array) -> jax.Array:
-    """Returns the values [...] of the value head's logits; an ended episode is worth 0."""
+    """Returns the values [...] that the value head's logits stand for; an ended episode is worth 0."""
     goes_on, logits = on_and_value_logits(parts, logits)
     value = decode(parts, logits)
     return value if goes_on is None else jax.nn.sigmoid(goes_on) * value
 
 
 def encode(parts: Parts, x: jax.Array) -> jax.Array:
-    """Returns the probabilities [..., bins] that stand for the numbers [...], in the unit of the network."""
+    """Returns the probabilities [..., bins] that stand for the numbers [...] in the network's unit."""
     network = parts.config.network
     return value_transforms.two_hot(x, network.num_bins, network.support_limit, network.value_transform)
 
 
 def exceeds(parts: Parts, x: jax.Array) -> jax.Array:
-    """Returns whether numbers [...] in the unit of the network are larger than it can show, [...] bool."""
+    """Returns whether numbers [...] in the network's unit are larger than it can show, [...] bool."""
     network = parts.config.network
     return value_transforms.exceeds(x, network.support_limit, network.value_transform)
 
 
 def make_optimizer(config: shared.OptimizerConfig) -> optax.GradientTransformation:
-    """Returns AdamW without its learning rate: clipping, Adam's direction, decay of all kernels."""
+    """Returns AdamW without its learning rate: it clips, takes Adam's direction, and decays all kernels."""
     clip = learning.clipping(config.clip_norm)
     kernels = functools.partial(jax.tree.map, lambda leaf: leaf.ndim > 1)
     decay = optax.add_decayed_weights(_WEIGHT_DECAY, mask=kernels)
@@ -175,7 +175,7 @@ def make_optimizer(config: shared.OptimizerConfig) -> optax.GradientTransformati
 
 
 def make_schedule(config: shared.OptimizerConfig) -> Callable[[jax.Array], jax.Array]:
-    """Returns the function from the number of updates done to the learning rate, both scalars."""
+    """Returns a function from the number of updates done to the learning rate, both scalars."""
     peak, warmup, decay_updates = config.learning_rate, config.warmup_updates, config.decay_updates
     schedules: dict[str, Callable[[], Callable[[jax.Array], jax.Array]]] = {
         "constant": lambda: optax.constant_schedule(peak),

@@ -1,6 +1,6 @@
-"""MuZero's search through its learned model: for acting, for targets, and to look at.
+"""Searches through MuZero's learned model: to act, to make targets, and to show people.
 
-Inside, rewards and values count in the unit of the network (`muzero_model.unit`).
+Inside, rewards and values are in the network's unit (`muzero_model.unit`).
 
 Shape letters: B batch, A actions, D numbers of a continuous action.
 """
@@ -19,15 +19,15 @@ from seedzero.core import types
 from seedzero.networks import muzero_net
 
 _SAMPLE_KEY = 2**20 + 1
-"""Another number than that of `muzero`'s repetitions; the search splits the key of a call far fewer times."""
+"""Differs from the number of `muzero`'s repetitions; the search splits the key of a call far fewer times."""
 
 
 class RootSearch(NamedTuple):
     action: jax.Array  # [B] int32, or [B, D] in -1 to 1
-    result: mcts.Result  # of the engine
-    root: mcts.Root  # that it ran on
+    result: mcts.Result  # as the engine returns it
+    root: mcts.Root  # the root that it ran on
     unit: jax.Array | float  # size of the usual reward, a scalar
-    # [B, A, D] in -1 to 1, the vectors that the result's actions stand for; None: actions are numbers
+    # [B, A, D] in -1 to 1, the continuous actions that the result's numbers stand for; None: actions are discrete
     sampled: jax.Array | None
 
 
@@ -42,13 +42,13 @@ def find(
     hidden: jax.Array | None = None,
     return_tree: bool = False,
 ) -> RootSearch:
-    """Returns the findings of a search from observations [B, ...]; stacked frames lie on the last axis.
+    """Searches from observations [B, ...], whose stacked frames are on the last axis, and returns what it found.
 
     Args:
       action_mask: [B, A] bool, true: legal; None: all are.
       action_mode: [B] int8, see `base.Inputs`: EXPLORE has noise at the root, SAMPLE draws from the search's policy.
       key: consumed.
-      hidden: [B, ...] of these observations, where a memory made them; None: they are represented here.
+      hidden: [B, ...] of these observations, if a memory made them; None represents them here.
       return_tree: adds the tree to the result.
     """
     unit, params = muzero_model.unit(params), parts.network.cast(params)
@@ -87,7 +87,7 @@ def find(
 
 
 def draw(result: mcts.Result, action_mode: jax.Array, key: jax.Array) -> mcts.Result:
-    """Returns the result with actions drawn from the search's policy in rows that sample."""
+    """Draws the actions of rows that sample from the search's policy, and returns the result."""
     drawn = jax.random.categorical(jax.random.fold_in(key, _SAMPLE_KEY), jnp.log(result.action_weights))
     samples = action_mode == types.SAMPLE
     return result._replace(
@@ -97,18 +97,18 @@ def draw(result: mcts.Result, action_mode: jax.Array, key: jax.Array) -> mcts.Re
 
 
 def stored(parts: muzero_model.Parts, found: RootSearch) -> dict[str, jax.Array]:
-    """Returns the arrays to store with the actions, [B, ...]: targets of policy and value, and sampled vectors."""
+    """Returns the arrays [B, ...] to store with the actions: targets of policy and value, and sampled actions."""
     value = found.unit * search_value(parts, found.root, found.result)
     kept = {"policy": found.result.action_weights, "value": value}
     return kept if found.sampled is None else {"sampled": found.sampled, **kept}
 
 
 def search_value(parts: muzero_model.Parts, root: mcts.Root, result: mcts.Result) -> jax.Array:
-    """Returns the values [B] to store, in the unit of the network.
+    """Returns the values [B] to store, in the network's unit.
 
-    "root": the mean of all that the search saw, bad moves included (EfficientZero V2's value, equation 10).
-    "policy": what the policy to be learned is worth, sum over a of pi(a) completed Q(a) (Danihelka et al. 2022,
-    appendix D): the more simulations go to bad moves, the better it is than the mean.
+    "root": the mean of everything the search saw, including bad moves (EfficientZero V2's value, equation 10).
+    "policy": the worth of the policy to be learned, sum over a of pi(a) completed Q(a) (Danihelka et al. 2022,
+    appendix D): it is better than the mean if many simulations go to bad moves.
     """
     if parts.config.muzero.stored_value == "root":
         return result.root_value
@@ -116,7 +116,7 @@ def search_value(parts: muzero_model.Parts, root: mcts.Root, result: mcts.Result
 
 
 def completed_q(root: mcts.Root, result: mcts.Result) -> jax.Array:
-    """Returns the completed Q values [B, A] of root actions, in the unit of the network."""
+    """Returns the completed Q values [B, A] of the root's actions, in the network's unit."""
     visits = result.visit_counts.astype(jnp.float32)
     return mcts.completed_q(jax.nn.softmax(root.prior_logits).T, root.value, visits.T, result.q_values.T).T
 
@@ -130,7 +130,7 @@ def look(
     *,
     return_tree: bool,
 ) -> base.Searched:
-    """Returns the findings of a search, in the units of the environment."""
+    """Returns what a search found, in the environment's units."""
     mask = inputs.action_mask if parts.spec.has_action_mask else None
     hidden = None if parts.network.memory is None else muzero_memory.see(parts, params, memory, inputs)[2]
     looked = inputs.observation, mask, inputs.action_mode, key
@@ -212,7 +212,7 @@ def _chance_fn(parts: muzero_model.Parts, chance: muzero_net.ChanceFunctions, mo
 
 
 class _Model(NamedTuple):
-    """As `base.Model`; its dynamics return the factors [B] of the values behind the rewards, too."""
+    """Like `base.Model`, but its dynamics also return the factors [B] of the values behind the rewards."""
 
     represent: Callable[[base.Params, Mapping[str, jax.Array]], Any]
     predict: Callable[[base.Params, Any], tuple[jax.Array, jax.Array]]
@@ -220,7 +220,7 @@ class _Model(NamedTuple):
 
 
 def _model(parts: muzero_model.Parts) -> _Model:
-    """Returns the model's functions of parameters in the compute dtype, in the unit of the network."""
+    """Returns the model as functions of parameters in the compute dtype, in the network's unit."""
     network = parts.network
     if network.prefix is not None:
         return _prefix_model(parts, network.prefix)
@@ -240,15 +240,15 @@ class _Imagined(NamedTuple):
     """Embedding of a node under predicted sums of rewards (value prefix)."""
 
     hidden: jax.Array  # [B, ...]
-    carry: Any  # of the sum
+    carry: Any  # the LSTM's state of the sum
     prefix: jax.Array  # [B] the sum on the way to the node
-    num_summed: jax.Array  # [B] int32, rewards in it
+    num_summed: jax.Array  # [B] int32, number of rewards in it
 
 
 def _prefix_model(parts: muzero_model.Parts, prefix: muzero_net.Prefix) -> _Model:
-    """As `_model`; the reward of an edge is the difference of its ends' sums.
+    """Returns the model as in `_model`, where the reward of an edge is the difference of its ends' sums.
 
-    As in training, sums begin anew every so many steps from the root.
+    As in training, sums begin again at a fixed number of steps from the root.
     """
 
     def represent(params: base.Params, observation: Mapping[str, jax.Array]) -> _Imagined:

@@ -1,4 +1,4 @@
-"""MuZero's model along the actions of a window (Schrittwieser et al. 2020, appendix G).
+"""Unrolls MuZero's model along the actions of a window (Schrittwieser et al. 2020, appendix G).
 
 Shape letters: B batch, K unrolled steps, A actions, D numbers of a continuous action.
 """
@@ -24,20 +24,20 @@ def unroll(
     key: jax.Array,
     outcomes: muzero_chance.Outcomes | None = None,
 ) -> tuple[jax.Array, jax.Array, jax.Array, jax.Array, jax.Array]:
-    """Returns logits: policy [B, K+1, A], value [B, K+1, bins], reward [B, K, bins]; and hidden states [B, K+1, ...].
+    """Returns logits: policy [B, K+1, A], value [B, K+1, bins], reward [B, K, bins]; hidden states [B, K+1, ...].
 
-    Behind them the afterstates [B, K, ...]; without chance they are empty.
+    The afterstates [B, K, ...] come last; they are empty without chance.
 
     The gradient into the state is halved at the start of each unrolled step (appendix G), so that what reaches the
-    dynamics does not grow with K. Where sums of rewards are predicted, the logits are of those.
+    dynamics does not grow with K. If the model predicts sums of rewards, the logits are those of the sums.
 
     Args:
-      hidden: [B, ...] of the first position.
+      hidden: [B, ...] at the first position.
       actions: [B, K] or [B, K, D] as stored.
-      taken: [B, K] bool, true: the action was taken; elsewhere the episode was over, and one is drawn from the policy
-        at the unrolled state.
-      key: of these draws.
-      outcomes: of each step; None: the model has no chance.
+      taken: [B, K] bool, true: the action was taken; elsewhere the episode was over, and an action is drawn from the
+        policy at the unrolled state.
+      key: draws these actions.
+      outcomes: what chance decided in each step; None if the model has no chance.
     """
     network, params = parts.network, parts.network.cast(params)
     fixed = jax.lax.stop_gradient(params)
@@ -69,7 +69,7 @@ def unroll(
 
 
 def _noise(parts: muzero_model.Parts, key: jax.Array, actions: jax.Array) -> jax.Array:
-    """Returns the random draws of `_absorbed` for each of K steps, for actions [B, K] or [B, K, D]."""
+    """Returns the random numbers of `_absorbed` for each of K steps, for actions [B, K] or [B, K, D]."""
     num_rows, num_steps = actions.shape[:2]
     if not parts.spec.is_continuous:
         return jax.random.gumbel(key, (num_steps, num_rows, parts.spec.num_actions))
@@ -79,11 +79,11 @@ def _noise(parts: muzero_model.Parts, key: jax.Array, actions: jax.Array) -> jax
 def _absorbed(parts: muzero_model.Parts, policy_logits: jax.Array, noise: jax.Array) -> jax.Array:
     """Returns actions [B] or [B, D] to unroll behind an end, drawn from policies [B, A] or [B, D * bins].
 
-    MuZero draws them evenly (appendix G). But where one state and action may end the episode or not, the model's next
-    state stands for both, and an action that only occurs behind the end would seem to cause it: what the policy never
-    takes would be worth 0. Drawn from the policy, they say nothing about the end.
+    MuZero draws them evenly (appendix G). But if a state and action may or may not end the episode, the model's next
+    state stands for both, and an action that only occurs behind the end would seem to cause it: actions that the
+    policy never takes would be worth 0. Drawn from the policy, they say nothing about the end.
 
-    noise: Gumbel's [B, A], or uniform [B, 1, D].
+    noise: Gumbel noise [B, A], or uniform noise [B, 1, D].
     """
     if not parts.spec.is_continuous:
         return jnp.argmax(policy_logits + noise, axis=-1).astype(jnp.int32)

@@ -1,4 +1,4 @@
-"""An agent of the user's own, made and checked: `--agent=MODULE:OBJECT`."""
+"""Makes and checks a user's own agent: `--agent=MODULE:OBJECT`."""
 
 from __future__ import annotations
 
@@ -15,10 +15,10 @@ from seedzero.replay import sources
 
 
 def make(config: configs.Config, spec: types.EnvSpec, platform: str) -> base.Agent:
-    """Returns the agent; a first observation is shown to its functions, as shapes alone.
+    """Returns the agent, after showing its functions a first observation as shapes.
 
     Raises:
-      ConfigError: with file and line, for functions that raise, do not return, or return what they should not.
+      ConfigError: with file and line, if a function raises, does not return, or returns something unexpected.
     """
     own = own_agents.load(config.run.agent)
     module = config.run.agent.partition(":")[0]
@@ -45,7 +45,7 @@ _FUNCTIONS = ("init", "acting", "initial_memory", "act", "update")
 
 
 def mismatch(config: configs.Config, agent: base.Agent) -> str | None:
-    """Returns the contradiction of an agent's data and its settings; None: there is none."""
+    """Describes how an agent's data contradict its settings; None if they agree."""
     settings, data = config.agent, agent.data
     if agent.samples != settings.SAMPLES:
         return (
@@ -60,7 +60,7 @@ def mismatch(config: configs.Config, agent: base.Agent) -> str | None:
 
 
 def first_inputs(agent: base.Agent, spec: types.EnvSpec, num_rows: int) -> base.Inputs:
-    """Returns rows of training in the middle of episodes, with observations of 0 and all actions legal."""
+    """Returns rows of training in the middle of episodes, with zeros as observations and all actions legal."""
     flag, slot = jnp.zeros(num_rows, bool), jnp.arange(num_rows, dtype=jnp.int32)
     return base.Inputs(
         observation=observations.zeros(spec, agent.stack, num_rows),
@@ -88,7 +88,7 @@ def _shapes(agent: base.Agent, spec: types.EnvSpec) -> tuple[Any, Any, Any]:
 
 
 def _misfit(agent: base.Agent, spec: types.EnvSpec, before: Any, after: Any, outputs: Any) -> str | None:
-    """Returns what of a step's shapes differs from the agent's declarations; None: nothing."""
+    """Describes how a step's shapes differ from what the agent declares; None if they agree."""
 
     def layout(tree: Any) -> Any:
         return jax.tree.map(lambda x: f"{x.dtype}{list(x.shape)}", tree)

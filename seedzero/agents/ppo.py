@@ -1,9 +1,9 @@
-"""PPO (Schulman et al. 2017): an actor-critic; learns several times from each batch of its newest steps.
+"""PPO (Schulman et al. 2017) is an actor-critic that learns several times from each batch of its newest steps.
 
 Every step is in one update, which goes over all of its steps several times in minibatches; clipping keeps the policy
-near the one that acted. A row's action answers its observation; the action on an episode's last observation is none,
-and the next row begins another episode. With an LSTM, minibatches are of whole unrolls, from the states that acting
-stored. Details are those of Huang et al. 2022, "The 37 implementation details of proximal policy optimization".
+near the one that acted. A row's action answers its observation; the action on an episode's last observation is
+ignored, and the next row begins another episode. With an LSTM, minibatches consist of whole unrolls that start from
+the states that acting stored. See Huang et al. 2022, "The 37 implementation details of proximal policy optimization".
 
 Shape letters: B batch, L steps of an unroll, A actions, D numbers of a continuous action; N parts of T steps each, of
 which minibatches are made: B unrolls of L with an LSTM, else B * L of one step.
@@ -26,24 +26,24 @@ from seedzero.ops import gae, gaussians, nstep, q_learning, statistics
 from seedzero.replay import sources, windowing
 
 _LARGEST_REWARD = 10.0
-"""Of rewards that are divided by the deviation of returns (Huang et al. 2022, detail 7 for continuous actions)."""
+"""Bound of rewards after division by the deviation of returns (Huang et al. 2022, detail 7 for continuous actions)."""
 
 _FEW = 1e-8
-"""Numbers of steps are means over devices: less than 1 where devices are more than steps."""
+"""Numbers of steps are means over devices, which are below 1 if there are more devices than steps."""
 
 
 class PpoActing(NamedTuple):
-    """Acting state: parameters, and the moments of observations (None: no normalization)."""
+    """Acting state: parameters, and the moments of observations (None: they are not normalized)."""
 
     params: base.Params
     moments: Any
 
 
 class PpoTrainState(NamedTuple):
-    """Learning state of PPO: fields of `learning.TrainState`, and moments as in `PpoActing`.
+    """Learning state of PPO: the fields of `learning.TrainState`, and moments as in `PpoActing`.
 
-    returns: moments of discounted returns; an empty tuple where rewards are not normalized. central: of all that the
-    value sees, where it sees more than acting; an empty tuple: it does not, or nothing is normalized.
+    returns: moments of discounted returns; an empty tuple if rewards are not normalized. central: moments of all that
+    the value sees, if it sees more than acting; otherwise, or if nothing is normalized, an empty tuple.
     """
 
     params: base.Params
@@ -52,7 +52,7 @@ class PpoTrainState(NamedTuple):
     num_rejected: jax.Array
     moments: Any
     returns: Any
-    bonus: Any = ()  # state of a bonus on rewards; an empty tuple: there is none
+    bonus: Any = ()  # state of a bonus on rewards; an empty tuple if there is none
     central: Any = ()
 
 
@@ -64,20 +64,20 @@ class Past(NamedTuple):
 
 
 class PpoMemory(NamedTuple):
-    """Memory of an environment; an empty tuple stands for a missing part."""
+    """The memory of an environment; an empty tuple stands for a missing part."""
 
-    past: Any = ()  # where there is an LSTM
-    returns: Any = ()  # [S] discounted return of the episode so far, where rewards are normalized
+    past: Any = ()  # with an LSTM
+    returns: Any = ()  # [S] discounted return of the episode so far, if rewards are normalized
 
 
 class _Steps(NamedTuple):
-    """The steps of an update or minibatch, in parts."""
+    """The steps of an update or minibatch, split into parts."""
 
-    state: jax.Array  # [N, 2 * units] of the LSTM before each part
+    state: jax.Array  # [N, 2 * units], the LSTM's state before each part
     seen: actor_critic.Steps  # by the network, [N, T]
     action: jax.Array  # [N, T] int32, or [N, T, D] before bounds
-    log_prob: jax.Array  # [N, T] of the action when it was chosen
-    value: jax.Array  # [N, T] when it was chosen
+    log_prob: jax.Array  # [N, T], the action's log probability when it was chosen
+    value: jax.Array  # [N, T], the value when the action was chosen
     legal: jax.Array | None  # [N, T, A] bool; None where the spec has no mask
     advantage: jax.Array  # [N, T]
     target: jax.Array  # [N, T] of the value
@@ -90,7 +90,7 @@ class _Parts(NamedTuple):
     network: actor_critic.RecurrentNetwork[tuple[jax.Array, actor_critic.PpoPrediction]]
     optimizer: optax.GradientTransformation
     bonus: bonus.Bonus | None = None
-    central: central_value.CentralValue | None = None  # in place of the network's value, which then learns nothing
+    central: central_value.CentralValue | None = None  # replaces the network's value, which then learns nothing
 
 
 def make(config: configs.Config, spec: types.EnvSpec, platform: str) -> base.Agent:
@@ -159,7 +159,7 @@ def _init(parts: _Parts, key: jax.Array) -> PpoTrainState:
 
 
 def _no_past(parts: _Parts, num_rows: int) -> Past:
-    """Returns the memory before the first observation; without an LSTM, the state has no numbers."""
+    """Returns the memory before the first observation; without an LSTM its state has no numbers."""
     dtype = jnp.float32 if parts.spec.is_continuous else jnp.int32
     return Past(parts.network.initial_state(num_rows), jnp.zeros((num_rows, *parts.spec.action_shape), dtype))
 
@@ -199,7 +199,7 @@ def _policy(parts: _Parts, params: PpoActing, memory: PpoMemory, inputs: base.In
 def _look(
     parts: _Parts, params: PpoActing, memory: PpoMemory, inputs: base.Inputs
 ) -> tuple[Past, jax.Array, actor_critic.PpoPrediction]:
-    """Returns the memory of the LSTM before the step, its next state, and each row's prediction."""
+    """Returns the LSTM's memory before the step, its next state, and each row's prediction."""
     past = memory.past or _no_past(parts, inputs.first.shape[0])
     shown = actor_critic.Steps(inputs.observation, inputs.first, inputs.reward, past.action)
     steps = jax.tree.map(lambda x: x[:, None], shown)
@@ -210,7 +210,7 @@ def _look(
 def _choose(
     parts: _Parts, predicted: actor_critic.PpoPrediction, legal: jax.Array | None, draws: jax.Array, key: jax.Array
 ) -> jax.Array:
-    """Returns actions [B] int32, or [B, D] before bounds: samples for true rows of `draws` [B], else the likeliest."""
+    """Returns actions [B] int32, or [B, D] before bounds: sampled where `draws` [B] is true, else the likeliest."""
     if parts.spec.is_continuous:
         noise = jnp.exp(predicted.log_std) * jax.random.normal(key, predicted.policy.shape)
         return predicted.policy + jnp.where(draws[:, None], noise, 0.0)
@@ -224,7 +224,7 @@ def _log_prob_and_entropy(
 ) -> tuple[jax.Array, jax.Array]:
     """Returns the log probability [...] of actions, and the policy's entropy [...].
 
-    Those of vectors are before the bounds: what clips or squashes them is the same for the policies that are compared.
+    Continuous actions are taken before the bounds, because the compared policies clip or squash them in the same way.
     """
     if parts.spec.is_continuous:
         entropy = jnp.broadcast_to(gaussians.entropy(predicted.log_std), action.shape[:-1])
@@ -266,7 +266,7 @@ def _update(
         learning_rate=rate,
         axis_name=axis_name,
     )
-    # Refused with the parameters: moments and bonus have seen the update's rewards and observations, too.
+    # A refusal covers moments and bonus, which have seen the update's rewards and observations, too.
     before = (state.moments, state.returns, state.bonus, state.central)
     moments, returns, counted, central = learning.where(accepted, (moments, returns, counted, central), before)
     if extra is not None:
@@ -277,10 +277,10 @@ def _update(
 
 
 def _steps(parts: _Parts, returns: Any, windows: windowing.Windows, extra: Any = None, value: Any = None) -> _Steps:
-    """Returns the windows' steps in parts, with advantages and targets from the values that were found when acting.
+    """Splits the windows' steps into parts, with advantages and targets from the values seen when acting.
 
-    returns: moments of discounted returns, these windows included: else the first reward ever seen would be divided
-      by a deviation of 0. extra: bonus [B, L] on rewards; None: there is none. value: central, [B, L + 1].
+    returns: moments of discounted returns that include these windows; otherwise the first reward ever seen would be
+    divided by a deviation of 0. extra: bonus [B, L] on rewards, or None. value: central, [B, L + 1].
     """
     config, rewards, stored, reward = parts.config.ppo, parts.config.reward, windows.stored, windows.reward[:, 1:]
     if extra is not None and config.bonus_place == "before":
@@ -311,7 +311,7 @@ def _steps(parts: _Parts, returns: Any, windows: windowing.Windows, extra: Any =
 
 
 def _rates(config: configs.Config, num_updates: jax.Array) -> tuple[jax.Array, jax.Array]:
-    """Returns the learning rate and the ratio's clip of an update."""
+    """Returns the learning rate and the ratio's clipping range of an update."""
     share = jnp.ones(())
     if config.optimizer.decay_updates:
         share = jnp.maximum(0.0, 1.0 - num_updates / config.optimizer.decay_updates)
@@ -340,7 +340,7 @@ def _loss_and_metrics(
 ) -> tuple[jax.Array, base.Metrics]:
     """Returns the loss and metrics of a minibatch (Schulman et al. 2017, equations 7 and 9).
 
-    num_steps: mean over the devices of their numbers of steps: the results' mean over devices is one over steps.
+    num_steps: mean number of steps over devices, so that the mean of the results over devices is a mean over steps.
     of_central: moments of all that a central value sees.
     """
     config = parts.config.ppo
@@ -377,7 +377,7 @@ def _loss_and_metrics(
 def _count(
     parts: _Parts, state: PpoTrainState, windows: windowing.Windows, axis_name: str | None
 ) -> tuple[Any, Any, Any]:
-    """Returns the moments of observations, returns, and what a central value sees, with the windows' rows added."""
+    """Returns the moments of observations, returns and what a central value sees, including the windows' rows."""
     shape = (windows.reward.shape[0], windows.reward.shape[1] - 1)
     counted = jnp.broadcast_to(windows.counts[:, None], shape).reshape(-1)
     moments, returns, central = state.moments, state.returns, state.central

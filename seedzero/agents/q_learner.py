@@ -1,4 +1,4 @@
-"""Shared parts of Ape-X and R2D2: network and optimizer, exploration, one step of learning.
+"""Parts that Ape-X and R2D2 share: network, optimizer, exploration, and one step of learning.
 
 Shape letters: B batch, A actions.
 """
@@ -23,11 +23,11 @@ Config = TypeVar("Config", bound=apex_config.ApexConfig | r2d2_config.R2D2Config
 
 
 _EPSILON_EXPONENT = 7.0
-"""Of the ladder of epsilons (Horgan et al. 2018, section 4.1, alpha)."""
+"""Exponent of the ladder of epsilons (Horgan et al. 2018, section 4.1, alpha)."""
 
 
 class QLearnerParts(NamedTuple, Generic[Config]):
-    """Parts for acting and learning. num_envs: environments on the ladder of epsilons; 0: one per slot."""
+    """Parts for acting and learning. num_envs: environments on the ladder of epsilons; 0 gives each slot its own."""
 
     config: Config
     reward: shared.RewardConfig
@@ -40,7 +40,7 @@ class QLearnerParts(NamedTuple, Generic[Config]):
 
 
 def make(config: configs.Config, settings: Config, spec: types.EnvSpec, platform: str) -> QLearnerParts[Config]:
-    """Returns the parts; settings: the agent's section of the configuration."""
+    """Returns the parts. settings: the agent's section of the configuration."""
     network = actor_critic.dueling(config.network, spec, platform, own_torso=own_torso.load(config.network, spec))
     return QLearnerParts(
         settings,
@@ -60,7 +60,7 @@ def init(parts: QLearnerParts[Config], key: jax.Array) -> learning.TrainState:
 
 
 def stored(spec: types.EnvSpec) -> dict[str, sources.Stored]:
-    """Returns the specification of the arrays stored with an action, see `taken`."""
+    """Returns the specification of the arrays that are stored with an action, see `taken`."""
     legal = {"legal": sources.Stored((spec.num_actions,), np.dtype(bool))} if spec.has_action_mask else {}
     return {"action": sources.Stored((), np.dtype(np.int32)), **legal}
 
@@ -72,7 +72,7 @@ def taken(parts: QLearnerParts[Config], action: jax.Array, inputs: base.Inputs) 
 def choose(
     parts: QLearnerParts[Config], q: jax.Array, inputs: base.Inputs, key: jax.Array
 ) -> tuple[jax.Array, jax.Array]:
-    """Returns actions [B] int32, random with each environment's own epsilon under exploration; and the best actions.
+    """Returns actions [B] int32, where rows that explore use their environment's own epsilon, and the best actions.
 
     q: [B, A].
     """
@@ -95,7 +95,7 @@ def apply_gradients(
     windows: windowing.Windows,
     axis_name: str | None,
 ) -> tuple[learning.TrainState, base.Metrics]:
-    """Returns the state after one step of the optimizer, and maybe a copy of the network, and the metrics."""
+    """Returns the state after one optimizer step, in which the target network may be a new copy, and the metrics."""
     state, metrics = learning.apply_gradients(
         state,
         gradients,

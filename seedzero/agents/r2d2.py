@@ -1,7 +1,6 @@
-"""R2D2 (Kapturowski et al. 2019): Ape-X DQN with an LSTM; learns sequences from stored LSTM states.
+"""R2D2 (Kapturowski et al. 2019) is Ape-X DQN with an LSTM. It learns sequences from stored LSTM states.
 
-Sequences cross episodes; the LSTM begins anew with each. The first steps of a sequence only bring the state up to
-date.
+Sequences cross episodes, and the LSTM is reset at each. The first steps of a sequence only bring the state up to date.
 
 Shape letters: B batch, J positions of a window, T = J - 1 - burn-in steps that are learned, A actions.
 """
@@ -22,7 +21,7 @@ from seedzero.ops import nstep, q_learning
 from seedzero.replay import priorities, sources, windowing
 
 _PRIORITY_ETA = 0.9
-"""Share of a sequence's largest error in its priority; the rest is the mean's (section 2.3, eta)."""
+"""Weight of a sequence's largest error in its priority; the mean error has the rest (section 2.3, eta)."""
 
 
 class R2d2Memory(NamedTuple):
@@ -36,7 +35,7 @@ _Parts: TypeAlias = q_learner.QLearnerParts[r2d2_config.R2D2Config]
 
 
 def make(config: configs.Config, spec: types.EnvSpec, platform: str) -> base.Agent:
-    """Returns the agent; of the configuration it reads the sections r2d2 and replay."""
+    """Returns the agent. It reads the configuration's sections r2d2 and replay."""
     settings = config.r2d2
     parts = q_learner.make(config, settings, spec, platform)
     length = settings.num_positions
@@ -45,7 +44,8 @@ def make(config: configs.Config, spec: types.EnvSpec, platform: str) -> base.Age
             length=length,
             observe=tuple(range(length)),
             stride=settings.period,
-            following=length - 1,  # whole sequences: the priority of a part would stay when the rest comes
+            # whole sequences, because the priority of a part would not change when the rest comes
+            following=length - 1,
             crosses_episodes=True,
             prioritization=priorities.prioritization(config.replay),
         ),
@@ -77,7 +77,7 @@ def _stored(config: configs.Config, spec: types.EnvSpec) -> dict[str, sources.St
 def _act(
     parts: _Parts, params: base.Params, memory: R2d2Memory, inputs: base.Inputs, key: jax.Array
 ) -> tuple[R2d2Memory, base.Outputs]:
-    # What an episode begins with is stored: rows of a resumed run are those of one that went on.
+    # The state that an episode begins with is stored: rows of a resumed run are those of one that continued.
     memory = jax.tree.map(lambda x: jnp.where(inputs.first.reshape(-1, *[1] * (x.ndim - 1)), 0, x), memory)
     shown = actor_critic.Steps(inputs.observation, inputs.first, inputs.reward, memory.action)
     state, q = parts.network.unroll(params, memory.state, jax.tree.map(lambda x: x[:, None], shown))
@@ -111,7 +111,7 @@ def _update(
 
 
 def _unroll(parts: _Parts, params: base.Params, windows: windowing.Windows) -> jax.Array:
-    """Returns Q values [B, T + 1, A] behind the burn-in, through which no gradient goes (section 3)."""
+    """Returns Q values [B, T + 1, A] after the burn-in, through which no gradient goes (section 3)."""
     action, stored, burn_in = windows.stored["action"], windows.stored, parts.config.burn_in
     last_action = jnp.concatenate([stored["last_action"][:, :1], action[:, :-1]], axis=1)
     steps = actor_critic.Steps(windows.observation, windows.first, windows.reward, last_action)
@@ -125,7 +125,7 @@ def _unroll(parts: _Parts, params: base.Params, windows: windowing.Windows) -> j
 def _targets(
     parts: _Parts, q: jax.Array, target_q: jax.Array, windows: windowing.Windows, is_step: jax.Array
 ) -> jax.Array:
-    """Returns the n-step double-Q targets [B, T] on the network's scale; shorter returns at the window's end.
+    """Returns the n-step double-Q targets [B, T] on the network's scale; returns at the window's end are shorter.
 
     Args:
       q: [B, T + 1, A] of the online network.

@@ -1,7 +1,7 @@
-"""SAC (Haarnoja et al. 2018, "Soft actor-critic algorithms and applications"): continuous actions from a replay.
+"""SAC (Haarnoja et al. 2018, "Soft actor-critic algorithms and applications") learns continuous actions from a replay.
 
-The policy maximizes return and entropy. It is a normal distribution that tanh squashes to -1 to 1; the environment's
-bounds are those. Before the first update, actions are even over the bounds.
+The policy maximizes return and entropy. It is a normal distribution that tanh squashes to -1 to 1, which stand for the
+environment's bounds. Before the first update, actions are uniform within the bounds.
 
 Shape letters: B batch, D numbers of an action.
 """
@@ -47,10 +47,10 @@ class _Parts(NamedTuple):
 
 
 def make(config: configs.Config, spec: types.EnvSpec, platform: str) -> base.Agent:
-    """Returns the agent; reads the configuration's section sac, and the shared ones.
+    """Returns the agent. It reads the configuration's section sac and the shared ones.
 
     Raises:
-      ConfigError: a replay that samples by priority.
+      ConfigError: the replay samples by priority.
     """
     if config.replay.priority_alpha:
         raise errors.ConfigError(
@@ -119,7 +119,7 @@ def _loss_and_metrics(
     now, following = (windowing.observed(windows, position) for position in range(2))
     keys, temperature = jax.random.split(key), jnp.exp(fixed.log_temperature)
 
-    # The critics, equations 5 and 6; of the smaller target, as in TD3.
+    # The critics, equations 5 and 6, with the smaller target, as in TD3.
     next_action, next_log_prob = _sample(parts, fixed.actor, following, keys[0])
     next_value = jnp.min(network.value(target_params, following, next_action), axis=0) - temperature * next_log_prob
     discount = config.reward.discount * ~windows.terminated[:, 1]
@@ -132,7 +132,7 @@ def _loss_and_metrics(
     worth = jnp.min(network.value(fixed.critics, now, action), axis=0)
     actor_loss = temperature * log_prob - worth
 
-    # The temperature, equation 18, of its log.
+    # The temperature, equation 18, learned by its log.
     wanted = config.sac.entropy_per_dimension * len(parts.spec.action_low)
     temperature_loss = -params.log_temperature * (jax.lax.stop_gradient(log_prob) + wanted)
 
@@ -154,7 +154,7 @@ def _loss_and_metrics(
 def _sample(
     parts: _Parts, actor: base.Params, observation: Mapping[str, jax.Array], key: jax.Array
 ) -> tuple[jax.Array, jax.Array]:
-    """Returns actions [B, D] in -1 to 1 of the policy, and their log densities [B] (appendix C)."""
+    """Draws actions [B, D] in -1 to 1 from the policy, and returns them with their log densities [B] (appendix C)."""
     mean, log_std = parts.network.act(actor, observation)
     x = mean + jnp.exp(log_std) * jax.random.normal(key, mean.shape)
     return jnp.tanh(x), gaussians.log_density(x, mean, log_std) - gaussians.log_tanh_slope(x)

@@ -1,9 +1,9 @@
-"""Sampled MuZero (Hubert et al. 2021): search over a few sampled actions of a continuous space.
+"""Sampled MuZero (Hubert et al. 2021) searches over a few sampled actions of a continuous space.
 
-A tree's actions are numbers 0 .. K - 1 of K vectors that are sampled at each node; the vectors ride in the embedding.
-The priors over them are policy / proposal (section 4, with one sample a draw): equal where the policy itself proposes.
-At the root of a row that explores the samples are random; everywhere else they are fixed quantiles of the proposal, so
-that the search is a function of its inputs and greedy play of the observation.
+A tree's actions are the numbers 0 .. K - 1 of K actions that are sampled at each node and kept in its embedding. The
+priors over them are policy / proposal (section 4, with one sample for each draw), so they are equal if the policy
+itself proposes. At the root of a row that explores, samples are random. Everywhere else they are fixed quantiles of
+the proposal, so that the search depends only on its inputs, and greedy play only on the observation.
 
 Shape letters: B batch, R rows of one network call, K sampled actions, D numbers of an action, M bins.
 """
@@ -22,7 +22,7 @@ from seedzero.core import types
 from seedzero.ops import binned_actions
 
 _UNIFORM_SHARE = 0.1
-"""Share of the samples from the whole range in place of the policy, in each dimension."""
+"""In each dimension, this share of the samples comes from the whole range instead of the policy."""
 Embedding: TypeAlias = tuple[Any, jax.Array]
 """The model's hidden state, and the actions [R, K, D] that were sampled at it."""
 
@@ -38,12 +38,12 @@ def search(
     explore: jax.Array,
     return_tree: bool = False,
 ) -> tuple[mcts.Result, mcts.Root]:
-    """Returns the search's findings, and its root: with priors [B, K], and an Embedding.
+    """Returns what the search found, and its root with priors [B, K] and an Embedding.
 
-    The embedding's actions, in -1 to 1, are those that the findings' numbers stand for.
+    The embedding's actions, in -1 to 1, are those that the result's numbers stand for.
 
-    Args as of the engine's search, but that the root and the model have the policy's logits [., D * M] (see
-    ops.binned_actions), and that the model takes actions [R, D = num_dimensions].
+    The arguments are those of the engine's search, but the root and the model have the policy's logits [., D * M] (see
+    ops.binned_actions), and the model takes actions [R, D = num_dimensions].
     """
     search_key, sample_key = jax.random.split(key)
     num_samples = config.search.num_sampled
@@ -74,13 +74,13 @@ def pick(actions: jax.Array, number: jax.Array) -> jax.Array:
 
 
 def to_environment(action: jax.Array, spec: types.EnvSpec) -> jax.Array:
-    """Returns actions [B, D] of -1 to 1 in the environment's units."""
+    """Converts actions [B, D] in -1 to 1 to the environment's units."""
     low, high = jnp.asarray(spec.action_bounds)
     return jnp.clip(low + (action + 1.0) * 0.5 * (high - low), low, high)
 
 
 def from_environment(action: np.ndarray, spec: types.EnvSpec) -> np.ndarray:
-    """Returns actions [B, D] of -1 to 1 for actions in the environment's units; numbers [B] stay as they are."""
+    """Converts actions [B, D] in the environment's units to -1 to 1; discrete actions [B] stay as they are."""
     if not spec.is_continuous:
         return action
     low, high = np.asarray(spec.action_bounds)

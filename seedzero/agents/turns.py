@@ -1,8 +1,8 @@
-"""Games of two players in turn, for agents that learn from unrolls: a row is a position, and its value the mover's.
+"""Lets agents that learn from unrolls play games of two players in turn: a row is a position, its value the mover's.
 
-A gain of one player is a loss of the other, so a discount is negative if the turn passes. In a league other players
-move in some rows. These are no steps of the learner: its returns run through them, from one of its own turns to the
-next, and no value or policy is learned there.
+What one player gains the other loses, so a discount is negative if the turn passes. In a league other players move in
+some rows. Those are no steps of the learner: its returns run through them from one of its own turns to the next, and
+no value or policy is learned there.
 
 Shape letters: B batch, T steps.
 """
@@ -21,7 +21,7 @@ from seedzero.replay import ring_store, sources, windowing
 
 
 def check(config: configs.Config, spec: types.EnvSpec) -> None:
-    """Raises ConfigError for settings that do not go with games of two players in turn."""
+    """Raises ConfigError for settings that do not work in games of two players in turn."""
     if spec.num_players == 1:
         return
     agent, place, network = config.run.agent, "in a game of two players", config.network
@@ -53,13 +53,13 @@ def check(config: configs.Config, spec: types.EnvSpec) -> None:
 
 
 def stored(config: configs.Config, spec: types.EnvSpec) -> dict[str, sources.Stored]:
-    """Returns the array that marks the learner's own rows, in games with moves of other players."""
+    """Returns the array that marks the learner's own rows, in games where others move too."""
     meets_others = spec.num_players == 2 and config.league.on
     return {ring_store.OWN: sources.Stored((), np.dtype(bool))} if meets_others else {}
 
 
 def discounts(spec: types.EnvSpec, windows: windowing.Windows, discount: float) -> jax.Array:
-    """Returns [B, T], the factor of the next row's value: negative if the other player moves there, 0 at an end."""
+    """Returns [B, T], the factors of the next row's value: negative if the other player moves there, 0 at an end."""
     following = discount * ~windows.terminated[:, 1:]
     if spec.num_players == 1:
         return following
@@ -73,10 +73,10 @@ def discounts(spec: types.EnvSpec, windows: windowing.Windows, discount: float) 
 class Returns(NamedTuple):
     """Rows as the learner's returns go through them."""
 
-    value: jax.Array  # [B, T + 1]; in a row of another player's, what the rows behind it are worth
+    value: jax.Array  # [B, T + 1]; in another player's row, the worth of the rows behind it
     is_step: jax.Array  # [B, T] bool, false: no return goes from here to the next row
-    trace_decay: float | jax.Array  # lambda; 1 in rows of others, which estimate nothing
-    learned: jax.Array  # [B, T] bool, true: a step of the learner's own
+    trace_decay: float | jax.Array  # lambda; 1 in the others' rows, which estimate nothing
+    learned: jax.Array  # [B, T] bool, true: one of the learner's own steps
 
 
 def course(
@@ -85,13 +85,13 @@ def course(
     """Returns the course of windows.
 
     The values in other players' rows are theirs, or were never learned. Such a row is worth the reward on the way to
-    the next row and that one's value. If it is the last of the window, or of an episode cut off by a limit, its value
-    is unknown, and no return goes there.
+    the next row plus the value of that row. If it is the last of the window, or of an episode cut off by a limit, its
+    value is unknown and no return goes there.
 
     Args:
-      value: [B, T + 1] of the learner, for the mover.
-      reward: [B, T] of step t, received on the way to t + 1.
-      discount: [B, T] as of `discounts`.
+      value: [B, T + 1], the learner's estimate for the mover.
+      reward: [B, T], for step t received on the way to t + 1.
+      discount: [B, T], as in `discounts`.
       trace_decay: lambda.
     """
     is_step = ~(windows.terminated | windows.truncated)[:, :-1]

@@ -1,7 +1,7 @@
 """V-trace actor-critic (IMPALA, Espeholt et al. 2018), feed-forward or with an LSTM.
 
 Every step is learned from at most once, in unrolls of L steps that cross episodes. A row's action answers its
-observation; the action on an episode's last observation is none, and the next row begins another episode.
+observation; the action on an episode's last observation is ignored, and the next row begins another episode.
 
 Shape letters: B batch, L steps of an unroll, A actions.
 """
@@ -25,14 +25,14 @@ from seedzero.replay import sources, windowing
 
 
 class VtraceMemory(NamedTuple):
-    """Memory of an environment with an LSTM: its state [S, 2 * units], and the last action [S] int32."""
+    """The memory of an environment with an LSTM: its state [S, 2 * units], and the last action [S] int32."""
 
     state: jax.Array
     action: jax.Array
 
 
 class PopArtState(NamedTuple):
-    """Learning state with PopArt: the fields of `learning.TrainState`, and each task's statistics of returns."""
+    """Learning state with PopArt: the fields of `learning.TrainState`, and statistics of returns for each task."""
 
     params: base.Params
     target_params: base.Params
@@ -61,7 +61,7 @@ def make(config: configs.Config, spec: types.EnvSpec, platform: str) -> base.Age
         num_values=spec.num_tasks if settings.popart else 1,
     )
     optimizer, has_lstm = config.optimizer, config.network.lstm_width > 0
-    if optimizer.kind == "adam":  # the setting is RMSProp's
+    if optimizer.kind == "adam":  # the setting belongs to RMSProp
         optimizer = dataclasses.replace(optimizer, epsilon=1e-8)
     parts = _Parts(config, spec, network, learning.optimizer(optimizer), learning.schedule(optimizer))
     return base.Agent(
@@ -101,7 +101,7 @@ def _init(parts: _Parts, key: jax.Array) -> learning.TrainState | PopArtState:
 
 
 def _no_memory(parts: _Parts, num_rows: int) -> VtraceMemory:
-    """Returns the memory before the first observation; without an LSTM, the state has no numbers."""
+    """Returns the memory before the first observation; without an LSTM its state has no numbers."""
     return VtraceMemory(parts.network.initial_state(num_rows), jnp.zeros(num_rows, jnp.int32))
 
 
@@ -132,7 +132,7 @@ def _policy(parts: _Parts, params: base.Params, memory: Any, inputs: base.Inputs
 def _look(
     parts: _Parts, params: base.Params, memory: Any, inputs: base.Inputs
 ) -> tuple[VtraceMemory, jax.Array, jax.Array]:
-    """Returns the memory before the step, empty without an LSTM; the LSTM's next state; logits [B, A]."""
+    """Returns the memory before the step (empty without an LSTM), the LSTM's next state, and logits [B, A]."""
     memory = memory if parts.config.network.lstm_width else _no_memory(parts, inputs.first.shape[0])
     shown = actor_critic.Steps(inputs.observation, inputs.first, inputs.reward, memory.action)
     steps = jax.tree.map(lambda x: x[:, None], shown)
@@ -153,7 +153,7 @@ def _update(
         return _loss_and_metrics(parts, params, windows, returns)
 
     gradients, metrics, (target, learned_steps) = learning.gradients(loss, state.params, axis_name)
-    # Sums over the steps of all devices, which may hold differently many.
+    # Sums over the steps of all devices, which may have different numbers of steps.
     num_steps = jnp.maximum(metrics.pop("num_steps"), 1.0)
     metrics = {name: x if name == "loss" else x / num_steps for name, x in metrics.items()}
     learned = learning.TrainState(*state[: len(learning.TrainState._fields)])
@@ -177,14 +177,13 @@ def _update(
 def _loss_and_metrics(
     parts: _Parts, params: base.Params, windows: windowing.Windows, returns: popart.Statistics | None = None
 ) -> tuple[jax.Array, tuple[base.Metrics, tuple[jax.Array, jax.Array]]]:
-    """Returns loss, metrics and the values' targets [B, L], with a mask of the learned ones.
+    """Returns the loss, metrics, and the values' targets [B, L] with a mask of the learned ones.
 
-    Loss and metrics are sums as in the paper (section 4.2).
+    Loss and metrics are sums as in the paper (section 4.2), and sums over the batches of all hosts once their mean
+    over all devices is taken.
 
-    The sums are over the batches of all hosts, once their mean over all devices is taken.
-
-    With the statistics of returns, the network's values are normalized, and so are the errors and advantages that it
-    learns from (Hessel et al. 2018, section "Multi-task PopArt").
+    With statistics of returns, the network's values are normalized, and so are the errors and advantages it learns
+    from (Hessel et al. 2018, section "Multi-task PopArt").
     """
     config, rewards, stored = parts.config.vtrace, parts.config.reward, windows.stored
     logits, said = _unroll(parts, params, windows)

@@ -1,7 +1,7 @@
-"""Programs that a process has started, and theirs, in whatever session they are: by a mark in their environment.
+"""Finds the programs that a process has started, and theirs in turn, by a mark in their environment.
 
-A simulator that begins a session of its own is in no group of processes that could be killed, and control groups are
-seldom a user's to make. The mark is inherited; a program that shall outlive its worker is started without it.
+A simulator that begins its own session belongs to no group of processes that could be killed, and users can seldom
+make control groups. The mark is inherited. A program that shall outlive its worker is started without it.
 """
 
 from __future__ import annotations
@@ -17,19 +17,19 @@ from collections.abc import Callable, Mapping
 from seedzero.core import exit_codes
 
 MARK = "SEEDZERO_STARTED_BY"
-"""The variable with the numbers of a program and of those that started it, with spaces, its own last."""
+"""The variable that holds the numbers of a program and of those that started it, separated by spaces, its own last."""
 _ROUNDS = 3
-"""A program may start another one while it is looked for."""
+"""Number of passes, because a program may start another one during the search."""
 
 
 def marked(environment: Mapping[str, str]) -> tuple[dict[str, str], str]:
-    """Returns an environment for a new program, and the program's number."""
+    """Returns an environment for a new program, and the number of that program."""
     number = secrets.token_hex(8)
     return {**environment, MARK: f"{environment.get(MARK, '')} {number}"}, number
 
 
 def kill(number: str) -> None:
-    """Kills the program of a number with all its descendants, but not this process; without /proc nothing."""
+    """Kills the program with a number and all its descendants, except this process; without /proc it does nothing."""
     for _ in range(_ROUNDS):
         found = [pid for pid in _pids() if pid != os.getpid() and number.encode() in _environment(pid)]
         for pid in found:
@@ -40,7 +40,7 @@ def kill(number: str) -> None:
 
 
 def kill_own() -> None:
-    """Kills all descendants of this process, and itself if it leads a group."""
+    """Kills all descendants of this process, and the process itself if it leads a group."""
     if numbers := os.environ.get(MARK, "").split():
         kill(numbers[-1])
     if os.getpgrp() == os.getpid():
@@ -48,13 +48,13 @@ def kill_own() -> None:
 
 
 def at_end_of_input(function: Callable[[], object]) -> None:
-    """Calls a function, on a thread, once standard input is closed.
+    """Calls a function on a thread once standard input is closed.
 
-    Whoever has started this process holds that pipe open: it closes when that ends, however it happens.
+    The process that started this one holds the pipe open, so it closes when that process ends, for whatever reason.
     """
 
     def wait() -> None:
-        # Not through sys.stdin: a thread that waits in it makes Python's own end fatal.
+        # Not through sys.stdin, because a thread that waits in it makes Python's own shutdown fatal.
         while os.read(0, 4096):
             pass
         function()
@@ -63,7 +63,7 @@ def at_end_of_input(function: Callable[[], object]) -> None:
 
 
 def end_with_input() -> None:
-    """Ends this process, and all that it has started, once standard input is closed."""
+    """Ends this process and everything it has started once standard input is closed."""
 
     def end() -> None:
         kill_own()
@@ -80,7 +80,7 @@ def _pids() -> list[int]:
 
 
 def _environment(pid: int) -> bytes:
-    """Returns the environment that a process began with; empty of other users' and ended processes."""
+    """Returns the environment that a process began with; empty for ended processes and those of other users."""
     try:
         return pathlib.Path(f"/proc/{pid}/environ").read_bytes()
     except OSError:

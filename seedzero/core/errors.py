@@ -18,8 +18,8 @@
     │   └── LeaseLost         another learner has taken the run directory in the bucket
     ├── CheckpointError       a checkpoint is missing, damaged or could not be written
     ├── RecordError           a recorded episode is damaged, or of another version
-    ├── ServingFailure        a policy server cannot go on (a failed device call)
-    └── TrainingFailure       training cannot go on (non-finite loss, dead workers, a failed device call)
+    ├── ServingFailure        a policy server cannot continue (a failed device call)
+    └── TrainingFailure       training cannot continue (non-finite loss, dead workers, a failed device call)
         ├── BuilderError      a league's builder failed: a function of the user's
         └── CallbackError     a function that `seedzero.train` was given raised an error
 

@@ -1,7 +1,7 @@
-"""Descriptors that a forked process must not share with this one: a copy keeps a lock, a port or a pipe alive.
+"""Keeps descriptors from forked processes, where a copy would keep a lock, a port or a pipe alive.
 
 A callback or the caller's script may fork (multiprocessing's default on Linux), and such a child may outlive training.
-In the child each of these descriptors becomes /dev/null. A program that is executed gets none of them anyway.
+In the child, each of these descriptors becomes /dev/null. A program that is executed gets none of them anyway.
 """
 
 from __future__ import annotations
@@ -23,23 +23,23 @@ class HasDescriptor(Protocol):
 _own = weakref.WeakSet[HasDescriptor]()
 _own_places = set[int | str]()  # ports, and paths of unix sockets
 _null: list[int] = []
-"""Open from the first use on: a child at its limit of descriptors could not open it."""
+"""Opened at the first use, because a child at its limit of descriptors could not open it."""
 
 
 def keep(*things: HasDescriptor | None) -> None:
-    """Keeps open files and sockets from the children of later forks, until they are closed."""
+    """Keeps open files and sockets from the children of later forks until they are closed."""
     _own.update(thing for thing in things if thing is not None)
     _begin()
 
 
 def keep_listener(place: int | str) -> None:
-    """Keeps all sockets at a port, or at a unix socket's path, from the children: sockets of a library in C."""
+    """Keeps all sockets at a port, or at a unix socket's path, from the children; for sockets of a library in C."""
     _own_places.add(place)
     _begin()
 
 
 def forget_listener(place: int | str) -> None:
-    """Ends `keep_listener`."""
+    """Reverses `keep_listener`."""
     _own_places.discard(place)
 
 
@@ -60,13 +60,13 @@ def _let_go() -> None:
 
 def _all_descriptors() -> list[int]:
     try:
-        return list(map(int, os.listdir("/dev/fd")))  # one of them, of the listing, is closed now
+        return list(map(int, os.listdir("/dev/fd")))  # the one that the listing used is closed now
     except OSError:
         return []
 
 
 def _place(descriptor: int) -> Iterable[int | str]:
-    """Returns the port or the path at which a socket listens, or was accepted."""
+    """Returns the port or the path at which a socket listens or was accepted."""
     try:
         opened = socket.socket(fileno=descriptor)
     except OSError:  # no socket

@@ -1,4 +1,4 @@
-"""Numbers of an environment's own about its episodes: arrays [E] by name, NaN where there is none."""
+"""Numbers that an environment reports about its episodes: arrays [E] by name, with NaN where there is none."""
 
 from __future__ import annotations
 
@@ -9,11 +9,11 @@ import numpy as np
 from seedzero.core import errors
 
 MAX_INFOS, MAX_NAME = 32, 64
-"""Most numbers in one step, and most characters of a name."""
+"""The most numbers in one step, and the most characters of a name."""
 
 
 def is_name(name: object) -> bool:
-    """Returns whether a number can have this name."""
+    """Returns whether a number may have this name."""
     return isinstance(name, str) and 1 <= len(name) <= MAX_NAME and name.isprintable()
 
 
@@ -34,6 +34,6 @@ def those(info: Mapping[str, np.ndarray] | None, chosen: np.ndarray) -> Mapping[
 
 
 def of(info: Mapping[str, np.ndarray] | None, row: int) -> dict[str, float]:
-    """Returns the numbers of an environment, by name."""
+    """Returns an environment's numbers by name."""
     found = {name: float(values[row]) for name, values in (info or {}).items()}
     return {name: value for name, value in found.items() if value == value}

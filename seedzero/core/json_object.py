@@ -1,4 +1,4 @@
-"""JSON: objects from files and other machines, and strict texts of all numbers."""
+"""Reads JSON objects from files and other machines, and writes all numbers as strict JSON."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ _LARGE = 1e300
 
 
 def parse(content: str | bytes) -> dict[str, Any]:
-    """Returns the object in a JSON text. Raises ValueError if it is none, or nested too deeply."""
+    """Returns the object in a JSON text. Raises ValueError if there is none, or if it is nested too deeply."""
     try:
         value = json.loads(content)
     except RecursionError:
@@ -24,9 +24,9 @@ def parse(content: str | bytes) -> dict[str, Any]:
 
 
 def number(value: object, digits: int = 0) -> float | None:
-    """Returns a number as JSON and a browser know it, else None: a file or a network may hold anything.
+    """Returns a number that JSON and browsers can express, else None; files and networks may hold anything.
 
-    digits: significant ones of a number that is not whole; 0: all.
+    digits: significant digits of a number that is not whole; 0 keeps all.
     """
     if not isinstance(value, (int, float)) or not abs(value) < _LARGE:
         return None
@@ -37,7 +37,7 @@ def encode(value: object, *, indent: int | None = None) -> str:
     """Returns strict JSON; infinities and NaN become "inf", "-inf" and "nan", which float() parses."""
     try:
         return json.dumps(value, indent=indent, allow_nan=False)
-    except (ValueError, TypeError):  # not finite, or of numpy
+    except (ValueError, TypeError):  # not finite, or a number of numpy's
         return json.dumps(_finite(value), indent=indent, allow_nan=False)
 
 

@@ -1,4 +1,4 @@
-"""The log of a program on standard error; whoever imports seedzero keeps the logging of their own."""
+"""Configures the log of a program on standard error. Importing seedzero changes nobody's logging."""
 
 from __future__ import annotations
 
@@ -6,12 +6,12 @@ import logging
 
 
 def show(prefix: str, verbosity: int) -> None:
-    """Shows warnings of all packages, and messages of seedzero from a level of absl on, such as 0: information."""
+    """Shows warnings of all packages, and messages of seedzero from one of absl's levels up (0: information)."""
     from absl import flags
     from absl import logging as absl_logging
     from absl.logging import converter
 
-    flags.FLAGS.mark_as_parsed()  # absl's own; until then it warns that they are not
+    flags.FLAGS.mark_as_parsed()  # absl's own handlers; until then it warns that they are missing
 
     handler = absl_logging.get_absl_handler()
     handler.setFormatter(logging.Formatter(f"{prefix}: %(message)s"))

@@ -1,4 +1,4 @@
-"""The former names of modules that users' own code imports: they go on for one version, with a warning."""
+"""Keeps former names of modules that users' code imports: they work for one more version, with a warning."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ MODULES = {
     "seedzero.replay.rings": "seedzero.replay.ring_store",
     "seedzero.replay.windows": "seedzero.replay.windowing",
 }
-"""Former name -> today's, of the modules that documents and examples named."""
+"""Former name -> current name, for the modules that documents and examples mentioned."""
 
 
 class _Loader(importlib.abc.Loader):
@@ -45,5 +45,5 @@ class _Finder(importlib.abc.MetaPathFinder):
 
 
 def install() -> None:
-    """Has imports by the former names find the modules."""
+    """Lets imports by the former names find the modules."""
     sys.meta_path.append(_Finder())

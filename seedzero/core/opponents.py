@@ -1,4 +1,4 @@
-"""Opponents of evaluations in games of two players, and the tasks of environments that they play in."""
+"""Opponents of evaluations in games of two players, and the tasks in which environments play them."""
 
 from __future__ import annotations
 
@@ -6,16 +6,16 @@ import re
 from collections.abc import Mapping, Sequence
 
 CHANCE = "chance"
-"""A property of games, for messages: such a game may be played by seats, or by turns."""
+"""Describes a kind of game in messages: such a game may be played by seats, or in turn."""
 RANDOM = "random"
 FORMS = "random|mcts-N|gtp:COMMAND"
 SIDES = ("first", "second")
-"""A side's number is its place here: the mover of a match's first move after the opening is 0."""
+"""A side's number is its index here; the side that makes the first move after the opening is 0."""
 
 ENGINE = "gtp:"
-"""Begins the name of another program, which speaks the Go Text Protocol: its command follows."""
+"""Prefix of another program that speaks the Go Text Protocol; its command follows."""
 SPIEL = "spiel:"
-"""Begins the name of a bot of OpenSpiel's own, with or without parameters."""
+"""Prefix of a bot of OpenSpiel's, with or without parameters."""
 MEMBER_FORMS = "random|mcts-N|spiel:BOT|MODULE:FUNCTION"
 MAX_MEMBERS = 64
 
@@ -26,7 +26,7 @@ _HAS_PARTS = re.compile(r"spiel:\w+(\([^()]*\))?|[\w.]+:\w+")
 
 
 def parse(text: str) -> tuple[str, ...]:
-    """Returns the names in a text, separated by commas. Raises ValueError for an unknown one, or one twice."""
+    """Returns the names in a text, separated by commas. Raises ValueError for an unknown name, or one given twice."""
     names = tuple(name.strip() for name in text.split(","))
     if not all(map(is_known, names)) or len(set(names)) < len(names):
         raise ValueError(
@@ -47,14 +47,14 @@ def is_address(name: str) -> bool:
 
 
 def command(name: str) -> str:
-    """Returns the command of a program that plays; "": the name is none of such an opponent."""
+    """Returns the command of a program that plays, or "" if the name is no such opponent."""
     return name.removeprefix(ENGINE).strip() if name.startswith(ENGINE) else ""
 
 
 def parse_members(text: str) -> tuple[str, ...]:
     """Returns the names of a league's scripted members in a text, separated by commas outside of brackets.
 
-    Raises ValueError for a name of no form of MEMBER_FORMS, for one twice, and for too many.
+    Raises ValueError for a name that has none of MEMBER_FORMS, for a repeated name, and for too many.
     """
     names = tuple(name.strip() for name in _COMMA.split(text)) if text else ()
     unknown = [name for name in names if not is_member(name) or (":" in name and not _HAS_PARTS.fullmatch(name))]
@@ -67,28 +67,31 @@ def parse_members(text: str) -> tuple[str, ...]:
 
 
 def is_member(name: str) -> bool:
-    """Returns whether a league's player of this name is a scripted one."""
+    """Returns whether the name of a league's player is that of a scripted one."""
     return name == RANDOM or num_simulations(name) > 0 or ":" in name
 
 
 def is_of_user(name: str) -> bool:
-    """Returns whether a scripted member is a function of a user's module."""
+    """Returns whether a scripted member is a function in a user's module."""
     return ":" in name and not name.startswith(SPIEL)
 
 
 def num_simulations(name: str) -> int:
-    """Returns the simulations of a bot that searches; 0: the name is none of such a bot."""
+    """Returns the number of simulations of a bot that searches, or 0 if the name is no such bot."""
     match = _BOT.fullmatch(name)
     return int(match[1]) if match else 0
 
 
 def tasks(names: Sequence[str]) -> tuple[str, ...]:
-    """Returns the tasks "OPPONENT/SIDE" of the agent, by opponent, then side; random moves alone are none."""
+    """Returns the agent's tasks "OPPONENT/SIDE", ordered by opponent, then side; none against random moves alone."""
     return () if tuple(names) == (RANDOM,) else tuple(f"{name}/{side}" for name in names for side in SIDES)
 
 
 def mean_returns(by_task: Mapping[str, float]) -> dict[str, float]:
-    """Returns the mean over both sides against each opponent, from the mean return in each of `tasks`; others: {}."""
+    """Returns the mean over both sides for each opponent, given the mean return in each of `tasks`.
+
+    {} for other tasks.
+    """
     found: dict[str, list[float]] = {}
     for task, value in by_task.items():
         if name := of_task(task)[0]:
@@ -97,6 +100,6 @@ def mean_returns(by_task: Mapping[str, float]) -> dict[str, float]:
 
 
 def of_task(task: str) -> tuple[str, int]:
-    """Returns the opponent and the agent's side of a task; "" and 0: it is none of `tasks`."""
+    """Returns a task's opponent and the agent's side; "" and 0 if it is not one of `tasks`."""
     name, _, side = task.rpartition("/")
     return (name, SIDES.index(side)) if side in SIDES and is_known(name) else ("", 0)

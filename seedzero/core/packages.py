@@ -1,4 +1,4 @@
-"""The command for installing a missing package beside the program."""
+"""Writes the command that installs a missing package next to the program."""
 
 from __future__ import annotations
 
@@ -10,22 +10,23 @@ from importlib import metadata
 
 
 def install_command(*names: str) -> str:
-    """Returns the shell command for installing packages for this Python, within seedzero's bounds.
+    """Returns the shell command that installs packages for this Python, within seedzero's bounds.
 
-    It names the packages themselves: seedzero is not on PyPI, and its extras would bring JAX to a worker's machine.
+    It names the packages themselves, because seedzero is not on PyPI, and its extras would install JAX on a worker's
+    machine.
 
-    names: as in setup.py, with their extras: "gymnasium[box2d]".
+    names: packages as in setup.py, with their extras, such as "gymnasium[box2d]".
     """
     asked = _asked()
     requirements = shlex.join(asked.get(name, name) for name in names)
     python = shlex.quote(sys.executable or "python")
-    if importlib.util.find_spec("pip") is None:  # an environment that uv made
+    if importlib.util.find_spec("pip") is None:  # uv made this environment
         return f"uv pip install --python {python} {requirements}"
     return f"{python} -m pip install {requirements}"
 
 
 def _asked() -> dict[str, str]:
-    """Returns the requirements of the installed seedzero, for itself or an extra: name -> name and bounds."""
+    """Returns what the installed seedzero requires, itself or for an extra: name -> name and bounds."""
     try:
         required = metadata.requires("seedzero") or []
     except metadata.PackageNotFoundError:  # a clone that nobody installed
@@ -35,6 +36,6 @@ def _asked() -> dict[str, str]:
 
 
 def command_at_the_end(line: str) -> str:
-    """Returns the `install_command` at the end of a line, or ""."""
+    """Returns the `install_command` for the end of a message, or ""."""
     found = re.search(r"(?:'[^']*'|[^\s']+) (?:-m )?pip install .*$", line)
     return found[0] if found else ""

@@ -1,4 +1,4 @@
-"""Names and files of a run directory; others may have written their content."""
+"""Safely opens and names the files of a run directory, whose content others may have written."""
 
 from __future__ import annotations
 
@@ -12,17 +12,17 @@ from collections.abc import Iterator
 from seedzero.core import errors, printable
 
 MOST_BYTES = 64 << 20
-"""Longest file that is read as a whole: settings, a status, the manifest of a checkpoint."""
+"""Largest file that is read as a whole: settings, a status, the manifest of a checkpoint."""
 MOST_LINE_BYTES = 4 << 20
 
 
 def opener(path: str, flags: int) -> int:
-    """Opens a file for `open(path, mode, opener=opener)`; a link, or what is no file, is an OSError."""
+    """Opens a file for `open(path, mode, opener=opener)`; raises OSError for a link, or for what is no file."""
     return open_regular(path, flags | os.O_NOFOLLOW)
 
 
 def open_regular(path: str | os.PathLike[str], flags: int, mode: int = 0o666) -> int:
-    """Returns the descriptor of a regular file. Opening a pipe could wait for ever, reading a device never end."""
+    """Returns the descriptor of a regular file. Opening a pipe could block forever, and reading a device never end."""
     no_file = OSError(errno.EINVAL, "it is no regular file", os.fspath(path))
     try:
         descriptor = os.open(path, flags | os.O_NONBLOCK | os.O_CLOEXEC, mode)
@@ -37,13 +37,13 @@ def open_regular(path: str | os.PathLike[str], flags: int, mode: int = 0o666) ->
 
 @contextlib.contextmanager
 def opened(path: str | os.PathLike[str], *, follow: bool = True) -> Iterator[io.BufferedReader]:
-    """Yields a regular file for reading. Raises OSError. follow: whether links are followed."""
+    """Yields a regular file for reading. Raises OSError. follow: whether to follow links."""
     with os.fdopen(open_regular(path, os.O_RDONLY if follow else os.O_RDONLY | os.O_NOFOLLOW), "rb") as stream:
         yield stream
 
 
 def read(path: str | os.PathLike[str], most_bytes: int = MOST_BYTES) -> bytes:
-    """Returns the content of a regular file. Raises OSError, for more than `most_bytes` too."""
+    """Returns the content of a regular file. Raises OSError, also if it has more than `most_bytes`."""
     with opened(path) as stream:
         content = stream.read(most_bytes + 1)
     if len(content) > most_bytes:
@@ -52,7 +52,7 @@ def read(path: str | os.PathLike[str], most_bytes: int = MOST_BYTES) -> bytes:
 
 
 def lines(path: str | os.PathLike[str]) -> Iterator[bytes]:
-    """Yields the lines of a regular file. Raises OSError, for a link and for a line of many bytes too."""
+    """Yields the lines of a regular file. Raises OSError, also for a link and for a very long line."""
     with opened(path, follow=False) as stream:
         while line := stream.readline(MOST_LINE_BYTES + 1):
             if len(line) > MOST_LINE_BYTES:
@@ -61,7 +61,7 @@ def lines(path: str | os.PathLike[str]) -> Iterator[bytes]:
 
 
 def check_name(path: str | os.PathLike[str]) -> None:
-    """Raises ResumeError for a path outside UTF-8: tensorstore and gRPC could not name the run directory's files."""
+    """Raises ResumeError for a path outside UTF-8, which tensorstore and gRPC could not use."""
     try:
         os.fspath(path).encode()
     except UnicodeEncodeError:

@@ -1,4 +1,4 @@
-"""Texts made safe to show, with lines for a terminal."""
+"""Makes texts safe to show, and lays out lines for a terminal."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from seedzero.core import packages
 def escape(text: str) -> str:
     """Returns a text as one line; unprintable characters become backslash escapes.
 
-    A name or a reason of another machine could otherwise move the cursor, or imitate a line of ours.
+    Otherwise a name or a reason from another machine could move the cursor, or imitate one of our messages.
     """
     return "".join(
         character if character.isprintable() else character.encode("unicode_escape").decode() for character in text
@@ -27,7 +27,7 @@ def escape_lines(text: str) -> str:
 
 
 class _StandIn(io.TextIOBase):
-    """Passes texts on to a stand-in for a stream, possibly with `write` alone; None: texts are lost."""
+    """Passes texts on to a stand-in for a stream, which may have only `write`; texts are lost if it is None."""
 
     def __init__(self, stream: Any) -> None:
         self._stream = stream
@@ -39,13 +39,13 @@ class _StandIn(io.TextIOBase):
 
 
 def standard_error() -> TextIO:
-    """Returns sys.stderr as a whole stream: without a console it is None, and a program may put a logger there."""
+    """Returns sys.stderr as a complete stream: without a console it is None, and a program may put a logger there."""
     is_whole = all(hasattr(sys.stderr, name) for name in ("write", "flush", "isatty", "fileno"))
     return sys.stderr if is_whole else cast(TextIO, _StandIn(sys.stderr))
 
 
 def columns(stream: TextIO) -> int | None:
-    """Returns the width of a stream's terminal; None: no terminal."""
+    """Returns the width of a stream's terminal, or None if it is no terminal."""
     try:
         return os.get_terminal_size(stream.fileno()).columns or None if stream.isatty() else None
     except (OSError, ValueError):  # it is closed, or no file
@@ -53,10 +53,10 @@ def columns(stream: TextIO) -> int | None:
 
 
 def wrap(text: str, width: int | None) -> str:
-    """Returns a text with lines of at most `width` columns, broken between words alone; None: unchanged.
+    """Returns a text with lines of at most `width` columns, broken only between words; None leaves it unchanged.
 
-    What does not fit a line goes on below the second column of a table, which two spaces begin, or else indented. A
-    command that installs packages stays whole, to be copied.
+    What does not fit continues below the second column of a table, which begins after two spaces, or else is indented.
+    A command that installs packages stays on one line, so that you can copy it.
     """
     if width is None:
         return text
@@ -64,7 +64,7 @@ def wrap(text: str, width: int | None) -> str:
 
 
 def with_command(text: str, command: str, width: int | None) -> str:
-    """Returns a text and a command line, which stays whole, to be copied: below the text if both do not fit a line."""
+    """Returns a text and a command line, which is below the text if both do not fit one line, to be copied."""
     both = f"{text} {command}" if command else text
     if width is None or len(both) <= width or not command:
         return wrap(both, width)
@@ -72,9 +72,9 @@ def with_command(text: str, command: str, width: int | None) -> str:
 
 
 def say(text: str, command: str = "") -> None:
-    """Prints a message for the user on standard error; command: a command line at its end, to be copied.
+    """Prints a message for the user on standard error. command: a command line at its end, to be copied.
 
-    Characters that are not printable, as a directory's name may have them, are escaped.
+    Unprintable characters, which a directory's name may have, are escaped.
     """
     stream = standard_error()
     shown = with_command(escape_lines(f"seedzero: {text}"), escape(command), columns(stream))

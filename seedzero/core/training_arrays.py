@@ -1,4 +1,4 @@
-"""Arrays of an observation that training alone sees, such as the joint observation of all agents."""
+"""Handles arrays of an observation that only training sees, such as the joint observation of all agents."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from seedzero.core import types
 
 
 def without(spec: types.EnvSpec) -> types.EnvSpec:
-    """Returns the spec of acting and of saved agents: as if there were no arrays for training alone."""
+    """Returns the spec for acting and for saved agents, without the arrays that are for training alone."""
     rest = tuple(array for array in spec.packed if not array.training_only)
     if len(rest) == len(spec.packed):
         return spec
@@ -21,7 +21,7 @@ def without(spec: types.EnvSpec) -> types.EnvSpec:
 
 
 def add(spec: types.EnvSpec, array: types.ArraySpec) -> types.EnvSpec:
-    """Returns the spec with an array for training alone, whose bytes follow those of the others."""
+    """Returns the spec with an array for training alone; its bytes follow those of the others."""
     return _of_bytes(spec, (*spec.arrays, array))
 
 

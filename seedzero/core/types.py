@@ -17,34 +17,34 @@ import numpy as np
 from seedzero.core import errors, infos, json_object
 
 OBSERVATION = "observation"
-"""Name of the array of environments that show one; agents see observations as named arrays."""
+"""Name of the array in environments that show a single one; agents see observations as named arrays."""
 TARGETS_CLIPPED = "targets_clipped"
-"""Name of an update's metric: the share of targets beyond the largest number that the network can show."""
+"""Name of an update's metric: the share of targets that exceed the largest number the network can show."""
 GREEDY, SAMPLE, EXPLORE = np.int8(0), np.int8(1), np.int8(2)
-"""How to act: the policy's best action; a draw from the policy; with the noise of training."""
+"""How to act: take the policy's best action; draw from the policy; add the noise of training."""
 MODES: Mapping[str, np.int8] = {"greedy": GREEDY, "sample": SAMPLE, "explore": EXPLORE}
 SUPPORTED_OBSERVATION_DTYPES = ("uint8", "int32", "float32")
 
 _SEQUENCES = ("observation_shape", "action_low", "action_high", "tasks", "seats")
 
 SMALLEST_IMAGE = 32
-"""Grids whose shorter side has at least so many cells are taken for images."""
+"""Grids whose shorter side has at least this many cells are treated as images."""
 
 
 class Role(enum.Enum):
-    """The purpose of a worker's environments."""
+    """What a worker's environments are for."""
 
     TRAIN = "train"
     EVALUATE = "evaluate"
 
 
 def _dtype_name(dtype: Any) -> str:
-    """Returns the name of a dtype, which a user may give as numpy does: np.dtype("float32") equals "float32"."""
+    """Returns the name of a dtype, which users may give as numpy accepts it: np.dtype("float32") equals "float32"."""
     return dtype if isinstance(dtype, str) else np.dtype(dtype).name
 
 
 def _whole(title: str, value: Any) -> int:
-    """Returns a whole number, of numpy too, as Python's; SpecMismatch for everything else."""
+    """Returns a whole number, numpy's too, as a Python int; raises SpecMismatch for anything else."""
     try:
         return operator.index(value)
     except TypeError:
@@ -56,15 +56,14 @@ class ArraySpec:
     """A named array of an observation.
 
     Attributes:
-      name: of the array; parts of nested spaces are joined by "/", as in "robot/camera".
+      name: the array's name; parts of nested spaces are joined by "/", as in "robot/camera".
       shape: of the newest frame of one environment, e.g. (96, 96, 1) or (4,).
       dtype: one of SUPPORTED_OBSERVATION_DTYPES.
       low: smallest value of any element (-inf if unbounded).
       high: largest value of any element (inf if unbounded).
-      text: whether it is UTF-8 in [N] uint8, with bytes of 0 behind its end (`packing.encode_texts`). Networks that
-        read no text leave it out.
-      acting_only: acting alone sees it: it is never stored, so no update reads it.
-      training_only: updates alone see it: it is stored, and neither acting nor a saved agent reads it.
+      text: whether it is UTF-8 in [N] uint8, padded with zeros (`packing.encode_texts`); most networks ignore it.
+      acting_only: only acting sees it; it is never stored, so no update reads it.
+      training_only: only updates see it; it is stored, but neither acting nor a saved agent reads it.
     """
 
     name: str
@@ -98,16 +97,16 @@ class ArraySpec:
 
     @property
     def num_bytes(self) -> int:
-        """Bytes of a frame of an environment."""
+        """Number of bytes of a frame of one environment."""
         return math.prod(self.shape) * np.dtype(self.dtype).itemsize
 
     @property
     def is_grid(self) -> bool:
-        """Whether it has the rank of an image: [height, width] or [height, width, channels]."""
+        """Whether it has the shape of an image: [height, width] or [height, width, channels]."""
         return len(self.shape) in (2, 3)
 
     def to_json(self) -> dict[str, Any]:
-        """Returns its fields as a page shows them; a bound that is infinite is None."""
+        """Returns the fields as a page shows them, with None for an infinite bound."""
         low, high = (bound if math.isfinite(bound) else None for bound in (self.low, self.high))
         return {**dataclasses.asdict(self), "low": low, "high": high}
 
@@ -118,28 +117,26 @@ class EnvSpec:
 
     Attributes:
       observation_shape, observation_dtype, observation_low, observation_high: as in ArraySpec.
-      num_actions: actions are 0 .. num_actions - 1; 0 where they are vectors.
+      num_actions: discrete actions are 0 .. num_actions - 1; 0 for continuous actions.
       num_players: 1, or 2 for zero-sum games in turn.
       has_action_mask: whether every step carries a mask of legal actions.
-      frames_per_step: emulator frames that one step takes (Atari's frame skip), for reports.
-      action_low: [D] smallest values of a continuous action's numbers, finite float32; empty: actions are numbers.
+      frames_per_step: number of emulator frames in one step (Atari's frame skip), for reports.
+      action_low: [D] smallest values of a continuous action's numbers, finite float32; empty for discrete actions.
       action_high: [D] largest ones.
-      num_states: observations stand for one of so many numbers, shown as a one-hot vector; 0: they do not, or the
-        worker does not tell.
-      packed: the named arrays of observations made of several: an observation then is their bytes, [N] uint8, one
-        array after the other, see core/packing.py. Empty: it is one array.
-      tasks: names of the tasks that the environments of a run share, such as levels; every step tells each
-        environment's. Empty: there is one task.
+      num_states: how many states there are, if observations are one-hot vectors of a state's number; otherwise 0.
+      packed: the named arrays, if observations have several. An observation is then their bytes, [N] uint8, one array
+        after the other, see core/packing.py. Empty with one array.
+      tasks: names of the tasks that a run's environments share, such as levels; empty if there is one.
       spaces: Gymnasium's spaces of observations and actions, as text (`envs/space_text.py`): the values of `reset` and
-        `step`, which policies take and give. "": as the other fields say.
+        `step`, which policies take and return. "" if the other fields describe them.
       seats: names of the seats of a game with hidden information or simultaneous moves. A row of a training group is
-        then a seat: each game has as many rows as seats, one after the other. A row's chair, its place here in an
-        episode, is its task. An evaluating environment plays the other seats itself. Empty: a row is an environment.
-      moves_again: of two players, one may move several times in a row. Then the last number of each observation is the
-        mover, 0 or 1. False: they alternate.
-      has_chance: a game whose rules have chance; false: there is none, or nothing is known about it.
-      fixed_seats: whether seats are the agents of an environment: a row keeps its chair in all episodes, row 0 of a
-        game the first one, and an evaluating environment shows all of its seats, too.
+        then a seat: each game has as many rows as seats, one after the other. A row's chair, its index here during an
+        episode, is its task. An evaluating environment plays the other seats itself.
+      moves_again: whether one of two players may move several times in a row. Then the last number of each observation
+        is the mover, 0 or 1. False if they alternate.
+      has_chance: whether the game's rules have chance; false if not, or if that is unknown.
+      fixed_seats: whether seats are the agents of an environment. A row then keeps its chair in all episodes, row 0 of
+        a game the first one, and an evaluating environment shows all of its seats, too.
     """
 
     observation_shape: tuple[int, ...]
@@ -227,7 +224,10 @@ class EnvSpec:
 
     @classmethod
     def from_json(cls, values: Mapping[str, Any]) -> EnvSpec:
-        """Returns the spec of a JSON object; infinities may be text. Raises ValueError, TypeError or KeyError."""
+        """Returns the spec in a JSON object, where infinities may be text.
+
+        Raises ValueError, TypeError or KeyError.
+        """
         bounds = {name: float(values[name]) for name in ("observation_low", "observation_high")}
         tuples = {name: tuple(values[name]) for name in _SEQUENCES}
         packed = tuple(
@@ -238,25 +238,28 @@ class EnvSpec:
 
     @classmethod
     def of_arrays(cls, arrays: Sequence[ArraySpec], **others: Any) -> EnvSpec:
-        """Returns the spec of observations made of named arrays; others: fields that are not about observations."""
+        """Returns the spec of observations made of named arrays.
+
+        others: the fields that are not about observations.
+        """
         num_bytes = sum(array.num_bytes for array in arrays)
         return cls((num_bytes,), "uint8", observation_low=0, observation_high=255, packed=tuple(arrays), **others)
 
     @property
     def arrays(self) -> tuple[ArraySpec, ...]:
-        """The arrays of an observation, in the agents' form; at least one."""
+        """The arrays of an observation in the agents' form; there is at least one."""
         alone = (self.observation_shape, self.observation_dtype, self.observation_low, self.observation_high)
         return self.packed or (ArraySpec(OBSERVATION, *alone),)
 
     def movers(self, observation: Any) -> Any:
-        """Returns the players to move [B] of observations [B, ...], of numpy or JAX; None if players alternate."""
+        """Returns the players to move [B] of observations [B, ...] in numpy or JAX, or None if players alternate."""
         return observation.reshape(len(observation), -1)[:, -1] if self.moves_again else None
 
     @property
     def kept(self) -> EnvSpec:
-        """The spec of stored observations, for rings and updates: without the arrays that are for acting alone.
+        """The spec of stored observations, for rings and updates, without the arrays that only acting sees.
 
-        These are the last, so a stored observation is the first bytes of acting's.
+        Those are the last, so a stored observation is the beginning of acting's bytes.
         """
         arrays = tuple(array for array in self.packed if not array.acting_only)
         if len(arrays) == len(self.packed):
@@ -271,11 +274,11 @@ class EnvSpec:
 
     @property
     def default_mode(self) -> np.int8:
-        """How a finished agent acts by default: an agent that never mixes its actions loses games with seats."""
+        """How a finished agent acts by default; one that never mixes its actions loses games with seats."""
         return SAMPLE if self.seats and not self.fixed_seats else GREEDY
 
     def num_seats(self, role: Role) -> int:
-        """Returns the number of rows that make a game, where the rows of a role are seats; 0: they are none."""
+        """Returns how many rows make up a game if the rows of a role are seats, else 0."""
         return len(self.seats) if self.fixed_seats or role is Role.TRAIN else 0
 
     @property
@@ -285,7 +288,7 @@ class EnvSpec:
 
     @property
     def is_continuous(self) -> bool:
-        """Whether an action is a vector [D] of float32 and not one of num_actions numbers."""
+        """Whether an action is continuous, a vector [D] of float32, instead of one of num_actions numbers."""
         return bool(self.action_low)
 
     @property
@@ -300,7 +303,7 @@ class EnvSpec:
 
 
 def _check_spaces(text: str) -> None:
-    """Raises SpecMismatch for a text that describes no spaces."""
+    """Raises SpecMismatch for a text that does not describe spaces."""
     try:
         fits = isinstance(text, str) and (not text or {"observation", "action"} <= json_object.parse(text).keys())
     except ValueError:
@@ -312,10 +315,7 @@ def _check_spaces(text: str) -> None:
 
 
 def shown(arrays: Sequence[ArraySpec]) -> str:
-    """Returns the kind of observations: images, small grids or vectors, the first present among the arrays.
-
-    Preset and network follow.
-    """
+    """Returns what decides preset and network: images, small grids or vectors, the first among the arrays."""
     sides = [min(array.shape[:2]) for array in arrays if array.is_grid]
     if not sides:
         return "vectors"
@@ -325,28 +325,28 @@ def shown(arrays: Sequence[ArraySpec]) -> str:
 class EnvStep(NamedTuple):
     """The state of a group of E environments after one step (or a reset), with next-step auto-reset.
 
-    Every observation of an episode is sent once, the last one too: there `terminated` or `truncated` is
-    true. The action that answers a last observation is ignored; the next step shows the first
-    observation of the next episode, with reward 0 and both flags false.
+    Every observation of an episode is sent once, including the last one, where `terminated` or `truncated` is true.
+    The action that answers a last observation is ignored; the next step shows the first observation of the next
+    episode, with reward 0 and both flags false.
 
-    With two players who take turns, a training environment is played by both: each observation is the view of the one
-    to move, each reward that of the other one, who moved before; the mover loses as much. An evaluating one moves for
-    the opponent itself: observations are those of the agent's turns, rewards the agent's.
+    With two players who take turns, a training environment is played by both: each observation is the view of the
+    player to move, each reward that of the other player, who moved before; the mover loses as much. An evaluating
+    environment moves for the opponent itself: it shows the agent's turns and rewards.
 
     Where rows are seats (`EnvSpec.seats`), a step shows a game's rows that have a turn, or whose episode ends. A row's
-    rewards since its last shown row add up; those before its first one go to its second. A game goes on while a shown
-    row has a turn; then it is over, and its next step begins another one.
+    rewards since its last shown row add up; those before its first one go to its second. A game continues while a
+    shown row has a turn; then it is over, and its next step begins another game.
 
     Attributes:
-      observation: [E, *observation_shape] of the spec's dtype: the newest frame; of several arrays, their bytes.
+      observation: [E, *observation_shape] of the spec's dtype: the newest frame, or the bytes of several arrays.
       reward: [E] float32, received on the way to this observation; 0 on first observations.
       terminated: [E] bool, true: the episode ended in a terminal state (its value is 0).
       truncated: [E] bool, true: the episode was cut off (its value is bootstrapped).
       action_mask: [E, A] bool, true: legal; None where the spec has no mask.
-      task: [E] int32, each environment's place in `EnvSpec.tasks`, the same in a whole episode; None: 0.
-      shown: [E] bool, false: the row has no new observation, its values and action mean nothing; None: all are true.
-      played: [E] int32, the actions that led here, of which a worker's bots chose some; None: the learner's did.
-      info: {name: [E] float32} numbers of the environment's own about episodes that end here, as of `infos`.
+      task: [E] int32, each environment's index in `EnvSpec.tasks`, constant during an episode; None stands for 0.
+      shown: [E] bool, false: the row has no new observation, its values and action mean nothing; None: all true.
+      played: [E] int32, the actions that led here, if a worker's bots chose some; None: the learner's actions did.
+      info: {name: [E] float32} the environment's own numbers about episodes that end here, as in `infos`.
     """
 
     observation: np.ndarray
@@ -366,13 +366,13 @@ class EnvStep(NamedTuple):
         return cls(observation, np.zeros(num_envs, np.float32), np.zeros(num_envs, bool), np.zeros(num_envs, bool))
 
     def those(self, chosen: np.ndarray) -> EnvStep:
-        """Returns chosen environments, [E] bool or [N] int."""
+        """Selects environments, by [E] bool or [N] int."""
         arrays = {name: array[chosen] for name, array in self._asdict().items() if isinstance(array, np.ndarray)}
         return self._replace(**arrays, info=infos.those(self.info, chosen))
 
     @property
     def tasks(self) -> np.ndarray:
-        """[E] int32, 0 for environments without tasks."""
+        """[E] int32, 0 in environments without tasks."""
         return np.zeros(len(self.reward), np.int32) if self.task is None else self.task
 
     @property
@@ -384,7 +384,7 @@ class EnvStep(NamedTuple):
 
 @dataclasses.dataclass(frozen=True)
 class Assignment:
-    """The learner's answer to a joining worker."""
+    """What the learner answers to a joining worker."""
 
     session_id: str  # names the environments until they are reset; sequence numbers count within it
     role: Role
@@ -393,8 +393,8 @@ class Assignment:
     num_groups: int  # groups of environments that step alternately
     envs_per_group: int
     seeds: tuple[int, ...]  # [num_groups * envs_per_group] one for each environment, group by group
-    resumed: bool = False  # true: the session is still alive; go on without a reset and repeat unanswered messages
-    # [num_groups * envs_per_group] the environments' places among all of the run with this role: spreads tasks evenly.
-    # Empty: of a learner that does not tell.
+    resumed: bool = False  # true: the session is still alive; continue without a reset and repeat unanswered messages
+    # [num_groups * envs_per_group] the environments' numbers among all of the run with this role, which spread tasks
+    # evenly. Empty if the learner does not report them.
     indices: tuple[int, ...] = ()
     bots: tuple[str, ...] = ()  # names of bots that the worker may have to play, numbered from 1 in `messages.Actions`

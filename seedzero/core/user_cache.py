@@ -1,4 +1,4 @@
-"""The user's cache directory."""
+"""Finds the user's cache directory."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ REMEDY = "set HOME or XDG_CACHE_HOME to a directory that this user may write"
 
 
 def directory() -> pathlib.Path | None:
-    """Returns the directory; None for a user id without a home, as of a container that runs as a mere number."""
+    """Returns the directory, or None for a user id without a home, as in a container that runs under a bare number."""
     if given := os.environ.get("XDG_CACHE_HOME"):
         return pathlib.Path(given)
     try:

@@ -1,4 +1,4 @@
-"""Functions of a user's own modules, named by a setting as MODULE:FUNCTION."""
+"""Loads functions of a user's own modules, which settings name as MODULE:FUNCTION."""
 
 from __future__ import annotations
 
@@ -24,26 +24,26 @@ from seedzero.core import errors, opponents
 AGENT = "run.agent"
 ENVIRONMENT = "env.id"
 NETWORKS = ("network.module", "ppo.bonus")
-"""Settings that may name code of a user's."""
+"""Settings that may name a user's code."""
 BUILDER = "league.builder"
 MEMBERS = "league.members"
 OPPONENTS = "env.opponents"
-"""May name programs, which are started."""
+"""Settings that may name programs to start."""
 ARGUMENTS = {ENVIRONMENT: "env.kwargs", BUILDER: "league.builder_args"}
-"""Settings with the arguments of a setting's function."""
+"""Settings that hold the arguments for the function that another setting names."""
 
 serves: contextvars.ContextVar[bool] = contextvars.ContextVar("serves", default=False)
-"""True where a user's module is imported for a training; in processes made for environments, always."""
+"""True where a user's module is imported for a training; always in processes made for environments."""
 
 
 _MOST_NAMED = 8
-"""Names of a module that a message lists."""
+"""The most names of a module that a message lists."""
 _SCRIPT = "__main__"
-"""The module of the started program: in every process another one."""
+"""The module of the started program, which is a different one in every process."""
 
 
 def importable(module: str) -> str:
-    """Returns a module's name in other processes: of the started script its file's name, where it has one."""
+    """Returns a module's name in other processes; for the started script that is its file's name, if it has one."""
     path = getattr(sys.modules.get(_SCRIPT), "__file__", None) or ""
     name, ending = os.path.splitext(os.path.basename(path))
     is_script = module == _SCRIPT and ending == ".py" and name.isidentifier() and name != _SCRIPT
@@ -51,13 +51,13 @@ def importable(module: str) -> str:
 
 
 def named_by(function: object) -> str:
-    """Returns MODULE:FUNCTION of a function or class as other processes import it; "": nothing has such a name."""
+    """Returns MODULE:FUNCTION of a function or class as other processes import it, or "" if no name leads to it."""
     module, name = importable(str(getattr(function, "__module__", ""))), str(getattr(function, "__qualname__", ""))
     return f"{module}:{name}" if module not in ("", _SCRIPT) and name.isidentifier() else ""
 
 
 def not_a_script(name: str) -> str:
-    """Returns the reason for refusing `__main__` as the module of a name, and the way out."""
+    """Explains why `__main__` is refused as a module, and what to do instead."""
     module = importable(_SCRIPT)
     module = "my_module" if module == _SCRIPT else module
     return (
@@ -69,7 +69,7 @@ def not_a_script(name: str) -> str:
 def check(name: str) -> None:
     """Raises ConfigError unless the name has the form MODULE:FUNCTION; Python's own modules are refused.
 
-    That catches mistakes and is no protection: workers call what their learner names, with its arguments.
+    This catches mistakes and is no protection: workers call what their learner names, with its arguments.
     """
     module, _, function = name.partition(":")
     if module == _SCRIPT:
@@ -81,16 +81,16 @@ def check(name: str) -> None:
 
 
 def module_of(env_id: str) -> str:
-    """Returns the module that an id names, as python:MODULE:FUNCTION does; "": it names none."""
+    """Returns the module that an id names, as python:MODULE:FUNCTION does, or "" if it names none."""
     kind, _, rest = env_id.partition(":")
-    if kind == "pettingzoo":  # its own modules are named, too
+    if kind == "pettingzoo":  # the program's own modules have names, too
         return rest.partition(":")[0]
     name = rest.partition("(")[0] if kind in ("spiel", "pgx") else rest  # a game's parameters may have colons
     return name.rpartition(":")[0] if kind in ("gym", "python", "spiel", "pgx") else ""
 
 
 def named(values: Mapping[str, object]) -> dict[str, str]:
-    """Returns the settings with modules to import, or programs to start, of values by SECTION.KEY."""
+    """Returns which settings name modules to import, or programs to start, among values by SECTION.KEY."""
     env_id = str(values.get(ENVIRONMENT, ""))
     is_module = env_id.startswith("python:") or bool(module_of(env_id))
     others = (name for name in (BUILDER, AGENT) if ":" in str(values.get(name, "")))
@@ -101,14 +101,14 @@ def named(values: Mapping[str, object]) -> dict[str, str]:
 
 
 def modules(values: Mapping[str, object]) -> set[str]:
-    """Returns the dotted names of the modules that the settings of `named` import."""
+    """Returns the dotted names of the modules that the settings in `named` import."""
     found = {name: value for name, value in named(values).items() if name not in (MEMBERS, OPPONENTS)}
     one = {module_of(value) if name == ENVIRONMENT else value.rpartition(":")[0] for name, value in found.items()}
     return one | _of_members(str(values.get(MEMBERS, "")))
 
 
 def _of_members(text: str) -> set[str]:
-    """Returns the modules of a league's scripted members; none in a text that makes no sense."""
+    """Returns the modules of a league's scripted members; none if the text makes no sense."""
     try:
         names = opponents.parse_members(text)
     except ValueError:
@@ -117,7 +117,7 @@ def _of_members(text: str) -> set[str]:
 
 
 def moved(before: Mapping[str, object], now: Mapping[str, str]) -> dict[str, str]:
-    """Returns the settings, as named now, of objects with a moved module: Python no longer finds the old one.
+    """Returns new values of settings whose objects are in a moved module, which Python no longer finds.
 
     before: saved values by SECTION.KEY. now: the user's texts by SECTION.KEY. Imports nothing.
     """
@@ -132,16 +132,16 @@ def moved(before: Mapping[str, object], now: Mapping[str, str]) -> dict[str, str
 
 
 def _is_here(module: str) -> bool:
-    """Returns whether Python finds a module, of a package by the names of the package's files."""
+    """Returns whether Python finds a module; in a package, by the names of the package's files."""
     outermost, *below = module.split(".")
     paths = [os.path.join(place, *below) for place in files(outermost)]
     return any(os.path.exists(path + ending) for path in paths for ending in ("", *machinery.all_suffixes()))
 
 
 def files(module: str) -> list[str]:
-    """Returns the file and the folders that Python finds here for a module's outermost package, links resolved.
+    """Returns the file and folders that Python finds here for a module's outermost package, with links resolved.
 
-    Imports nothing. The current directory comes first, as for workers. Empty: there is no such module.
+    Imports nothing. The current directory comes first, as for workers. Empty if there is no such module.
     """
     outermost, path = module.partition(".")[0], [os.getcwd(), *sys.path]
     for finder in sys.meta_path:
@@ -149,7 +149,7 @@ def files(module: str) -> list[str]:
             continue
         spec = find(outermost, path if finder is machinery.PathFinder else None)
         if spec is not None:
-            found = [spec.origin, *(spec.submodule_search_locations or ())]  # twice where the path has a folder twice
+            found = [spec.origin, *(spec.submodule_search_locations or ())]  # twice if the path has a folder twice
             return list(dict.fromkeys(os.path.realpath(file) for file in found if file))
     return []
 
@@ -172,9 +172,9 @@ def check_may_train() -> None:
 
 
 def find(name: str) -> Any:
-    """Returns an object by the name MODULE:OBJECT; None: the module, imported now, has none.
+    """Imports the module of MODULE:OBJECT and returns the object, or None if the module does not have it.
 
-    ConfigError: there is no such module, or it would train.
+    Raises ConfigError if there is no such module, or it would start a training.
     """
     module_name, _, object_name = name.partition(":")
     add_current_directory()
@@ -193,9 +193,10 @@ def find(name: str) -> Any:
 
 
 def load(name: str) -> Callable[..., Any]:
-    """Returns a function by the name MODULE:FUNCTION; imports the module, also from the current directory.
+    """Imports the module of MODULE:FUNCTION, also from the current directory, and returns the function.
 
-    ConfigError: the name is incomplete, there is no such module or function, or the module would train.
+    Raises ConfigError if the name is incomplete, there is no such module or function, or the module would start a
+    training.
     """
     check(name)
     function: Callable[..., Any] | None = find(name)
@@ -205,7 +206,7 @@ def load(name: str) -> Callable[..., Any]:
 
 
 def missing(name: str, kind: str) -> str:
-    """Returns the missing part of MODULE:OBJECT, of a kind, in an imported module, with near or all names."""
+    """Says what MODULE:OBJECT lacks in an imported module, with similar names, or all."""
     module, _, wanted = name.partition(":")
     found = {key: value for key, value in vars(sys.modules[module]).items() if key[0] != "_" and key != wanted}
     near = difflib.get_close_matches(wanted, found, n=1)
@@ -215,11 +216,11 @@ def missing(name: str, kind: str) -> str:
 
 
 def call(function: Callable[..., Any], *args: Any, seconds: float, what: str, module: str = "") -> Any:
-    """Returns the result of a user's function, called in a thread of its own.
+    """Calls a user's function in a separate thread and returns its result.
 
-    Raises BuilderError, with file and line, if the function raises an error, or takes longer than `seconds`: then it
-    goes on alone. what: the setting that names the function, for messages. module: has the place of an error, which is
-    a ConfigError then; seedzero's own errors stay as they are.
+    Raises BuilderError, with file and line, if the function raises an error or takes longer than `seconds`, after
+    which it is abandoned. what: the setting that names the function, for messages. module: if given, an error is a
+    ConfigError with its place there; seedzero's own errors are not changed.
     """
     kind, remedy = (errors.ConfigError, "fix it") if module else (errors.BuilderError, "fix it, and resume the run")
     found: futures.Future[Any] = futures.Future()
@@ -227,7 +228,7 @@ def call(function: Callable[..., Any], *args: Any, seconds: float, what: str, mo
     def work() -> None:
         try:
             found.set_result(function(*args))
-        except BaseException as error:  # also SystemExit: it would end the thread alone
+        except BaseException as error:  # also SystemExit, which would end only the thread
             found.set_exception(error)
 
     thread = threading.Thread(target=work, name="user code", daemon=True)
@@ -246,7 +247,7 @@ def call(function: Callable[..., Any], *args: Any, seconds: float, what: str, mo
 def raised(
     what: str, error: BaseException, function: Callable[..., Any], module: str = "", remedy: str = "fix it"
 ) -> str:
-    """Returns the sentence about an error that a user's function has raised, with file and line."""
+    """Describes an error that a user's function has raised, with file and line."""
     place = place_of(function, traceback.extract_tb(error.__traceback__), module)
     if isinstance(error, SyntaxError) and error.filename:
         place = f"{error.filename}:{error.lineno}"
@@ -256,7 +257,7 @@ def raised(
 def telling(
     function: Callable[..., Any], what: str, *, at: Callable[..., Any] | None = None, module: str = ""
 ) -> Callable[..., Any]:
-    """Returns a function whose errors, raised as it is called or traced, are ConfigErrors with file and line.
+    """Wraps a function so that errors while it is called or traced become ConfigErrors with file and line.
 
     what, module: as in `call`. at: the user's function, where `function` only calls it.
     """
@@ -287,7 +288,7 @@ def place_of(function: Callable[..., Any], frames: Sequence[traceback.FrameSumma
 
 
 def line_of(name: str) -> str:
-    """Returns FILE:LINE of the last definition of MODULE:OBJECT, of an imported module."""
+    """Returns FILE:LINE of the last definition of MODULE:OBJECT in an imported module."""
     module, _, wanted = name.partition(":")
     file, line = getattr(sys.modules[module], "__file__", None) or module, 1
     with contextlib.suppress(OSError, SyntaxError):
@@ -299,13 +300,13 @@ def line_of(name: str) -> str:
 
 
 def add_current_directory() -> None:
-    """Lets imports find modules there: unlike `python -m`, a console command's path lacks it."""
+    """Lets imports find modules in the current directory, which a console command's path lacks, unlike `python -m`."""
     if os.getcwd() not in sys.path and "" not in sys.path:
         sys.path.insert(0, os.getcwd())
 
 
 def no_module(name: str) -> str:
-    """Returns the missing part, and a way out."""
+    """Describes what is missing, and what to do."""
     return (
         f"there is no module {name!r} in {os.getcwd()} or among the installed packages; start in the module's "
         "directory, or install it"

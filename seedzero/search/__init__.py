@@ -1,4 +1,4 @@
-"""Tree search over a learned model, batched, on the device."""
+"""Searches trees over a learned model, in batches, on the device."""
 
 from seedzero.search.engine import search, sweep_widths, tree_bytes
 from seedzero.search.inspection import to_dot

@@ -1,4 +1,4 @@
-"""The two searches behind one signature, and their cost."""
+"""Runs either of the two searches behind one signature, and computes their cost."""
 
 from __future__ import annotations
 
@@ -24,20 +24,20 @@ def search(
     return_tree: bool = False,
     opponent_model: bool = False,
 ) -> types.SearchResult:
-    """Returns the result of `config.num_simulations` simulations from each root.
+    """Runs `config.num_simulations` simulations from each root and returns the result.
 
-    `explore` is data, so that training and evaluation share one compiled batch: a row without noise has the same
+    `explore` is data, so that training and evaluation share one compiled batch. A row without noise has the same
     result for every key.
 
     Args:
-      params: arguments of `recurrent_fn`.
-      recurrent_fn: the model; a ChanceFn makes a tree with chance nodes, and two network calls for a simulation.
-      config: policy ("gumbel" or "puct"), budget and constants.
-      explore: [B] bool, true: with root noise; false: greedily.
-      invalid_actions: [B, A] bool, true: illegal at the root; None: every action of every row is legal, which is
-        faster. A row without a legal action gets action 0.
+      params: the parameters that `recurrent_fn` takes.
+      recurrent_fn: the model. A ChanceFn makes a tree with chance nodes, where a simulation takes two network calls.
+      config: the policy ("gumbel" or "puct"), the budget and the constants.
+      explore: [B] bool, true: add noise at the root; false: act greedily.
+      invalid_actions: [B, A] bool, true: illegal at the root; None: all actions are legal, which is faster. A row
+        without a legal action gets action 0.
       return_tree: adds the whole tree to the result.
-      opponent_model: at odd depths the visits follow the prior alone, which is another player's policy.
+      opponent_model: at odd depths, visits follow the prior alone, which is another player's policy.
     """
     policy, score = {
         "gumbel": (gumbel.search, selection.gumbel_scores),
@@ -62,14 +62,17 @@ def search(
 
 
 def sweep_widths(config: muzero_config.SearchSection, num_actions: int) -> tuple[int, ...]:
-    """Returns the number of a root's actions in each network call, if all actions are legal."""
+    """Returns how many of a root's actions each network call takes, if all actions are legal."""
     if config.policy == "puct":
         return (1,) * config.num_simulations
     return schedule.sweep_widths(min(config.num_considered, num_actions), config.num_simulations, config.rounds)
 
 
 def tree_bytes(batch_size: int, num_actions: int, config: muzero_config.SearchSection, *, num_codes: int = 0) -> int:
-    """Returns the trees' tables' largest size in bytes, without embeddings; num_codes: of a model with chance."""
+    """Returns the largest size of the trees' tables in bytes, without embeddings.
+
+    num_codes: those of a model with chance.
+    """
     rounds = schedule.rounds(sweep_widths(config, num_actions))
     return max(_forest_bytes(batch_size * round_.width, round_.end, num_actions, num_codes) for round_ in rounds)
 

@@ -1,7 +1,9 @@
-"""Gumbel MuZero's search (Danihelka et al. 2022), with a whole sweep of Sequential Halving in one network call.
+"""Gumbel MuZero's search (Danihelka et al.
+
+2022), which takes one network call for a whole sweep of Sequential Halving.
 
 A sweep visits every remaining root action once, and visits behind one action change nothing behind another. So each
-considered action has a tree of its own, rooted at the position with only that action open. The trees of a sweep are
+considered action has its own tree, whose root is the position with only that action open. The trees of a sweep are
 rows of one batch [W * B]. Actions drop out at the start of a sweep, as in the paper; their trees stop growing.
 """
 
@@ -26,7 +28,7 @@ def search(
     explore: jax.Array,
     invalid_actions: jax.Array | None,
 ) -> tuple[types.SearchResult, list[search_forest.Forest]]:
-    """Returns the findings of Sequential Halving, and its trees.
+    """Searches by Sequential Halving; returns the result and the trees.
 
     The policy target is softmax(logits + sigma(completed Q)) (equation 11). Rows without `explore` have no Gumbel
     noise.
@@ -57,7 +59,7 @@ def search(
 
 
 class _Position(NamedTuple):
-    """The root position, and the search's arguments; constant meanwhile. Illegal actions have the lowest logit."""
+    """The root position and the search's arguments, which never change. Illegal actions have the lowest logit."""
 
     config: muzero_config.SearchSection
     evaluate: types.Evaluate | types.Chance
@@ -71,27 +73,27 @@ class _Position(NamedTuple):
 
 
 class _Plan(NamedTuple):
-    """The schedule of sweeps."""
+    """The schedule of the sweeps."""
 
-    rounds: tuple[schedule.Round, ...]  # sweeps of one width each
-    # [B, sweeps] int32, each position's number of visited actions in each sweep, at most the round's width; None: that
+    rounds: tuple[schedule.Round, ...]  # sweeps of equal width
+    # [B, sweeps] int32, how many actions each position visits in each sweep, at most the round's width; None: that
     # width
     widths: jax.Array | None
     num_sweeps: jax.Array | None  # scalar int32, sweeps until every position has spent its budget; None: all sweeps
 
 
 class _Race(NamedTuple):
-    """The remaining actions, W for each position, and the statistics of all."""
+    """The actions still considered, W for each position, and the statistics of all actions."""
 
     actions: jax.Array  # [B, W] int32, distinct
-    active: jax.Array  # [B, W] bool, true: still in the race. False only if positions differ in their legal actions
-    forest: search_forest.Forest  # W * B trees, first of all positions the first ones
-    visits: jax.Array  # [B, A] of root actions, up to the last sweep
-    q_values: jax.Array  # [B, A] likewise; 0 if unvisited
+    active: jax.Array  # [B, W] bool, true: still considered. False only if positions differ in their legal actions
+    forest: search_forest.Forest  # W * B trees; the first trees of all positions come first
+    visits: jax.Array  # [B, A] of root actions, up to the newest sweep
+    q_values: jax.Array  # [B, A] of root actions; 0 if unvisited
 
 
 def _plan(position: _Position) -> _Plan:
-    """Returns the sweeps; a position with few legal actions has a schedule of its own."""
+    """Returns the sweeps; a position with few legal actions has its own schedule."""
     num_simulations, num_rounds = position.config.num_simulations, position.config.rounds
     most = min(position.config.num_considered, position.logits.shape[-1])
     if position.valid_actions is None:
@@ -104,7 +106,7 @@ def _plan(position: _Position) -> _Plan:
 
 
 def _start(position: _Position, root: types.Root, width: int) -> _Race:
-    """Returns the initial race: the best actions by noise and prior, each with a tree of one node."""
+    """Returns the first race, of the best actions by noise and prior, each with a tree of one node."""
     _, actions = jax.lax.top_k(_masked(position, position.gumbel + position.logits), width)
     roots = root._replace(prior_logits=jnp.tile(position.logits, (width, 1)), value=jnp.tile(root.value, width))
     no_visits = jnp.zeros(position.logits.shape)
@@ -118,7 +120,7 @@ def _start(position: _Position, root: types.Root, width: int) -> _Race:
 
 
 def _halve(position: _Position, race: _Race, width: int) -> tuple[_Race, list[search_forest.Forest]]:
-    """Returns the race of the best `width` actions, and the trees of the dropped actions."""
+    """Returns the race of the best `width` actions, and the trees of those that dropped out."""
     if width == race.actions.shape[1]:
         return race, []
     order = _best_first(_race_scores(position, race))
@@ -157,17 +159,17 @@ def _best_first(scores: jax.Array) -> jax.Array:
 
 
 def _ranks(scores: jax.Array) -> jax.Array:
-    """Returns the rank of each score, [B, W]. For so few, comparing is faster to run and to compile than sorting."""
+    """Returns the rank of each score, [B, W]. Comparing so few is faster to run and to compile than sorting them."""
     slots = jnp.arange(scores.shape[-1])
     mine, theirs = scores[:, :, None], scores[:, None, :]
     return jnp.sum((theirs > mine) | ((theirs == mine) & (slots < slots[:, None])), axis=-1)
 
 
 def _update_statistics(race: _Race) -> _Race:
-    """Returns the race with each tree's root edge copied into the position's statistics."""
+    """Copies each tree's root edge into the position's statistics and returns the race."""
 
     def put(table: jax.Array, edges: jax.Array) -> jax.Array:
-        # One root action is open in each tree: its edge is the sum of all.
+        # One root action is open in each tree, so the sum over all is that action's edge.
         of_trees = jnp.sum(edges[:, 0], axis=0).reshape(race.actions.shape[::-1]).T
         return lookup.put(table, race.actions, of_trees)
 
@@ -177,7 +179,7 @@ def _update_statistics(race: _Race) -> _Race:
 
 
 def _rules(position: _Position, actions: jax.Array) -> search_forest.Rules:
-    """Returns the rules of trees [W * B] with one root action each."""
+    """Returns the rules of trees [W * B] that have one root action each."""
     return search_forest.Rules(
         evaluate=position.evaluate,
         score=position.score,
@@ -187,7 +189,7 @@ def _rules(position: _Position, actions: jax.Array) -> search_forest.Rules:
 
 
 def _race_scores(position: _Position, race: _Race) -> jax.Array:
-    """Returns scores [B, W] of the race's actions; -inf for dropped actions."""
+    """Returns scores [B, W] of the race's actions; -inf for those that dropped out."""
     scores = lookup.along(_scores(position, race), race.actions)
     return jnp.where(race.active, scores, -jnp.inf)
 
@@ -207,7 +209,7 @@ def _masked(position: _Position, scores: jax.Array) -> jax.Array:
 
 
 def _found(position: _Position, race: _Race, forests: list[search_forest.Forest]) -> types.SearchResult:
-    """Returns the findings; the action is the best of the most visited."""
+    """Returns the result; its action is the best among the most visited."""
     is_most_visited = race.visits == jnp.max(race.visits, axis=-1, keepdims=True)
     scores = jnp.where(is_most_visited, _scores(position, race), -jnp.inf)
     logits = _bonus(position, race) + position.logits

@@ -1,6 +1,6 @@
-"""Depth statistics of finished trees, and the trees themselves for drawing.
+"""Measures the depth of finished trees, and turns them into a form that can be drawn.
 
-A search's forests have T = W * B trees, W for each position: first of all positions the first ones.
+A search's forests have T = W * B trees, W for each position; the first trees of all positions come first.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ def depth_statistics(forests: Sequence[search_forest.Forest], batch_size: int) -
 
 
 def tree(forests: Sequence[search_forest.Forest], batch_size: int) -> types.Tree:
-    """Returns one tree for each position: the joined root, then the other nodes, tree by tree.
+    """Joins the trees of each position: the common root comes first, then the other nodes, tree by tree.
 
     Nodes keep their order within a tree, so children follow their parents.
     """
@@ -71,7 +71,7 @@ def _nodes(forest: search_forest.Forest) -> types.Tree:
 
 
 def _joined_root(forests: Sequence[search_forest.Forest], batch_size: int) -> types.Tree:
-    """Returns the root [B, 1], with the visits of all trees."""
+    """Returns the root [B, 1] with the visits of all trees."""
 
     def total(edges: list[jax.Array]) -> jax.Array:
         rows = [_rows(jnp.sum(x[:, 0], axis=0)[:, None], batch_size) for x in edges]

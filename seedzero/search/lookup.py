@@ -1,11 +1,11 @@
-"""Entries of a forest's tables and hidden states, picked for each tree.
+"""Picks entries of a forest's tables and hidden states for each tree.
 
 A gather is cheap on a CPU or GPU. A TPU moves a whole tile of 4 KiB for each gathered number, more for each scattered
-one, and many times its bytes for a hidden state. There every entry is compared with the wanted number instead. Both
-ways give the same bits, save the sign of a zero.
+one, and many times its bytes for a hidden state. So there, every entry is compared with the wanted number instead.
+Both ways give the same bits, except for the sign of a zero.
 
 Shape letters: T trees, N nodes, B positions, W trees of each position. T = W * B; the first trees of all positions
-are first.
+come first.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ import jax
 import jax.numpy as jnp
 
 MOST_COMPARED = 16
-"""Hidden states and trees are compared if there are no more to choose from: all of them are read."""
+"""Hidden states and trees are compared if there are at most this many to choose from, because all of them are read."""
 
 
 # Numbers -----------------------------------------------------------------------------------------------------------
@@ -32,7 +32,7 @@ def numbers(table: jax.Array, index: jax.Array) -> jax.Array:
         return jnp.sum(jnp.where(is_wanted, table, 0), axis=0)
 
     def gather(table: jax.Array, index: jax.Array) -> jax.Array:
-        # Of single numbers: the result then has the table's order.
+        # For single numbers, because the result then has the table's order.
         shape = jnp.broadcast_shapes(index.shape[1:], table.shape[1:])
         others = jnp.meshgrid(*map(jnp.arange, shape), indexing="ij", sparse=True)
         return table.at[(jnp.broadcast_to(index[0], shape), *others)].get(mode="promise_in_bounds")
@@ -90,7 +90,8 @@ def _is_at(index: jax.Array, table: jax.Array) -> jax.Array:
 def states(parts: Sequence[jax.Array], node: jax.Array) -> jax.Array:
     """Returns hidden states at node [T] of each tree, [T, ...].
 
-    parts: [n, T, ...], or [n, B, ...] if all trees of a position have the same; consecutive nodes, N together.
+    parts: [n, T, ...], or [n, B, ...] if all trees of a position have the same. The parts have consecutive nodes, N
+    altogether.
     """
     wanted, num_before = _in_part(parts[0], node), len(parts[0])
     for part in parts[1:]:
@@ -138,13 +139,13 @@ def _by_platform(on_tpu: Callable[..., jax.Array], elsewhere: Callable[..., jax.
 
 
 def _trees(chosen: jax.Array) -> jax.Array:
-    """Returns the numbers among all trees, [W' * B], of the trees [W', B] among each position's."""
+    """Converts the trees [W', B] among each position's to numbers among all trees, [W' * B]."""
     num_positions = chosen.shape[1]
     return (chosen * num_positions + jnp.arange(num_positions)).reshape(-1)
 
 
 def _select(choices: jax.Array | Sequence[jax.Array], index: jax.Array) -> jax.Array:
-    """Returns each entry of choices[index]; both broadcast. The first choice's if there is no such choice."""
+    """Returns each entry of choices[index]; both broadcast. An index without a choice takes the first one."""
     selected = jnp.broadcast_to(choices[0], jnp.broadcast_shapes(choices[0].shape, index.shape))
     for number in range(1, len(choices)):
         selected = jnp.where(index == number, choices[number], selected)
@@ -152,5 +153,5 @@ def _select(choices: jax.Array | Sequence[jax.Array], index: jax.Array) -> jax.A
 
 
 def _column(x: jax.Array, part: jax.Array) -> jax.Array:
-    """Returns x [T] with the axes of a hidden state behind it."""
+    """Appends the axes of a hidden state to x [T]."""
     return x.reshape(-1, *[1] * (part.ndim - 2))

@@ -1,4 +1,4 @@
-"""MuZero's search (Schrittwieser et al. 2020): PUCT, with root noise on legal actions only."""
+"""MuZero's search (Schrittwieser et al. 2020) by PUCT, where root noise goes to legal actions only."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ def search(
     explore: jax.Array,
     invalid_actions: jax.Array | None,
 ) -> tuple[types.SearchResult, list[search_forest.Forest]]:
-    """Returns the findings of sequential simulations, and their trees; the policy target is the share of visits.
+    """Simulates one path after the other; returns the result and the trees. The policy target is the share of visits.
 
     Rows without `explore` have no noise and take the most visited action.
     """
@@ -63,7 +63,9 @@ def _add_dirichlet_noise(
     explore: jax.Array,
     config: muzero_config.SearchSection,
 ) -> jax.Array:
-    """Returns the prior's log probabilities [B, A], with noise in rows that explore; the lowest float if illegal.
+    """Returns the prior's log probabilities [B, A], with noise in rows that explore.
+
+    Illegal actions have the lowest float.
 
     logits: masked.
     """

@@ -1,4 +1,4 @@
-"""Schedules of simulations: Sequential Halving's sweeps, and loops with growing tables. Plain integers, no JAX."""
+"""Schedules simulations: Sequential Halving's sweeps, and loops with growing tables. Plain integers, no JAX."""
 
 from __future__ import annotations
 
@@ -8,14 +8,14 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 SHORTEST_LOOP = 25
-"""PUCT's loop over simulations is halved until its first part is no longer than this.
+"""PUCT's loop over simulations is halved until its first part has at most this many.
 
-A simulation touches every node of its tables, so small tables are fast; but each loop is compiled on its own.
+A simulation touches every node of its tables, so small tables are fast, but each loop is compiled separately.
 """
 
 
 class Round(NamedTuple):
-    """Consecutive sweeps of one width, numbered through a search: `begin`, ..., `end` - 1."""
+    """Consecutive sweeps of equal width, numbered throughout a search: `begin`, ..., `end` - 1."""
 
     width: int
     begin: int
@@ -23,10 +23,10 @@ class Round(NamedTuple):
 
 
 def sweep_widths(num_considered: int, num_simulations: int, num_rounds: int = 0) -> tuple[int, ...]:
-    """Returns each sweep's number of root actions, visited once each (Karnin et al. 2013, Sequential Halving).
+    """Returns how many root actions each sweep visits, once each (Karnin et al. 2013, Sequential Halving).
 
-    Each of log2(m) phases has an equal share of the budget and at least one sweep; the last phase takes the rest.
-    The last sweep may be shorter. num_rounds: most phases; with one, no action is dropped. 0: no limit.
+    Each of log2(m) phases has an equal share of the budget and at least one sweep; the last phase takes what remains.
+    The last sweep may be shorter. num_rounds: the most phases; with 1 no action drops out, and 0 means no limit.
     """
     if num_considered <= 1:
         return (1,) * num_simulations
@@ -48,7 +48,7 @@ def sweep_widths(num_considered: int, num_simulations: int, num_rounds: int = 0)
 def width_table(num_considered: int, num_simulations: int, num_rounds: int = 0) -> tuple[tuple[int, ...], ...]:
     """Returns the sweep widths for 0, 1, ..., `num_considered` actions, padded with zeros.
 
-    A position may have fewer legal actions than `num_considered`. Without any, one is visited nevertheless.
+    A position may have fewer legal actions than `num_considered`. If it has none, one is still visited.
     """
     rows = [sweep_widths(max(1, m), num_simulations, num_rounds) for m in range(num_considered + 1)]
     longest = max(map(len, rows))
@@ -56,7 +56,7 @@ def width_table(num_considered: int, num_simulations: int, num_rounds: int = 0) 
 
 
 def rounds(widths: Sequence[int]) -> tuple[Round, ...]:
-    """Returns the sweeps in groups of equal width."""
+    """Groups the sweeps by width."""
     found: list[Round] = []
     for width, group in itertools.groupby(widths):
         begin = found[-1].end if found else 0
@@ -65,7 +65,7 @@ def rounds(widths: Sequence[int]) -> tuple[Round, ...]:
 
 
 def loops(num_simulations: int) -> tuple[Round, ...]:
-    """Returns PUCT's loops as rounds of width 1: each with as many simulations as all earlier loops together."""
+    """Returns PUCT's loops as rounds of width 1, each with as many simulations as all earlier loops together."""
     ends = [num_simulations]
     while ends[-1] > SHORTEST_LOOP:
         ends.append(math.ceil(ends[-1] / 2))

@@ -1,6 +1,6 @@
-"""The descents' choice, from the statistics of one node alone: PUCT and Gumbel MuZero.
+"""Chooses the actions of descents by PUCT or by Gumbel MuZero, from the statistics of one node alone.
 
-Array shapes are [A, ...] for edges and [...] for nodes: actions first, as in a forest, then any axes.
+Arrays have the shapes [A, ...] for edges and [...] for nodes: actions first, as in a forest, then any axes.
 """
 
 from __future__ import annotations
@@ -13,15 +13,15 @@ from seedzero.config import muzero_config
 from seedzero.search import search_forest
 
 LOWEST = float(np.finfo(np.float32).min)
-"""Logit of an illegal action. Finite: a row without legal actions gives no NaN."""
+"""Logit of an illegal action. It is finite, so that a row without legal actions does not give NaN."""
 LOWEST_LEGAL = 0.5 * LOWEST
-"""Least logit of a legal action: above an illegal one's, even where its prior is 0 and its logit minus infinity."""
+"""Smallest logit of a legal action: above an illegal one's even if its prior is 0 and its logit minus infinity."""
 
 TINY = float(np.finfo(np.float32).tiny)
 
 
 def masked(logits: jax.Array, invalid_actions: jax.Array | None) -> jax.Array:
-    """Returns finite logits [B, A], those of illegal actions below all others.
+    """Returns finite logits [B, A], where those of illegal actions are below all others.
 
     invalid_actions: [B, A] bool, true: illegal; None: all are legal.
     """
@@ -32,8 +32,8 @@ def masked(logits: jax.Array, invalid_actions: jax.Array | None) -> jax.Array:
 def draw_weights(logits: jax.Array, scale: float, action: jax.Array, explore: jax.Array) -> jax.Array:
     """Returns the probabilities [B, A] of actions drawn in proportion to exp(logits / scale).
 
-    By the Gumbel-max trick that is the largest of logits + scale * Gumbel noise, too. Rows without `explore` and a
-    scale of 0 leave nothing to chance: 1 for `action`.
+    By the Gumbel-max trick, these are also the probabilities that logits + scale * Gumbel noise is largest. Rows
+    without `explore`, or a scale of 0, are not random: `action` has probability 1.
     """
     certain = jax.nn.one_hot(action, logits.shape[-1])
     if scale == 0.0:
@@ -45,7 +45,7 @@ def puct_scores(forest: search_forest.Forest, *, config: muzero_config.SearchSec
     """Returns MuZero's upper confidence bounds [A, N, T] (Schrittwieser et al. 2020, appendix B, equation 2).
 
     Values are scaled to [0, 1] by the range of the node's own value and its edges', not by the whole tree's range as
-    in equation 5: a node's choice then depends on the node alone. Unvisited actions count as the worst.
+    in equation 5, so that a node's choice depends on the node alone. Unvisited actions count as the worst.
     """
     num_visits = 1.0 + jnp.sum(forest.visits, axis=0)
     exploration = config.pb_c_init + jnp.log((num_visits + config.pb_c_base + 1.0) / config.pb_c_base)
@@ -61,7 +61,7 @@ def puct_scores(forest: search_forest.Forest, *, config: muzero_config.SearchSec
 
 
 def gumbel_scores(forest: search_forest.Forest, *, config: muzero_config.SearchSection) -> jax.Array:
-    """Returns each edge's deficit to the improved policy, [A, N, T] (Danihelka et al. 2022, section 5)."""
+    """Returns how far each edge is behind the improved policy, [A, N, T] (Danihelka et al. 2022, section 5)."""
     bonus = value_bonus(forest.prior, forest.value, forest.visits, forest.q_values, config=config)
     policy = jax.nn.softmax(forest.log_prior + bonus, axis=0)
     return policy - forest.visits / (1.0 + jnp.sum(forest.visits, axis=0))
@@ -78,7 +78,9 @@ def alternating_scores(forest: search_forest.Forest, *, own: search_forest.Score
 def chance_scores(
     forest: search_forest.Forest, *, own: search_forest.Score, num_actions: int, num_codes: int
 ) -> jax.Array:
-    """Returns scores [max(A, C), N, T] of a tree with chance; minus infinity for edges beyond a node's kind.
+    """Returns scores [max(A, C), N, T] of a tree with chance.
+
+    Minus infinity for edges that a node's kind does not have.
 
     An afterstate's visits follow its prior as closely as whole numbers can, so that its mean return is the expected
     one. (Antonoglou et al. 2022, appendix A, take the highest prior / (visits + 1), as mctx does: with 32 codes that
@@ -94,7 +96,7 @@ def chance_scores(
 
 
 def _deficit(forest: search_forest.Forest) -> jax.Array:
-    """Returns each edge's share of visits that it lacks to its prior, [A, N, T]."""
+    """Returns the share of visits that each edge is behind its prior, [A, N, T]."""
     return forest.prior - forest.visits / (1.0 + jnp.sum(forest.visits, axis=0))
 
 
@@ -106,8 +108,8 @@ def value_bonus(
     Completed Q values are scaled to [0, 1] within the node, then by (max_visit_init + largest visit count) *
     value_scale (Danihelka et al. 2022, equation 8).
 
-    Args: prior probabilities [A, ...], value [...] of the network, visits [A, ...], and q_values [A, ...], of which
-    those of unvisited actions are not read.
+    Args: prior probabilities [A, ...], value [...] of the network, visits [A, ...], and q_values [A, ...], where those
+    of unvisited actions are ignored.
     """
     completed = completed_q(prior, value, visits, q_values)
     lowest, highest = jnp.min(completed, axis=0), jnp.max(completed, axis=0)
@@ -119,10 +121,10 @@ def value_bonus(
 def completed_q(prior: jax.Array, value: jax.Array, visits: jax.Array, q_values: jax.Array) -> jax.Array:
     """Returns Q values [A, ...]: visited actions' own, the mixed value for the others.
 
-    Danihelka et al. 2022, appendix D. Arguments as in `value_bonus`.
+    See Danihelka et al. 2022, appendix D. The arguments are those of `value_bonus`.
     """
     visited = visits > 0
-    # Visited actions with a prior of 0 still count, with a tiny weight.
+    # Visited actions with a prior of 0 count with a tiny weight.
     weight = jnp.where(visited, jnp.maximum(prior, TINY), 0.0)
     total_weight = jnp.sum(weight, axis=0)
     average = jnp.sum(weight * q_values, axis=0) / jnp.where(total_weight > 0, total_weight, 1.0)

@@ -16,7 +16,7 @@ Embedding: TypeAlias = Any
 
 @dataclasses.dataclass(frozen=True)
 class SearchConfig(muzero_config.SearchSection):
-    """The settings `search` of the command line, and the papers' constants."""
+    """The settings `search` of the command line, with the papers' constants."""
 
     max_depth: int = options.at_creation(0, "longest path from the root, in actions; 0: no limit", low=0)
     max_visit_init: float = options.at_creation(
@@ -39,7 +39,7 @@ class Root(NamedTuple):
 
 
 class Prediction(NamedTuple):
-    """The model's prediction of a step."""
+    """What the model predicts about a step."""
 
     reward: jax.Array  # [R] on the edge to the new state
     discount: jax.Array  # [R] of the new state's value; 0 after an end, negative if the other player moves
@@ -48,7 +48,7 @@ class Prediction(NamedTuple):
 
 
 Evaluate: TypeAlias = Callable[[jax.Array, Embedding], tuple[Prediction, Embedding]]
-"""A RecurrentFn with its parameters."""
+"""A RecurrentFn together with its parameters."""
 
 RecurrentFn: TypeAlias = Callable[[Any, jax.Array, Embedding], tuple[Prediction, Embedding]]
 """(params, action [R] int32, embedding [R, ...]) -> (prediction, embedding of the new state).
@@ -58,27 +58,28 @@ R is B for PUCT, and B times the actions of a sweep for Gumbel. The same inputs 
 
 
 class Afterstate(NamedTuple):
-    """The model's prediction of an action with an outcome by chance."""
+    """What the model predicts about an action whose outcome is up to chance."""
 
     code_logits: jax.Array  # [R, C] of the outcomes
-    value: jax.Array  # [R] of the player who moved
+    value: jax.Array  # [R], the value for the player who moved
 
 
 class ChanceFn(NamedTuple):
     """A model with chance, instead of a RecurrentFn (Antonoglou et al. 2022, section 3).
 
-    An action leads to an afterstate, of which chance draws a code, which leads to the next state.
+    An action leads to an afterstate. Chance draws one of its codes, which leads to the next state.
     """
 
-    # (params, action [R] int32, embedding [R, ...]) -> (prediction, embedding of the afterstate: like a state's)
+    # (params, action [R] int32, embedding [R, ...]) -> (prediction, embedding of the afterstate, shaped like a
+    # state's)
     decide: Callable[[Any, jax.Array, Embedding], tuple[Afterstate, Embedding]]
     # (params, code [R] int32, embedding of the afterstate) -> (prediction, embedding of the new state)
     resolve: RecurrentFn
-    num_codes: int  # C
+    num_codes: int  # C, the number of codes
 
 
 class Chance(NamedTuple):
-    """A ChanceFn with its parameters."""
+    """A ChanceFn together with its parameters."""
 
     decide: Callable[[jax.Array, Embedding], tuple[Afterstate, Embedding]]
     resolve: Evaluate
@@ -92,16 +93,17 @@ class Tree(NamedTuple):
     """
 
     parent: jax.Array  # [B, N] int32; -1: the root, or an unused node
-    action: jax.Array  # [B, N] int32, taken at the parent; -1 likewise
-    num_visits: jax.Array  # [B, N] int32, the node's own evaluation included; 0: an unused node
+    action: jax.Array  # [B, N] int32, the action taken at the parent; -1: the root, or an unused node
+    num_visits: jax.Array  # [B, N] int32, including the node's own evaluation; 0: an unused node
     value: jax.Array  # [B, N] mean of the network's value and the backed-up returns
     reward: jax.Array  # [B, N] on the edge from the parent; 0 at the root
     discount: jax.Array  # [B, N] on the edge from the parent; 1 at the root
     depth: jax.Array  # [B, N] int32 actions from the root
-    # [B, N, A] probabilities of the policy network; noise included at the root of PUCT. With chance [B, N, max(A, C)],
+    # [B, N, A] probabilities of the policy network, including noise at the root of PUCT. With chance [B, N, max(A,
+    # C)],
     # where an afterstate's are those of codes
     prior: jax.Array
-    # [B, N] bool, true: the node is an afterstate, whose edges are codes in place of actions; its visits and its value
+    # [B, N] bool, true: the node is an afterstate, whose edges are codes instead of actions; its visits and its value
     # are those of its codes alone. None: a model without chance
     is_afterstate: jax.Array | None = None
 
@@ -111,12 +113,12 @@ class SearchResult(NamedTuple):
 
     action: jax.Array  # [B] int32, the chosen action
     action_weights: jax.Array  # [B, A] the policy target: probabilities, 0 for illegal actions
-    # [B, A] probabilities of the draw of `action`, see `selection.draw_weights`; those of other draws too, as far as
+    # [B, A] probabilities with which `action` was drawn, see `selection.draw_weights`; those of other draws too, if
     # their search would find the same Q values and consider the same actions
     draw_weights: jax.Array
     root_value: jax.Array  # [B] mean of the network's value and the backed-up returns
     visit_counts: jax.Array  # [B, A] int32
     q_values: jax.Array  # [B, A] of root actions; 0 if unvisited
     max_depth: jax.Array  # [B] int32 actions of the longest path
-    mean_depth: jax.Array  # [B] actions of a path, mean over the simulations
-    tree: Tree | None = None  # all visited nodes, on request
+    mean_depth: jax.Array  # [B] actions of a path, averaged over the simulations
+    tree: Tree | None = None  # all visited nodes, if requested

@@ -28,9 +28,6 @@ from seedzero.replay import priorities, ring_store, sources, windowing
 _OF_MODELS = ("transition", "reward_head")
 """Parts of MuZero's network that rules replace."""
 
-
-_NUM_OUTCOMES = 32
-"""Outcomes of a step in a game with chance: so many fixed keys, each with the same probability."""
 _OF_RESULTS = {"reward.clip": 0.0, "reward.normalize": False}
 """Settings of MuZero's parts; a game's result is a number of its own."""
 
@@ -165,14 +162,13 @@ def recurrent_fn(parts: _Parts) -> mcts.RecurrentFn | mcts.ChanceFn:
         return prediction, _embedding(rules, after)
 
     def decide(params: base.Params, action: jax.Array, parent: Any) -> tuple[mcts.Afterstate, Any]:
-        alike = jnp.zeros((action.shape[0], _NUM_OUTCOMES))
+        alike = jnp.zeros((action.shape[0], pgx_rules.NUM_OUTCOMES))
         return mcts.Afterstate(alike, jnp.zeros(action.shape)), (*parent[:-1], action)
 
     def resolve(params: base.Params, code: jax.Array, parent: Any) -> tuple[mcts.Prediction, Any]:
-        keys = jax.random.split(jax.random.key(0), _NUM_OUTCOMES)[code]
-        return step(params, parent[-1], parent[:-1], keys)
+        return step(params, parent[-1], parent[:-1], pgx_rules.outcome_keys(code))
 
-    return mcts.ChanceFn(decide, resolve, _NUM_OUTCOMES) if rules.has_chance else step
+    return mcts.ChanceFn(decide, resolve, pgx_rules.NUM_OUTCOMES) if rules.has_chance else step
 
 
 def _predict(parts: _Parts, params: base.Params, seen: jax.Array) -> tuple[jax.Array, jax.Array]:

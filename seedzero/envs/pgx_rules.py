@@ -28,6 +28,9 @@ _HIDDEN = ("bridge_bidding", "kuhn_poker", "leduc_holdem", "sparrow_mahjong")
 _REMADE = ("observation", "legal_action_mask")
 """Fields of a state that are no part of its bytes: acting sees the one anyway, and its mask is the other."""
 
+NUM_OUTCOMES = 32
+"""Outcomes of a step in the search of a game with chance: this many fixed keys, each with the same probability."""
+
 
 class StateArray(NamedTuple):
     """An array of a state among its bytes."""
@@ -155,6 +158,11 @@ class GameRules:
 def is_over(states: State) -> Any:
     """Returns whether games are over, [E] bool."""
     return states.terminated | states.truncated
+
+
+def outcome_keys(codes: jax.Array) -> jax.Array:
+    """Returns the keys [E] of chance for outcomes [E] int32, from 0 to NUM_OUTCOMES - 1."""
+    return jax.random.split(jax.random.key(0), NUM_OUTCOMES)[codes]
 
 
 def _field(path: Any) -> str:

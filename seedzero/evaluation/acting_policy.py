@@ -18,7 +18,7 @@ from seedzero.agents import agent_table, base
 from seedzero.config import configs, families
 from seedzero.core import errors, printable, types
 from seedzero.device import acting, batches
-from seedzero.evaluation import agent_choice, codecs, greedy, search_traces
+from seedzero.evaluation import agent_choice, codecs, greedy, positions, search_traces
 
 Action: TypeAlias = codecs.Action
 Observation: TypeAlias = npt.ArrayLike | Mapping[Any, Any] | Sequence[Any]
@@ -204,7 +204,7 @@ class Policy:
                 "policy itself"
             )
         place = (
-            None if moves is None else search_traces.place(saved.config.env.id, moves, np.asarray(seen.observation[0]))
+            None if moves is None else positions.of_moves(saved.config.env.id, moves, np.asarray(seen.observation[0]))
         )
         draws = self._seed, self._num_calls
         return think(saved, functions, self._codec, self._rows(seen), seen, draws, place)
@@ -287,13 +287,16 @@ def think(
     carried: acting.Carried,
     seen: batches.Batch,
     draws: tuple[int, int],
-    place: search_traces.GamePlace | None,
+    place: positions.GamePlace | None,
 ) -> search_traces.Thought:
     """Returns the findings about one observation, a batch of one.
 
     saved: with a search or a policy; functions, codec: its own. draws: seed, and number of the call.
     """
     rows, found = (saved.params, carried, seen), None
+    if place is None:
+        observed = np.asarray(seen.observation), np.asarray(seen.action_mask)
+        place = positions.of_observation(saved.config.env.id, saved.spec, *observed)
     if saved.agent.search is None:
         taken, policy = np.asarray(functions.act(*rows, *draws)[1])[0], np.asarray(functions.policy(*rows))[0]
     else:

@@ -6,7 +6,6 @@ All numbers are the search's own, in the environment's units. A node's value cou
 from __future__ import annotations
 
 import dataclasses
-import functools
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
@@ -14,9 +13,8 @@ import numpy as np
 
 from seedzero import search as mcts
 from seedzero.agents import base
-from seedzero.core import errors, printable
-from seedzero.envs import spiel, spiel_seats
-from seedzero.evaluation import tree_picture
+from seedzero.core import printable
+from seedzero.evaluation import positions, tree_picture
 
 FORMAT, VERSION = "seedzero.thought", 1
 MOST_ROWS = 12
@@ -255,39 +253,12 @@ def _note(node: Node) -> str:
 # Making -------------------------------------------------------------------------------------------------------------
 
 
-class GamePlace(NamedTuple):
-    """A game and its state at the observation."""
-
-    game: spiel.Game
-    state: spiel.State
-
-
-def place(env_id: str, moves: Sequence[int], observation: np.ndarray) -> GamePlace:
-    """Returns a game's state after all moves since its start. Raises UsageError if the observation is of another."""
-    kind, _, name = env_id.partition(":")
-    if kind != "spiel" or spiel_seats.has_seats(spiel.load(name)):
-        raise errors.UsageError(f"moves={list(moves)}: {env_id} is no game of spiel: without seats; leave them out")
-    if (game := _game(name)).has_chance:
-        raise errors.UsageError(f"moves={list(moves)}: in {env_id} chance decides as well; leave them out")
-    state = game.initial()
-    for number, move in enumerate(moves):
-        if game.is_terminal(state) or move not in state.legal_actions():
-            raise errors.UsageError(f"moves={list(moves)}: the game does not allow {move} after {number} moves")
-        state = game.apply(state, int(move))
-    if not np.array_equal(game.observe(state), observation):
-        raise errors.UsageError(f"moves={list(moves)} lead to another observation; expected all moves since the start")
-    return GamePlace(game, state)
-
-
-_game = functools.lru_cache(maxsize=8)(spiel.Game)
-
-
-def names(actions: np.ndarray, legal: np.ndarray, place: GamePlace | None) -> list[str]:
+def names(actions: np.ndarray, legal: np.ndarray, place: positions.GamePlace | None) -> list[str]:
     """Returns the names of actions [A, ...]: the game's if they are legal [A], else the environment's values."""
     found = [_value_name(value) for value in actions]
-    if place is not None and not place.game.is_terminal(place.state):
+    if place is not None and place.legal(place.state):
         for number in np.flatnonzero(legal).tolist():
-            found[number] = _move_name(place, place.state, number)
+            found[number] = printable.escape(place.name(place.state, number))
     return found
 
 
@@ -320,7 +291,9 @@ def renamed(shown: Thought, names: Mapping[int, str]) -> Thought:
     return dataclasses.replace(shown, choices=tuple(choices), name=names.get(number, shown.name))
 
 
-def with_search(shown: Thought, found: base.Searched, names: Sequence[str], place: GamePlace | None) -> Thought:
+def with_search(
+    shown: Thought, found: base.Searched, names: Sequence[str], place: positions.GamePlace | None
+) -> Thought:
     """Returns a thought with the findings of a search for one observation, the tree's too."""
     assert found.tree is not None
     return dataclasses.replace(
@@ -332,7 +305,7 @@ def with_search(shown: Thought, found: base.Searched, names: Sequence[str], plac
     )
 
 
-def _tree(table: mcts.Tree, names: Sequence[str], place: GamePlace | None) -> Node:
+def _tree(table: mcts.Tree, names: Sequence[str], place: positions.GamePlace | None) -> Node:
     """Returns the root of a tree [N]; names: of all actions."""
     made = np.flatnonzero(table.num_visits > 0).tolist()  # unused nodes lie between
     numbers = {at: number for number, at in enumerate(made)}
@@ -343,12 +316,12 @@ def _tree(table: mcts.Tree, names: Sequence[str], place: GamePlace | None) -> No
     codes = [f"code {number}" for number in range(table.prior.shape[-1])]
     is_afterstate = [False] * len(made) if table.is_afterstate is None else table.is_afterstate[made].tolist()
     priors = [1.0, *table.prior[[made[parent] for parent in parents[1:]], actions[1:]].tolist()]
-    positions = _positions(parents, actions, place)
+    truth = positions.along(parents, actions, place)
     children: list[list[Node]] = [[] for _ in made]
     for number in range(len(made) - 1, -1, -1):  # children follow their parents
         is_root = number == 0
         visits, reward, discount, value, depth = values[number]
-        is_legal, position, name = positions[number]
+        is_legal, position, name = truth[number]
         node = Node(
             number=number,
             parent=None if is_root else parents[number],
@@ -368,30 +341,6 @@ def _tree(table: mcts.Tree, names: Sequence[str], place: GamePlace | None) -> No
         if not is_root:
             children[parents[number]].append(node)
     return node
-
-
-def _positions(
-    parents: Sequence[int], actions: Sequence[int], place: GamePlace | None
-) -> list[tuple[bool | None, str | None, str]]:
-    """Returns for each node whether the game allows its way, its position, and the game's name of its action."""
-    if place is None:
-        return [(None, None, "")] * len(parents)
-    states: list[spiel.State | None] = [place.state]
-    names = [""]
-    for parent, action in zip(parents[1:], actions[1:], strict=True):
-        before = states[parent]
-        is_legal = before is not None and not place.game.is_terminal(before) and action in before.legal_actions()
-        names.append(_move_name(place, before, action) if is_legal else str(action))
-        states.append(place.game.apply(before, action) if is_legal else None)
-    return [
-        (state is not None, None if state is None else printable.escape_lines(str(state)), name)
-        for state, name in zip(states, names, strict=True)
-    ]
-
-
-def _move_name(place: GamePlace, state: spiel.State, action: int) -> str:
-    """Returns the game's name of a legal action."""
-    return printable.escape(str(state.action_to_string(place.game.mover(state), action)))
 
 
 def _value_name(value: Any) -> str:

@@ -1,25 +1,13 @@
-"""Games as texts for one of their seats, with the names of its actions.
-
-Shape letters: H height, W width, C channels, A actions.
-"""
+"""Games as texts for one of their seats, with the names of its actions."""
 
 from __future__ import annotations
 
-import string
 from typing import Any, Protocol
 
 import numpy as np
 
 from seedzero.core import packing, types
-from seedzero.envs import pgx_ids, spiel
-
-_MARKS = "XO"
-"""Stones of the first and of the second side."""
-_FREE = "."
-_MOST_NUMBERS = 64
-"""Of an observation's array in a text."""
-_BOARDS = ("tic_tac_toe", "connect_four", "othello", "hex", "go", "go_9x9", "go_19x19")
-"""Pgx's games whose observation's first two planes are the stones of the side to move, and of the other one."""
+from seedzero.envs import pgx_texts, spiel
 
 
 class Face(Protocol):
@@ -42,8 +30,8 @@ def of(env_id: str, env: Any) -> Face:
     kind, _, name = env_id.partition(":")
     if kind == "spiel":
         return SpielFace(name, env)
-    if kind == "pgx" and pgx_ids.parsed(name)[0] in _BOARDS and not pgx_ids.module(name):
-        return BoardFace(pgx_ids.parsed(name)[0], env.spec)
+    if kind == "pgx" and (board := pgx_texts.board(name, env.spec.arrays[0].shape)) is not None:
+        return BoardFace(board, env.spec)
     return ArraysFace(env.spec, has_undo=kind == "pgx")
 
 
@@ -75,33 +63,14 @@ class BoardFace:
 
     has_undo = True
 
-    def __init__(self, game: str, spec: types.EnvSpec) -> None:
-        self._game, self._spec = game, spec
-        self.size = spec.arrays[0].shape[:2]
+    def __init__(self, board: pgx_texts.PgxBoard, spec: types.EnvSpec) -> None:
+        self._board, self._spec = board, spec
 
     def text(self, seat: int, step: types.EnvStep, row: int) -> str:
-        board, (height, width) = self.stones(seat, step, row), self.size
-        cells = [" ".join(f"{_FREE}{_MARKS}"[stone] for stone in line) for line in board]
-        if self._game == "connect_four":
-            return "\n".join([*cells, " ".join(map(str, range(width)))])
-        slant = " " if self._game == "hex" else ""
-        lines = [f"{height - number:>2} {slant * number}{line}" for number, line in enumerate(cells)]
-        return "\n".join([*lines, f"   {slant * height}{' '.join(string.ascii_lowercase[:width])}"])
-
-    def stones(self, mover: int, step: types.EnvStep, row: int) -> np.ndarray:
-        """Returns the board [H, W] int: 0 free, 1 the first side, 2 the second one. mover: the side to move."""
-        planes = _arrays(self._spec, step.observation[row])[self._spec.arrays[0].name]
-        own, other = (planes[..., plane] > 0 for plane in (0, 1))
-        return np.where(own, 1 + mover, np.where(other, 2 - mover, 0))
+        return self._board.text(_arrays(self._spec, step.observation[row])[self._spec.arrays[0].name], seat)
 
     def move(self, seat: int, action: int) -> str:
-        height, width = self.size
-        if self._game == "connect_four":
-            return str(action)
-        if action == height * width:
-            return "swap" if self._game == "hex" else "pass"
-        line, column = divmod(action, width)
-        return f"{string.ascii_lowercase[column]}{height - line}"
+        return self._board.move(action)
 
 
 class ArraysFace:
@@ -112,7 +81,9 @@ class ArraysFace:
 
     def text(self, seat: int, step: types.EnvStep, row: int) -> str:
         shown = _arrays(self._spec, step.observation[row]).items()
-        return "\n".join(f"{name}: {_numbers(array)}" for name, array in shown if not self._is_for_acting(name))
+        return "\n".join(
+            f"{name}: {pgx_texts.numbers(array)}" for name, array in shown if not self._is_for_acting(name)
+        )
 
     def move(self, seat: int, action: int) -> str:
         return str(action)
@@ -126,11 +97,3 @@ def _arrays(spec: types.EnvSpec, observation: np.ndarray) -> dict[str, np.ndarra
     if not spec.packed:
         return {spec.arrays[0].name: observation}
     return {name: array[0] for name, array in packing.unpack(spec.packed, observation[np.newaxis]).items()}
-
-
-def _numbers(array: np.ndarray) -> str:
-    if array.ndim == 3:  # of several planes in a cell the highest
-        highest = np.where(array > 0, np.arange(1, array.shape[-1] + 1), 0).max(axis=-1)
-        return "\n" + "\n".join(" ".join(f"{cell or _FREE:>3}" for cell in line) for line in highest.tolist())
-    shown = [f"{value:g}" for value in array.reshape(-1)[:_MOST_NUMBERS].tolist()]
-    return " ".join(shown) + (f" and {array.size - _MOST_NUMBERS} more" if array.size > _MOST_NUMBERS else "")

@@ -12,7 +12,7 @@ import numpy as np
 
 from seedzero.core import errors
 from seedzero.device import acting
-from seedzero.evaluation import acting_policy, codecs, greedy, search_traces
+from seedzero.evaluation import acting_policy, codecs, greedy, positions, search_traces
 from seedzero.play import courses
 from seedzero.recordings import recording
 
@@ -77,7 +77,7 @@ class Rival:
         carried, seen = (jax.tree.map(lambda x: x[row : row + 1], x) for x in (self._carried[-1], self._seen()))
         if saved.config.env.id.startswith("spiel:") and not course.has_rows and not saved.spec.has_chance:
             taken = [int(actions[0]) for actions in course.actions]
-            place = search_traces.place(saved.config.env.id, taken, course.steps[-1].observation[0])
+            place = positions.of_moves(saved.config.env.id, taken, course.steps[-1].observation[0])
         codec = codecs.of(saved.spec)
         thought = acting_policy.think(saved, self._functions, codec, carried, seen, self._draws(), place)
         return thought if thought.root is not None else search_traces.renamed(thought, names)

@@ -21,7 +21,7 @@ from seedzero.agents import base, sampled
 from seedzero.config import configs, options
 from seedzero.core import errors, packing, types
 from seedzero.device import acting, batches
-from seedzero.evaluation import acting_policy, agent_choice, codecs, greedy, search_traces
+from seedzero.evaluation import acting_policy, agent_choice, codecs, greedy, positions, search_traces
 from seedzero.networks import observations
 from seedzero.recordings import records
 
@@ -186,12 +186,13 @@ class Rethinker:
             carried = acting.Carried({name: jnp.asarray(frames) for name, frames in past.items()}, carried.memory)
         return carried
 
-    def _place(self, record: records.Record, number: int) -> search_traces.GamePlace | None:
-        """Returns the game's state; None: no game of two players, a game of chance, or moves of another one."""
-        if "move" not in record.arrays or self._saved.spec.has_chance:
+    def _place(self, record: records.Record, number: int) -> positions.GamePlace | None:
+        """Returns the game's state by its moves; None: no game of OpenSpiel's for two players, or one of chance."""
+        is_of_spiel = self._saved.config.env.id.startswith("spiel:")
+        if "move" not in record.arrays or self._saved.spec.has_chance or not is_of_spiel:
             return None
         moves = record.arrays["action"][:number].tolist()
-        return search_traces.place(self._saved.config.env.id, moves, record.arrays[records.OBSERVATION][number])
+        return positions.of_moves(self._saved.config.env.id, moves, record.arrays[records.OBSERVATION][number])
 
 
 def _with_action(memory: base.Memory, action: np.ndarray) -> base.Memory:

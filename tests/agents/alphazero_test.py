@@ -127,7 +127,7 @@ def test_a_search_weighs_the_outcomes_of_chance_as_often_as_its_keys_have_them()
     found = jax.vmap(rules.env.init)(jax.random.split(jax.random.key(0), 2))
     assert learner.search is not None
     searched = learner.search(params, (), inputs(rules, found), jax.random.key(1), True)
-    drawn = jax.vmap(jax.random.uniform)(jax.random.split(jax.random.key(0), alphazero._NUM_OUTCOMES))
+    drawn = jax.vmap(jax.random.uniform)(jax.random.split(jax.random.key(0), pgx_rules.NUM_OUTCOMES))
     expected = [0.6, float(np.mean(drawn < 0.3)), float(np.mean(drawn < 0.8))]  # each key once for each action
     assert np.array_equal(searched.visit_counts, np.full((2, 3), 32))
     np.testing.assert_allclose(searched.q_values, [expected] * 2, atol=1e-5)

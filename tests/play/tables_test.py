@@ -15,7 +15,7 @@ import pytest
 from seedzero.core import errors
 from seedzero.evaluation import agent_choice
 from seedzero.play import tables
-from seedzero.recordings import records
+from seedzero.recordings import records, rethinking
 
 KUHN, TIC_TAC_TOE = "spiel:kuhn_poker", "spiel:tic_tac_toe"
 
@@ -160,7 +160,9 @@ def test_an_agent_without_a_search_thinks_in_probabilities_with_the_games_names(
     assert {choice.name for choice in thought.choices} == {"Pass", "Bet"} and thought.name in ("Pass", "Bet")
 
 
-@pytest.mark.parametrize(("env_id", "agent"), [(TIC_TAC_TOE, ""), (KUHN, ""), ("pgx:tic_tac_toe", "alphazero")])
+@pytest.mark.parametrize(
+    ("env_id", "agent"), [(TIC_TAC_TOE, ""), (KUHN, ""), ("pgx:tic_tac_toe", "alphazero"), ("pgx:tic_tac_toe", "")]
+)
 def test_a_game_is_recorded_as_the_page_reads_it(env_id: str, agent: str, tmp_path: pathlib.Path) -> None:
     table = _table(env_id, "second", agent)
     _play_out(table)
@@ -172,6 +174,10 @@ def test_a_game_is_recorded_as_the_page_reads_it(env_id: str, agent: str, tmp_pa
     if env_id != KUHN:
         assert record.arrays["move"].tolist() == table.names
         assert record.arrays["mover"].tolist() == [n % 2 for n in range(record.num_steps)]
+        thought = rethinking.load(table._choice, record.header).think(record, 1)
+        has_position = agent == "alphazero" or env_id == TIC_TAC_TOE
+        assert thought.root is not None and has_position == (thought.root.position is not None)
+        assert not has_position or thought.root.position.lower().count("x") == 1
     else:
         assert record.header["task"] == "second" and record.header["return"] == table.result()[1]
     table.begin(0)

@@ -1,0 +1,175 @@
+"""True positions behind the nodes of a search's tree, by the rules of the game that was searched."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Sequence
+from typing import Any, NamedTuple, Protocol, TypeAlias
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from seedzero.core import errors, packing, printable, types
+from seedzero.envs import pgx_rules, pgx_texts, spiel, spiel_seats
+
+State: TypeAlias = Any
+"""Of a game, as its `GamePlace` has it."""
+
+
+class GamePlace(Protocol):
+    """A game and its state at the root of a tree."""
+
+    @property
+    def state(self) -> State: ...
+
+    def legal(self, state: State) -> Sequence[int]:
+        """Returns the legal actions, or the codes of outcomes where chance decides; none: the game is over."""
+
+    def name(self, state: State, action: int) -> str:
+        """Returns the game's name of a legal action; "": it has none."""
+
+    def after(self, state: State, action: int) -> State:
+        """Returns the state after a legal action."""
+
+    def text(self, state: State) -> str:
+        """Returns the state as text."""
+
+
+class SpielPlace(NamedTuple):
+    """A state of OpenSpiel's, of a game without chance."""
+
+    game: spiel.Game
+    state: spiel.State
+
+    def legal(self, state: State) -> Sequence[int]:
+        found: list[int] = [] if self.game.is_terminal(state) else state.legal_actions()
+        return found
+
+    def name(self, state: State, action: int) -> str:
+        return str(state.action_to_string(self.game.mover(state), action))
+
+    def after(self, state: State, action: int) -> State:
+        return self.game.apply(state, action)
+
+    def text(self, state: State) -> str:
+        return str(state)
+
+
+class _Undecided(NamedTuple):
+    """A state before chance decides what an action leads to."""
+
+    before: pgx_rules.State
+    action: int
+
+
+class PgxPlace(NamedTuple):
+    """A group of one state of Pgx's, with observations of 0; chance decides as in the search of AlphaZero."""
+
+    rules: pgx_rules.GameRules
+    state: pgx_rules.State
+
+    def legal(self, state: State) -> Sequence[int]:
+        if isinstance(state, _Undecided):
+            return range(pgx_rules.NUM_OUTCOMES)
+        is_over = bool(pgx_rules.is_over(state)[0])
+        found: list[int] = [] if is_over else np.flatnonzero(state.legal_action_mask[0]).tolist()
+        return found
+
+    def name(self, state: State, action: int) -> str:
+        board = pgx_texts.board(self.rules.name, self.rules.observation.shape)
+        return "" if isinstance(state, _Undecided) else str(action) if board is None else board.move(action)
+
+    def after(self, state: State, action: int) -> State:
+        if self.rules.has_chance and not isinstance(state, _Undecided):
+            return _Undecided(state, action)
+        is_drawn = isinstance(state, _Undecided)
+        before, taken, code = (state.before, state.action, action) if is_drawn else (state, action, 0)
+        with pgx_rules.on_cpu():
+            return _step(self.rules)(before, jnp.int32([taken]), jnp.int32([code]))
+
+    def text(self, state: State) -> str:
+        if isinstance(state, _Undecided):
+            return f"{self.text(state.before)}\nafter {self.name(state.before, state.action)}, before chance"
+        with pgx_rules.on_cpu():
+            seen = np.asarray(_show(self.rules)(state))[0]
+        if (board := pgx_texts.board(self.rules.name, seen.shape)) is None:
+            return pgx_texts.numbers(seen).strip("\n")
+        return board.text(seen, int(state._step_count[0]) % 2)
+
+
+@functools.cache
+def _step(rules: pgx_rules.GameRules) -> Any:
+    def step(state: pgx_rules.State, action: jax.Array, code: jax.Array) -> pgx_rules.State:
+        return rules.step(state, action, pgx_rules.outcome_keys(code) if rules.has_chance else None)[0]
+
+    return jax.jit(step)
+
+
+@functools.cache
+def _show(rules: pgx_rules.GameRules) -> Any:
+    return jax.jit(rules.show)
+
+
+def of_moves(env_id: str, moves: Sequence[int], observation: np.ndarray) -> SpielPlace:
+    """Returns a game's state after all moves since its start. Raises UsageError if the observation is of another."""
+    kind, _, name = env_id.partition(":")
+    if kind != "spiel" or spiel_seats.has_seats(spiel.load(name)):
+        raise errors.UsageError(f"moves={list(moves)}: {env_id} is no game of spiel: without seats; leave them out")
+    if (game := _game(name)).has_chance:
+        raise errors.UsageError(f"moves={list(moves)}: in {env_id} chance decides as well; leave them out")
+    state = game.initial()
+    for number, move in enumerate(moves):
+        if game.is_terminal(state) or move not in state.legal_actions():
+            raise errors.UsageError(f"moves={list(moves)}: the game does not allow {move} after {number} moves")
+        state = game.apply(state, int(move))
+    if not np.array_equal(game.observe(state), observation):
+        raise errors.UsageError(f"moves={list(moves)} lead to another observation; expected all moves since the start")
+    return SpielPlace(game, state)
+
+
+_game = functools.lru_cache(maxsize=8)(spiel.Game)
+
+
+def of_observation(
+    env_id: str, spec: types.EnvSpec, observation: np.ndarray, action_mask: np.ndarray | None
+) -> PgxPlace | None:
+    """Returns the state that an observation [1, ...] has among its arrays; None: it has none."""
+    kind, _, name = env_id.partition(":")
+    if kind != "pgx" or not spec.packed or action_mask is None:
+        return None
+    rules = pgx_rules.game(name)
+    states = packing.unpack(spec.packed, observation).get(rules.state_name)
+    if states is None:
+        return None
+    with pgx_rules.on_cpu():
+        return PgxPlace(rules, rules.decode(jnp.asarray(states), jnp.asarray(action_mask)))
+
+
+class Position(NamedTuple):
+    """The truth about a node.
+
+    is_legal: whether the game allows all actions up to here; None: unknown. text: the game's own; None: unknown, or
+    there is no such position. name: of the action that leads here; "": the game has none.
+    """
+
+    is_legal: bool | None
+    text: str | None
+    name: str
+
+
+def along(parents: Sequence[int], actions: Sequence[int], place: GamePlace | None) -> list[Position]:
+    """Returns the position of each node of a tree, whose first one is the root."""
+    if place is None:
+        return [Position(None, None, "")] * len(parents)
+    states: list[State | None] = [place.state]
+    names = [""]
+    for parent, action in zip(parents[1:], actions[1:], strict=True):
+        before = states[parent]
+        is_legal = before is not None and action in place.legal(before)
+        names.append(printable.escape(place.name(before, action)) if is_legal else str(action))
+        states.append(place.after(before, action) if is_legal else None)
+    return [
+        Position(state is not None, None if state is None else printable.escape_lines(place.text(state)), name)
+        for state, name in zip(states, names, strict=True)
+    ]

@@ -1,12 +1,12 @@
-"""Agreement between the learner hosts of one run: one list of decisions, in the same order on every host.
+"""The learner hosts of one run agree on one list of decisions, which every host carries out in the same order.
 
     host 1: ready for updates up to 12 ---+
     host 0: ready for updates up to 14 ---+--> DecisionTally, on host 0 --> UPDATE --> every host submits it
     host 0: a checkpoint is due ----------+                             --> SAVE   --> every host saves
 
-A host carries a decision out after all earlier ones. So every host saves, ends and stops after the same update, and an
-update, which waits for the other hosts on the device, is submitted only if all of them will submit it, too. Hosts say
-so ahead, of all the updates that they owe: the words travel while the devices work.
+A host carries a decision out after all earlier ones. So every host saves, ends and stops after the same update. An
+update waits for the other hosts on the device, so it is submitted only if all of them will submit it, too. Hosts
+announce all the updates that they owe ahead of time, and the announcements travel while the devices work.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from seedzero.loop import rate_limiting, scheduler
 from seedzero.metrics import counts
 
 Send: TypeAlias = Callable[[Mapping[str, object]], None]
-"""Takes a message for host 0."""
+"""Sends a message to host 0."""
 
 
 class Kind(enum.Enum):
@@ -32,8 +32,8 @@ class Kind(enum.Enum):
     BEGIN = "begin"  # every host has built its networks
     UPDATE = "update"
     SAVE = "save"
-    END = "end"  # a budget is spent: one more evaluation
-    SOLVED = "solved"  # an evaluation reached the return that was asked for
+    END = "end"  # a budget is spent, so there is one more evaluation
+    SOLVED = "solved"  # an evaluation reached the requested return
     STOP = "stop"
 
 
@@ -42,27 +42,27 @@ _FINAL = (Kind.SOLVED, Kind.STOP)
 
 
 class Decision(NamedTuple):
-    """A deed of all hosts, after a number of updates."""
+    """What all hosts do after a certain number of updates."""
 
     kind: Kind
     num_updates: int = 0
-    reason: str = ""  # of an end, a line
+    reason: str = ""  # of an end: the message about it
     steps: Mapping[int, counts.Counts] = {}  # of an update: every host's counters when it was ready, by index
 
 
 class DecisionTally:
-    """Makes the decisions, on host 0; without threads and clocks."""
+    """Makes the decisions on host 0, without threads and clocks."""
 
     def __init__(self, num_hosts: int, max_env_steps: int = 0) -> None:
         """max_env_steps: training steps of all hosts that end the run; 0: no limit, or each host knows its share."""
         self._num_hosts, self._max_env_steps = num_hosts, max_env_steps
-        self._built: dict[int, int] = {}  # by host: updates done before
+        self._built: dict[int, int] = {}  # by host: updates done in earlier processes
         self._resolved = ""
         self._ready: dict[int, tuple[int, counts.Counts]] = {}  # by host: its newest `ready`
         self._steps: dict[int, int] = {}  # by host
-        self._spent: set[int] = set()  # hosts that have done their share of a budget
+        self._spent: set[int] = set()  # hosts that have finished their share of a budget
         self._num_updates = 0  # agreed on
-        self._last: Kind | None = None  # the newest decision about the run's end
+        self._last: Kind | None = None  # the newest decision about the end of the run
 
     @property
     def has_begun(self) -> bool:
@@ -70,9 +70,9 @@ class DecisionTally:
         return len(self._built) == self._num_hosts
 
     def built(self, host: int, num_updates: int, resolved: str) -> list[Decision]:
-        """Notes a host with its networks, after so many updates of earlier processes.
+        """Notes that a host has its networks, and the number of updates that earlier processes made.
 
-        resolved: digest of its settings, with the values of its machine.
+        resolved: digest of its settings, including the values of its machine.
         """
         self._built[host] = num_updates
         self._resolved = self._resolved or resolved
@@ -90,7 +90,10 @@ class DecisionTally:
         return [Decision(Kind.BEGIN, num_updates)]
 
     def ready(self, host: int, until: int, steps: counts.Counts = _NONE) -> list[Decision]:
-        """Notes that a host would submit all updates before a number, and its counters; decides for the slowest."""
+        """Notes that a host would submit all updates before a number, with its counters.
+
+        Decides for the slowest host.
+        """
         if until < self._num_updates:
             raise errors.ProtocolError(
                 f"host {host} is ready for {until} updates, and {self._num_updates} are decided"
@@ -103,7 +106,7 @@ class DecisionTally:
         return [Decision(Kind.UPDATE, number, steps=found) for number in range(begin, self._num_updates)]
 
     def asked(self, kind: Kind, reason: str = "") -> list[Decision]:
-        """Decides what a host asks for, unless that has been decided, or the run is over."""
+        """Decides what a host asks for, unless it has been decided already or the run is over."""
         if kind in (Kind.BEGIN, Kind.UPDATE):
             raise errors.ProtocolError(f"no host decides about {kind.value}")
         if self._last in _FINAL or (self._last is Kind.END and kind not in _FINAL):
@@ -113,7 +116,7 @@ class DecisionTally:
         return [Decision(kind, self._num_updates, reason)]
 
     def spent(self, host: int, reason: str) -> list[Decision]:
-        """Notes a host that has done its share of a budget; decides the end once all have."""
+        """Notes that a host has finished its share of a budget; decides the end once all have."""
         self._spent.add(host)
         return self.asked(Kind.END, reason) if len(self._spent) == self._num_hosts else []
 
@@ -126,13 +129,13 @@ class DecisionTally:
 
 
 class Agreed:
-    """A host's view of the agreement. Other threads bring decisions; the device loop's thread carries them out."""
+    """A host's view of the agreement. Other threads bring decisions, and the device loop's thread carries them out."""
 
     def __init__(self, index: int, num_hosts: int, send: Send) -> None:
-        """send: any thread; takes a message for host 0."""
+        """send: sends a message to host 0, from any thread."""
         self.index, self.num_hosts = index, num_hosts
         self.others: Mapping[int, counts.Counts] = {}
-        """The newest counters of the other hosts, by their index; in lock step those of the last update's decision."""
+        """The newest counters of the other hosts by index; in lock step, those of the last update's decision."""
         self.steps: Callable[[], counts.Counts] = counts.Counts
         """Returns this host's own counters."""
         self._send = send
@@ -140,12 +143,12 @@ class Agreed:
         self._decisions: collections.deque[Decision] = collections.deque()
         self._changed = threading.Condition()
         self._has_begun = False
-        self._promised = 0  # updates that this host will submit, as it has said
+        self._promised = 0  # updates that this host has announced
         self._updated_last = False
         self._is_spent = self._has_ended = False
 
     def follow(self, tell: Callable[[], None]) -> None:
-        """Has `tell` called on another thread with new decisions."""
+        """Calls `tell` on another thread whenever there are new decisions."""
         self._tell = tell
 
     def decide(self, *decisions: Decision) -> None:
@@ -160,7 +163,10 @@ class Agreed:
         self._tell()
 
     def begin(self, num_updates: int, resolved: str) -> None:
-        """Main thread: says that this host has built its networks; returns once all have (`DecisionTally.built`)."""
+        """Main thread: reports that this host has built its networks.
+
+        Returns once all have (`DecisionTally.built`).
+        """
         self._send({"built": num_updates, "resolved": resolved})
         with self._changed:
             self._changed.wait_for(lambda: self._has_begun)
@@ -170,28 +176,31 @@ class Agreed:
         self._send({"ask": kind.value, "reason": reason})
 
     def spend(self, reason: str) -> None:
-        """Says once that this host has done its share of a budget; the end is decided when all have (a line)."""
+        """Reports once that this host has finished its share of a budget.
+
+        The end, with its message, is decided when all have.
+        """
         if not self._is_spent:
             self._is_spent = True
             self._send({"spent": reason})
 
     @property
     def awaits_end(self) -> bool:
-        """Whether this host has done its share of a budget, and the end is not decided: it does nothing meanwhile."""
+        """Whether this host has finished its share of a budget while the end is undecided, so that it does nothing."""
         return self._is_spent and not self._has_ended and not self.has_update
 
     @property
     def has_update(self) -> bool:
-        """Whether the next update is decided, and nothing comes before it."""
+        """Whether the next update is decided and nothing comes before it."""
         return bool(self._decisions) and self._decisions[0].kind is Kind.UPDATE
 
     def take_update(self) -> None:
-        """Carries the decided update out: it is being submitted."""
+        """Notes that the decided update is being submitted."""
         steps, self._updated_last = self._decisions.popleft().steps, True
         self.others = {index: found for index, found in steps.items() if index != self.index}
 
     def take_other(self) -> Decision | None:
-        """Returns the next decision to carry out, if it is no update; None: there is none."""
+        """Returns the next decision to carry out, or None if there is none or it is an update."""
         found = self._decisions.popleft() if self._decisions and not self.has_update else None
         self._has_ended = self._has_ended or (found is not None and found.kind is not Kind.SAVE)
         return found
@@ -207,13 +216,14 @@ class Agreed:
     ) -> scheduler.Call | scheduler.Wait:
         """Returns the next call of this host.
 
-        alone: whether an update may be chosen -> the call of a single host by its own rate. num_due: updates that this
-        pace owes for the steps so far. can_update: an update can be submitted now. awaits_last: it waits for
-        the end of the last one.
+        alone: takes whether an update may be chosen, and returns the call that a single host would make at its own
+        rate. num_due: updates that this pace owes for the steps so far. can_update: whether an update can be submitted
+        now. awaits_last: whether it waits for the end of the last one.
 
-        The other hosts wait for a decided update on their devices, so it goes first; but one other call may go between
-        two updates. A host that waits for the others goes on acting as its pace allows without the update. Where
-        updates are slow, a call that waits at the end of one goes before the next: a reply waits for one at most.
+        The other hosts wait for a decided update on their devices, so it goes first, but one other call may run
+        between two updates. A host that waits for the others keeps acting as its pace allows without the update. If
+        updates are slow, a call that waits at the end of one runs before the next, so that a reply waits for at most
+        one.
         """
         can_update = can_update and not awaits_last
         if num_due:

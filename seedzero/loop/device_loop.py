@@ -1,4 +1,4 @@
-"""The device loop: one thread keeps the devices busy, a turn at a time.
+"""The device loop is a thread that keeps the devices busy, one turn at a time.
 
       workers' messages, sessions that ended        other threads: save, stop, end
                         |                                       |
@@ -14,9 +14,9 @@
                       InFlight: a completion thread waits for each call, replies and counts;
                         its notice wakes the loop ==> inbox.News
 
-At most `training.max_in_flight` calls are on their way (`in_flight_calls.py`). Where the host keeps the replay's
-frames, an update that finds none read ahead waits on this thread for the windows that the device draws, and so does
-every reanalysis (`host_frames.py`).
+At most `training.max_in_flight` calls are on their way (`in_flight_calls.py`). If the host keeps the replay's frames,
+an update for which none were read ahead waits on this thread for the windows that the device draws, and so does every
+reanalysis (`host_frames.py`).
 """
 
 from __future__ import annotations
@@ -47,24 +47,27 @@ _log = logging.getLogger(__name__)
 
 
 def without_exploitability(params: base.Params) -> float:
-    """Refuses: the exact judge is for games of two seats."""
+    """Refuses, because the exact judge is only for games of two seats."""
     raise ValueError("the exact judge is for games of OpenSpiel with two seats, and this run has none")
 
 
 class Hooks(NamedTuple):
-    """The loop's reports, on its own thread."""
+    """What the loop reports, on its own thread."""
 
     evaluated: Callable[[evaluators.Ended], None]  # after an evaluation; the parameters are a copy
     save: Callable[[dispatchers.CheckpointState], None]  # at a checkpoint's place in deterministic mode
     row: Callable[[], None]  # at a metrics row's place in deterministic mode
-    report: Callable[[str], None]  # shows the user a line
-    freeze: Callable[[dispatchers.NewPlayer], bool]  # saves a frozen player; false: it cannot
-    note: Callable[[Mapping[str, Any]], None]  # takes another decision of a league's builder
+    report: Callable[[str], None]  # shows the user a message
+    freeze: Callable[[dispatchers.NewPlayer], bool]  # saves a frozen player; false: it cannot be saved
+    note: Callable[[Mapping[str, Any]], None]  # makes another decision of a league's builder
     judge: Callable[[base.Params], float] = without_exploitability  # returns the NashConv of a player's parameters
 
 
 class DeviceLoop:
-    """Notes the news, decides, and has the dispatcher submit. Methods run on the loop's thread, or say otherwise."""
+    """Notes the news, decides, and has the dispatcher submit calls.
+
+    Methods run on the loop's thread unless they say otherwise.
+    """
 
     def __init__(
         self,
@@ -75,7 +78,7 @@ class DeviceLoop:
         alike: other_hosts.Alone = other_hosts.ALONE,
         after_update: Callable[[], None] = lambda: None,
     ) -> None:
-        """agreed, alike: with the run's other hosts; None, ALONE: there are none. after_update: a league's."""
+        """agreed, alike: shared with the run's other hosts; None, ALONE without any. after_update: a league's."""
         self.agreed, self.alike, self.others = agreed, alike, other_hosts.OtherHosts(agreed)
         self.dispatcher = dispatcher
         self.run_phase = phase.RunPhase()
@@ -86,12 +89,13 @@ class DeviceLoop:
         if agreed is not None:
             agreed.follow(self._news.tell)
             agreed.steps = lambda: facts.own_counts(dispatcher)
-        self._asked: Callable[[dispatchers.CheckpointState], None] | None = None  # by other threads, as the next two
+        # set by other threads, like the next two
+        self._asked: Callable[[dispatchers.CheckpointState], None] | None = None
         self._asked_to_stop: str | None = None
         self._asked_to_end = ""
         self._is_submitting = False
         self._last_place = -1  # number of the place of the last call
-        # A place's of the seconds that pass while it waits; in lock step all wait together.
+        # The waits of each place, in seconds; in lock step all wait together.
         self._share = 1.0 if config.run.deterministic else 1.0 / len(dispatcher.places)
 
     # ------------------------------------------------------------------------------------ driving
@@ -102,7 +106,7 @@ class DeviceLoop:
         in_flight.start()
         try:
             while self.run_phase.over is None:
-                known = self._news.number  # read first: what is told from now on is new
+                known = self._news.number  # read first, so that later changes count as new
                 decision = self.step()
                 if isinstance(decision, scheduler.Wait) and self.run_phase.over is None:
                     started = self.dispatcher.clock()
@@ -122,9 +126,9 @@ class DeviceLoop:
         return self.run_phase.over
 
     def request(self, save: Callable[[dispatchers.CheckpointState], None]) -> None:
-        """Any thread: has `save` called on the loop's thread between two calls, the newest request only.
+        """Any thread: calls `save` on the loop's thread between two calls; only the newest request counts.
 
-        Of several hosts, all save, by `Hooks.save`.
+        If there are several hosts, all save, by `Hooks.save`.
         """
         if self.agreed is not None:
             self.agreed.ask(agreement.Kind.SAVE)
@@ -134,13 +138,13 @@ class DeviceLoop:
             self._news.tell()
 
     def stop(self, reason: str) -> None:
-        """Any thread: ends `run` after the calls in flight."""
+        """Any thread: ends `run` once the calls in flight have returned."""
         with self._news:
             self._asked_to_stop = reason
             self._news.tell()
 
     def end(self, spent: str) -> None:
-        """Any thread: ends `run` after one more evaluation: a budget is spent."""
+        """Any thread: ends `run` after one more evaluation, because a budget is spent."""
         if self.agreed is not None:
             self.agreed.ask(agreement.Kind.END, spent)
             return
@@ -153,17 +157,17 @@ class DeviceLoop:
         return facts.look(self._config, self.dispatcher, self.run_phase, tuple(self.others.counts().values()))
 
     def pulse(self) -> int | None:
-        """Any thread: returns a number, changed with every returned call; None: no call is under way."""
+        """Any thread: returns a number that changes with every returned call, or None if no call is in flight."""
         in_flight = self.dispatcher.in_flight
         return in_flight.num_completed if self._is_submitting or not in_flight.is_empty else None
 
     def state(self) -> dispatchers.CheckpointState:
-        """Loop's thread, or after its end: returns a checkpoint's content."""
+        """Loop's thread, or after it has ended: returns a checkpoint's content."""
         found = self.dispatcher.state(self.run_phase)
         return found._replace(counters={**found.counters, **self.others.to_json()})
 
     def close(self) -> None:
-        """Ends the preparation of further calls."""
+        """Stops preparing further calls."""
         for place in self.dispatcher.places:
             place.close()
 
@@ -182,7 +186,7 @@ class DeviceLoop:
         return decision
 
     def decide(self) -> scheduler.Call | scheduler.Wait:
-        """Returns the next call, by the present facts."""
+        """Returns the next call according to the present facts."""
         awaits_end = self.agreed is not None and self.agreed.awaits_end
         turns = facts.turns(self._config, self.dispatcher, self._last_place)
         if awaits_end or self.run_phase.over is not None or not turns:
@@ -209,7 +213,7 @@ class DeviceLoop:
         )
 
     def _submit(self, call: scheduler.Call) -> None:
-        """Submits a call, possibly after waiting for earlier calls."""
+        """Submits a call, after waiting for earlier calls if necessary."""
         self._last_place = self.dispatcher.players[call.players[0]].place.number
         if call.kind is rate_limiting.Work.ACT:
             self.dispatcher.act(call.players)
@@ -228,7 +232,7 @@ class DeviceLoop:
                 self._keep_time()
 
     def _note_news(self) -> None:
-        """Notes failures, requests, sessions that ended, spent budgets, and evaluations that begin."""
+        """Notes failures, requests, ended sessions, spent budgets, and evaluations that begin."""
         dispatcher = self.dispatcher
         dispatcher.in_flight.check()
         while self.agreed is not None and (decision := self.agreed.take_other()) is not None:
@@ -253,7 +257,7 @@ class DeviceLoop:
             dispatcher.discard(slots, reason)
         if self.run_phase.phase is phase.Phase.RUNNING:
             if (found := facts.spent(self._config, dispatcher)) and self.agreed is not None:
-                self.agreed.spend(found)  # a save may come before the end, on all hosts or on none
+                self.agreed.spend(found)  # a save may come before the end, but then on all hosts
                 found = ""
             if spent := found or spent:
                 self._begin_to_end(spent)
@@ -267,7 +271,7 @@ class DeviceLoop:
         left_out, text = facts.left_out(self._config, self.dispatcher.players)
         if text:
             self._hooks.report(text)
-        # From here on the end has begun: steps that a lost worker takes away do not undo it.
+        # The end has begun: steps that a lost worker takes away do not undo it.
         self.run_phase = self.run_phase.after(phase.Event.SPENT, spent, self.dispatcher.end(left_out))
         self.run_phase = _after_the_last(self.dispatcher, self.run_phase, self._hooks)
         if self.run_phase.over is None:
@@ -287,7 +291,7 @@ class DeviceLoop:
             self.run_phase = self.run_phase.after(phase.Event.EVALUATED)
 
     def _keep_time(self) -> None:
-        """Deterministic mode: does the tasks of fixed update counts."""
+        """Deterministic mode: does the tasks that are due at fixed update counts."""
         num_updates = self.dispatcher.everyone.num_updates
         if num_updates % self._config.checkpoint.every_updates == 0:
             self.dispatcher.in_flight.settle()
@@ -303,9 +307,9 @@ class DeviceLoop:
 
 
 def _after_the_last(dispatcher: dispatchers.Dispatcher, run_phase: phase.RunPhase, hooks: Hooks) -> phase.RunPhase:
-    """Returns the phase of a run whose last evaluation is awaited or played.
+    """Returns the phase of a run that waits for or plays its last evaluation.
 
-    It is over where that cannot come, or took too long: then the finished episodes count, if there are any.
+    It is over if the evaluation cannot come, or took too long; then its finished episodes count, if there are any.
     """
     evaluator, running = dispatcher.evaluator, dispatcher.evaluator.running
     if running is None and not (run_phase.end.expects and dispatcher.is_evaluation_due(is_last=True)):
@@ -324,9 +328,9 @@ def _after_the_last(dispatcher: dispatchers.Dispatcher, run_phase: phase.RunPhas
 
 @contextlib.contextmanager
 def running(loop: DeviceLoop, on_end: Callable[[], None]) -> Iterator[futures.Future[str]]:
-    """While entered, runs a loop on a thread of its own; leaving stops the loop.
+    """Runs a loop on a separate thread while entered; leaving stops the loop.
 
-    Yields why the run is over, once it is; or the Error that ended the loop. on_end: called on the thread.
+    Yields why the run is over, once it is, or the Error that ended the loop. on_end: called on the thread.
     """
     with contextlib.closing(loop), futures.ThreadPoolExecutor(1, "device-loop") as executor:
         over = executor.submit(_run, loop)

@@ -1,4 +1,4 @@
-"""The dispatcher submits calls to the devices, each with its work on completion."""
+"""Submits calls to the devices, each with the work that follows its completion."""
 
 from __future__ import annotations
 
@@ -31,47 +31,47 @@ from seedzero.metrics import aggregator, clipping, counts
 from seedzero.replay import ring_store
 
 _MAX_REJECTED = 10
-"""Consecutive updates with a non-finite loss or gradient after which training stops."""
+"""After this many consecutive updates with a non-finite loss or gradient, training stops."""
 
 
 class Workers(NamedTuple):
-    """The loop's ways to workers. With `restart`, a worker resets its environments and takes a new session id."""
+    """How the loop reaches workers. With `restart`, a worker resets its environments and takes a new session id."""
 
     inbox: inboxes.Inbox
     roster: rosters.Roster
-    # Any thread: request, [E] actions, weights version; where bots move, their numbers [E] as of `messages.Actions`
+    # Any thread: request, [E] actions, weights version; if bots move, their numbers [E] as in `messages.Actions`
     reply: Callable[..., None]
     restart: Callable[[str, str], None]  # any thread: session id, reason
 
     def end_session(self, session: rosters.Session, reason: str) -> None:
-        """Has a worker reset its environments."""
+        """Makes a worker reset its environments."""
         self.roster.remove(session.session_id)
         self.inbox.drop_session(session.session_id, session.role)
         self.restart(session.session_id, reason)
 
 
 class CheckpointState(NamedTuple):
-    """A checkpoint's content."""
+    """What a checkpoint holds."""
 
     parts: dict[str, dict[str, base.Params]]  # of the train states, by player and name
-    rings: ring_store.Replay | None  # the replay with its frames; None: a queue, which keeps none
+    rings: ring_store.Replay | None  # the replay with its frames; None for a queue, which keeps none
     counters: dict[str, Any]  # counters, as JSON
     frozen: tuple[str, ...] = ()  # names of the league's frozen players
 
 
 class NewPlayer(NamedTuple):
-    """A frozen player, as it begins."""
+    """A frozen player at the time of the snapshot."""
 
     name: str
-    parent: str  # the player that it is a copy of
-    version: int  # updates behind its parameters
+    parent: str  # the player that was copied
+    version: int  # updates that its parameters have seen
     env_steps: int
     snapshot: states.PlayerSnapshot  # a copy
     reason: str = ""
 
 
 class Dispatcher:
-    """Submits acting, evaluation, updates and reanalyses. Used by the loop's thread, which owns the players."""
+    """Submits acting, evaluation, updates and reanalyses. The loop's thread uses it and owns the players."""
 
     def __init__(
         self,
@@ -84,7 +84,7 @@ class Dispatcher:
         seating: seatings.Seating | None = None,
         observer: record.Observer = record.NOBODY,
     ) -> None:
-        """here: the run's places. seating: None: of one player."""
+        """here: the run's places. seating: None with one player."""
         self.places = here
         self.players, self.everyone = learning, players.Everyone(learning)
         self.workers = workers
@@ -94,7 +94,7 @@ class Dispatcher:
         self.observer = observer
         self._moves = scripted_moves.ScriptedMoves(here[0].setup.layout.num_slots) if config.league.scripted else None
         self._lock_step = config.run.deterministic
-        # Of the first player. Deterministic runs read no clock.
+        # The first player's. Deterministic runs read no clock.
         evaluation = config.evaluation
         if self._lock_step:
             evaluation = dataclasses.replace(evaluation, every_seconds=0.0)
@@ -108,7 +108,7 @@ class Dispatcher:
         self.in_flight = in_flight_calls.InFlight(workers.inbox.news, *maxima, observer=observer)
         self.update_times = in_flight_calls.UpdateTimes(clock)
         self.evaluated_last = False
-        """Whether the last acting call was an evaluation's: it and training alternate."""
+        """Whether the last acting call was an evaluation's; evaluation and training alternate."""
         self.begins_here = np.zeros(here[0].setup.layout.num_slots, bool)  # slots whose next row is a cut
         self._num_acts = 0
         self._config = config
@@ -138,7 +138,7 @@ class Dispatcher:
                 self.evaluated_last = False
 
     def _act_at(self, homes: Sequence[int], messages: Sequence[batches.Message]) -> ticks.Dealt:
-        """Books the rows of messages at their homes, of one place, and submits a call for each home and mover."""
+        """Books the rows of one place's messages at their homes, and submits a call for each home and mover."""
         here, cut, bot = [self.players[home] for home in homes], None, None
         inserts, joined = [player.num_inserts for player in here], batches.join(messages, here[0].accounting.spec)
         dealt = [self.seating.deal(joined, home) for home in homes]
@@ -190,7 +190,7 @@ class Dispatcher:
         return ended
 
     def _take(self, role: types.Role, place: places.Place, homes: inboxes.Homes) -> list[batches.Message]:
-        """Takes the messages of a tick in a place, in lock step in the order of their slots."""
+        """Takes the messages of a tick in a place; in lock step, in the order of their slots."""
 
         def homes_here(slots: np.ndarray) -> Mapping[int, np.ndarray]:
             found = homes(slots)
@@ -210,7 +210,7 @@ class Dispatcher:
         version: int,
         num_inserts: int,
     ) -> ticks.ActingCall:
-        """Submits a call for a hand's rows of messages, which are at home with a player."""
+        """Submits a call for a hand's rows of messages that are at home with a player."""
         if hand.is_scripted and not hand.stored:
             return scripted_moves.acted(hand, len(joined.slot))
         setup, sizes, stored = player.place.setup, player.place.programs.sizes, hand.stored
@@ -235,7 +235,7 @@ class Dispatcher:
         return ticks.ActingCall(actions, rows, hand.mine, metrics if trains else {}, hand.given)
 
     def _deliver(self, tick: Sequence[ticks.Dealt]) -> list[record.Acted]:
-        """Completion thread: waits for the actions of a tick and sends the replies; returns the rows that acted."""
+        """Completion thread: waits for a tick's actions, sends the replies, and returns the rows that acted."""
         told = []
         for dealt in tick:
             joined = dealt.actions()
@@ -251,7 +251,7 @@ class Dispatcher:
         return told
 
     def update(self, player: players.Player) -> None:
-        """Learns once, and publishes due parameters."""
+        """Learns once, and publishes parameters that are due."""
         began = self.observer.clock()
         metrics = player.run_update(self.clock())
         if player.num_updates % self._publish_every == 0:
@@ -278,7 +278,7 @@ class Dispatcher:
         self.in_flight.add_call("update", began, collect, player.place.updating)
 
     def reanalyse(self, player: players.Player) -> None:
-        """Renews stored targets once."""
+        """Reanalyses stored targets once."""
         began, values = self.observer.clock(), player.run_reanalyse()
         names = player.place.programs.reanalyse.result().metric_names
 
@@ -286,7 +286,7 @@ class Dispatcher:
             fetched = dict(zip(names, np.asarray(values).tolist(), strict=True))
             share = fetched.pop("refreshed_share")
             self.gathered.add_means({"refreshed_share": share})
-            self.gathered.add_means(fetched, weight=share)  # means over the reanalysed rows
+            self.gathered.add_means(fetched, weight=share)  # averaged over the reanalysed rows
 
         self.in_flight.add_call("reanalyse", began, collect, player.place.acting)
 
@@ -299,10 +299,10 @@ class Dispatcher:
             for player in self.players:
                 player.accounting.cut(slots, reason)
         else:
-            self.evaluator.abandon()  # it starts anew with the next environments
+            self.evaluator.abandon()  # it starts again with the next environments
 
     def reset_environments(self) -> None:
-        """Starts every training environment anew, seeded by the checkpoint's number, as a resume does."""
+        """Restarts every training environment with a seed from the checkpoint's number, as a resume does."""
         self.workers.roster.next_epoch()
         for session in self.workers.roster.started(types.Role.TRAIN):
             self.discard(session.all_slots, counts.CHECKPOINT_RESET)
@@ -314,11 +314,11 @@ class Dispatcher:
             place.forget_environments()
 
     def is_evaluation_due(self, *, is_last: bool) -> bool:
-        """Returns whether an evaluation should begin; is_last: it ends the run."""
+        """Returns whether an evaluation should begin. is_last: it ends the run."""
         return self.evaluator.is_due(self.players[0].num_updates, self.clock(), is_last=is_last)
 
     def begin_evaluation(self, *, is_last: bool, others: Sequence[counts.Counts] = ()) -> None:
-        """Starts a due evaluation with the newest parameters, given its environments; others: of other hosts."""
+        """Starts a due evaluation with the newest parameters, given its environments. others: other hosts'."""
         if self.evaluator.running is not None or not self.is_evaluation_due(is_last=is_last):
             return
         for session in self.workers.roster.started(types.Role.EVALUATE)[:1]:
@@ -329,14 +329,14 @@ class Dispatcher:
             self.evaluator.begin(session, player.num_updates, params, now=now, env_steps=env_steps)
 
     def end(self, left_out: tuple[int, int]) -> phase.RunEnd:
-        """Returns the facts of the run's end: a budget is spent. An evaluation of older parameters says nothing then.
+        """Returns the facts of the end of a run whose budget is spent; evaluations of older parameters do not count.
 
         left_out: as in `phase.RunEnd`.
         """
         evaluator, roster, player = self.evaluator, self.workers.roster, self.players[0]
         kept = {}
         if self._lock_step and not self.is_evaluation_due(is_last=False):
-            # The last evaluation is extra: a larger budget goes on from here as if it had been there from the start.
+            # The last evaluation is extra: a larger budget continues from here as if it had been set from the start.
             kept = {"num_acts": self._num_acts, "evaluation_index": roster.evaluation_index}
         is_there = bool(roster.started(types.Role.EVALUATE))
         running = evaluator.running
@@ -351,7 +351,7 @@ class Dispatcher:
     # ------------------------------------------------------------------------------------ checkpoints
 
     def state(self, run_phase: phase.RunPhase) -> CheckpointState:
-        """Returns a checkpoint's content; acting takes the newest parameters from here on, as after a resume."""
+        """Returns a checkpoint's content; from here on, acting takes the newest parameters, as after a resume."""
         for player in self.players:
             player.publish()
         counters = {
@@ -367,7 +367,7 @@ class Dispatcher:
         return CheckpointState(parts, places.whole(self.places), counters, self.seating.frozen())
 
     def restore(self, counters: Mapping[str, Any], *, has_replay: bool) -> None:
-        """Continues a checkpoint's counters; without its replay, updates wait until new steps are stored."""
+        """Restores a checkpoint's counters; without its replay, updates wait until new steps are stored."""
         self._num_acts = counters["num_acts"]
         self.everyone = players.restore(self.players, counters, has_replay=has_replay)
         self.evaluator.restore(counters)
@@ -376,7 +376,7 @@ class Dispatcher:
 
 
 def set_players(dispatcher: Dispatcher, learning: tuple[players.Player, ...], mine: Sequence[np.ndarray]) -> None:
-    """Has other players learn; the next row of a slot that changes its home is a cut. mine: as of `Player`."""
+    """Lets other players learn; the next row of a slot that changes its home is a cut. mine: as in `Player`."""
     dispatcher.begins_here |= players.change_homes(dispatcher.players, learning, mine)
     dispatcher.players, dispatcher.everyone = learning, dispatcher.everyone.after(learning)
 
@@ -384,7 +384,7 @@ def set_players(dispatcher: Dispatcher, learning: tuple[players.Player, ...], mi
 def freeze(
     seating: seatings.Seating, home: int, player: players.Player, keep: Callable[[NewPlayer], bool], reason: str = ""
 ) -> bool:
-    """Takes a snapshot of the player of a home for its league; returns whether it will be saved. keep: saves it."""
+    """Takes a snapshot of a home's player for its league, and returns whether it will be saved. keep: saves it."""
     env_steps, snapshot, version = player.accounting.ledger.counts.stored, players.snapshot(player), player.num_updates
     name = seating.freeze(home, snapshot, version=version, env_steps=env_steps, reason=reason)
     is_kept = keep(NewPlayer(name, player.name, version, env_steps, snapshot, reason))
@@ -394,7 +394,7 @@ def freeze(
 
 
 def freeze_due(dispatcher: Dispatcher, keep: Callable[[NewPlayer], bool]) -> None:
-    """Takes the snapshots that are due by training steps; keep: as of `freeze`."""
+    """Takes the snapshots that are due by training steps. keep: as in `freeze`."""
     for home, player in enumerate(dispatcher.players):
         if dispatcher.seating.freezes(home, player.accounting.ledger.counts.stored):
             freeze(dispatcher.seating, home, player, keep)

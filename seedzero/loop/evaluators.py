@@ -1,4 +1,4 @@
-"""Evaluation beside training: whole episodes with a frozen copy of the parameters, in environments of its own."""
+"""Evaluates during training: whole episodes with a frozen copy of the parameters, in separate environments."""
 
 from __future__ import annotations
 
@@ -15,58 +15,60 @@ from seedzero.metrics import episodes, human_scores
 
 
 class Running(NamedTuple):
-    """An evaluation under way: its environments, frozen parameters, and the episodes so far."""
+    """A running evaluation: its environments, frozen parameters, and the episodes so far."""
 
     session: rosters.Session
-    update: int  # of the run when it began
+    update: int  # the run's, when it began
     env_steps: int  # likewise
-    params: Mapping[str, base.Params]  # of the players that act, by name
+    params: Mapping[str, base.Params]  # one for each acting player, by name
     played: episodes.Played
     began: float  # in seconds
 
 
 class Ended(NamedTuple):
-    """A finished evaluation. Its score is the mean return, of several tasks human_normalized, of several opponents the
-    mean return against the hardest.
+    """A finished evaluation.
+
+    Its score is the mean return; with several tasks human_normalized, with several opponents the mean return against
+    the hardest.
     """
 
     running: Running
     result: episodes.Scores
-    human_normalized: float | None  # score of `human_scores.of`; None where there is none
-    is_best: bool  # its score is the highest but the baseline's
-    is_record: bool  # its score is higher than those of all before, at least one, the baseline's among them
-    cut_short: bool  # its episodes were not all played to their ends: the score says little, and is neither
-    best_score: float | None = None  # the highest of all so far, the baseline's among them
+    human_normalized: float | None  # score by `human_scores.of`; None if there is none
+    is_best: bool  # its score is the highest, not counting the baseline's
+    is_record: bool  # its score is higher than all before, of which there is at least one, counting the baseline's
+    cut_short: bool  # some episodes were not played until they ended: the score means little, and it is neither
+    best_score: float | None = None  # the highest score of all so far, counting the baseline's
 
 
 PAUSES = 4.0
-"""Least time before an evaluation that time makes due, by the time that the last one took. Beside one training has
-about half of its speed, so it loses a tenth at most."""
+"""Least time before an evaluation that time makes due, as a multiple of how long the last one took. Training has about
+half its speed beside an evaluation, so it loses at most a tenth."""
 
 
 class Evaluator:
-    """Knows when an evaluation is due, follows its episodes, and remembers the best. Used by the loop's thread.
+    """Decides when an evaluation is due, follows its episodes, and remembers the best. For the loop's thread.
 
-    One is due after `every_updates`, or after `every_seconds`, whichever comes first: agents differ in their updates a
-    second by a factor of a thousand. The first one, before the first period is over, is a baseline and never the best;
-    it has two periods, as agents that know nothing may play without end. One more is due where a budget ends the run;
-    it is cut at a bound.
+    One is due after `every_updates` or `every_seconds`, whichever comes first, because agents differ in their updates
+    per second by a factor of a thousand. The first one begins before the first period is over; it is a baseline and
+    never the best. It may take two periods, because untrained agents may play forever. One more is due when a budget
+    ends the run; it is cut at a bound.
     """
 
     def __init__(
         self, config: sections.EvaluationConfig, env_id: str = "", *, hardest: str = "", now: float = 0.0
     ) -> None:
-        """hardest: in games of two players, the opponent of the score; "": all episodes count."""
+        """hardest: in games of two players, the opponent whose games make the score; "" counts all episodes."""
         self._config = config
         self._env_id, self._hardest = env_id, hardest
         self.running: Running | None = None
         self.last: Mapping[str, Any] | None = None  # the last result, as JSON
-        self.last_step = 0.0  # time of the newest step, or of the beginning
+        self.last_step = 0.0  # time of the newest step, or of the start
         self._due, self._due_at = 0, _time_after(now, now, config.every_seconds)  # by updates, and by the clock
-        self._best_return = self._highest = -math.inf  # but the baseline's, and of all
+        self._best_return = self._highest = -math.inf  # of all but the baseline, and of all
 
     def is_due(self, num_updates: int, now: float, *, is_last: bool = False) -> bool:
-        """Returns whether the next evaluation is due, of a run that ends (is_last) or goes on; now: in seconds."""
+        """Returns whether the next evaluation is due in a run that ends (is_last) or continues. now: in seconds."""
         if self._config.every_updates == 0 or num_updates == 0:
             return False
         is_known = self.last is not None and self.last["update"] == num_updates
@@ -74,7 +76,7 @@ class Evaluator:
 
     @property
     def pause_until(self) -> float:
-        """The time until which training waits for the environments of an evaluation; minus infinity: for none."""
+        """The time until which training waits for an evaluation's environments; minus infinity if it does not wait."""
         waits = self._config.pauses_training and self.running is not None
         return self.last_step + phase.SILENCE_SECONDS if waits else -math.inf
 
@@ -87,7 +89,7 @@ class Evaluator:
         now: float,
         env_steps: int = 0,
     ) -> None:
-        """Starts an evaluation in the environments of a session; the parameters, by player, are copies.
+        """Starts an evaluation in the environments of a session. The parameters, by player, are copies.
 
         env_steps: training steps stored so far.
         """
@@ -99,7 +101,10 @@ class Evaluator:
     def record(
         self, messages: Sequence[batches.Message], num_updates: int, now: float, *, is_last: bool = False
     ) -> Ended | None:
-        """Adds observations, after a number of updates; returns a complete evaluation. is_last: it ends the run."""
+        """Adds observations after a number of updates, and returns an evaluation once complete.
+
+        is_last: it ends the run.
+        """
         running = self.running
         assert running is not None
         self.last_step = now
@@ -113,11 +118,11 @@ class Evaluator:
         return self._end(running, now, in_a_hurry) if running.played.done else None
 
     def abandon(self) -> None:
-        """Ends the evaluation under way, if any, without a result."""
+        """Ends the running evaluation, if any, without a result."""
         self.running = None
 
     def cut(self) -> Ended | None:
-        """Ends the evaluation with its finished episodes; None: there are none, and it goes on."""
+        """Ends the evaluation with its finished episodes; returns None, without ending it, if there are none."""
         running = self.running
         if running is None or not running.played.num_finished:
             return None
@@ -129,7 +134,7 @@ class Evaluator:
     def _end(self, running: Running, now: float, in_a_hurry: bool) -> Ended:
         result = running.played.result()
         normalized = human_scores.of(self._env_id, result)
-        # Of several tasks with published scores the capped mean of these is what is best at its highest.
+        # With several tasks that have published scores, the best is the one with the highest capped mean of these.
         score = result.mean_return if normalized is None or not result.task_returns else normalized
         score = opponents.mean_returns(result.task_returns).get(self._hardest, score)
         cut_short = result.unfinished > 0 or (in_a_hurry and result.cut_off > 0)
@@ -157,7 +162,7 @@ class Evaluator:
         }
 
     def restore(self, saved: Mapping[str, Any]) -> None:
-        """Continues a checkpoint's counters; a period that the resume changed holds from the last evaluation on."""
+        """Restores a checkpoint's counters; a period that the resume changed begins at the last evaluation."""
         self.last = saved["last_evaluation"]
         self._due = saved["evaluation_due"]
         if self.last is not None and self._config.every_updates:
@@ -172,5 +177,5 @@ def _due_after(update: int, every: int) -> int:
 
 
 def _time_after(began: float, ended: float, every_seconds: float) -> float:
-    """Returns the time that makes the next evaluation due; infinity: none does."""
+    """Returns the time at which the next evaluation is due; infinity: never by time."""
     return ended + max(every_seconds, PAUSES * (ended - began)) if every_seconds else math.inf

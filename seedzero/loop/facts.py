@@ -1,4 +1,4 @@
-"""The facts of a run, read from its players: for a decision, for budgets, for the screen."""
+"""Gathers the facts of a run from its players, for decisions, for budgets and for the screen."""
 
 from __future__ import annotations
 
@@ -12,14 +12,14 @@ from seedzero.loop import dispatchers, inboxes, phase, players, rate_limiting, s
 from seedzero.metrics import counts
 
 _MAX_DUE = 8
-"""Updates that are promised to the other hosts, at most: a save or a stop comes after the decided ones."""
+"""The most updates that are announced to the other hosts; a save or a stop comes after those decided."""
 
 
 def turns(config: configs.Config, dispatcher: dispatchers.Dispatcher, last: int) -> list[list[int]]:
-    """Returns the players' numbers of each decision to take, of one place each, the first after the last one served.
+    """Returns the players' numbers for each decision, one for each place, beginning after the place served last.
 
-    In lock step one decision is of all players, and awaits room in all places: no order depends on the ends of calls.
-    last: number of a place; -1: none was served.
+    In lock step, one decision is about all players and waits for room in all places, so that no order depends on when
+    calls end. last: number of a place; -1 if none was served.
     """
     flight, number = dispatcher.in_flight, len(dispatcher.places)
     in_turn = [dispatcher.places[(last + 1 + index) % number] for index in range(number)]
@@ -41,8 +41,8 @@ def gather(
     """Returns the facts for the next decision.
 
     Args:
-      turn: numbers of the players that it is about.
-      may_update: false where an update awaits the run's other hosts.
+      turn: numbers of the players that decide.
+      may_update: false if an update waits for the run's other hosts.
     """
     now, evaluator, flight = dispatcher.clock(), dispatcher.evaluator, dispatcher.in_flight
     learning = [dispatcher.players[number] for number in turn]
@@ -65,7 +65,7 @@ def gather(
 
 
 def last_until(dispatcher: dispatchers.Dispatcher, run_phase: phase.RunPhase) -> float:
-    """Returns the time at which the run's last evaluation is given up; infinity: the run goes on."""
+    """Returns the time at which the run's last evaluation is given up; infinity if the run continues."""
     running = dispatcher.evaluator.running
     num_steps = 0 if running is None else running.played.num_steps
     return run_phase.last_until(dispatcher.evaluator.last_step, num_steps) if run_phase.ends else math.inf
@@ -74,14 +74,14 @@ def last_until(dispatcher: dispatchers.Dispatcher, run_phase: phase.RunPhase) ->
 def _can_fill(
     config: configs.Config, dispatcher: dispatchers.Dispatcher, messages: Sequence[inboxes.Waiting]
 ) -> list[bool]:
-    """Returns for each player whether its waiting messages are a batch; in lock step only all messages are."""
+    """Returns for each player whether its waiting messages make a batch; in lock step only all messages do."""
     seating, learning = dispatcher.seating, dispatcher.players
     num_rows, num_ready = [0] * len(learning), 0
     for message in messages:
         at_home = seating.rows(message.slots)
         if any(learning[home].rate_limiter.holds(slots) for home, slots in at_home.items()):
             continue
-        num_ready += message.num_envs  # also where nobody learns in that place: they wait
+        num_ready += message.num_envs  # also if nobody learns in that place, where they wait
         for home in at_home:
             num_rows[home] += message.num_envs
     if config.run.deterministic:
@@ -127,7 +127,7 @@ def _progress(
 
 
 def own_counts(dispatcher: dispatchers.Dispatcher) -> counts.Counts:
-    """Returns the counters of this host, summed over players, also retired."""
+    """Returns the counters of this host, summed over players, including retired ones."""
     everyone = dispatcher.everyone
     found = everyone.counts()
     num_samples = everyone.retired.num_samples + sum(
@@ -144,9 +144,9 @@ def can_update(dispatcher: dispatchers.Dispatcher) -> bool:
 
 
 def num_due(config: configs.Config, dispatcher: dispatchers.Dispatcher, run_phase: phase.RunPhase) -> int:
-    """Returns the updates that the only player will submit, one after the other, whatever its environments do next.
+    """Returns the updates that the only player will submit in turn, whatever its environments do next.
 
-    0 where the next ones depend on more than that: in lock step, beside evaluations, once the run has all its steps.
+    0 if the next ones depend on more: in lock step, during evaluations, and once the run has all its steps.
     """
     player = dispatcher.players[0]
     only_evaluates = run_phase.ends or dispatcher.clock() < dispatcher.evaluator.pause_until
@@ -158,7 +158,7 @@ def num_due(config: configs.Config, dispatcher: dispatchers.Dispatcher, run_phas
 
 
 def spent(config: configs.Config, dispatcher: dispatchers.Dispatcher) -> str:
-    """Returns a line about the spent budget, or ""."""
+    """Returns a message about the spent budget, or ""."""
     budget, learning = config.run, dispatcher.players
     num_steps = sum(found.env_steps for found in dispatcher.everyone.counts())
     owed = sum(
@@ -172,7 +172,7 @@ def spent(config: configs.Config, dispatcher: dispatchers.Dispatcher) -> str:
 
 
 def left_out(config: configs.Config, learning: tuple[players.Player, ...]) -> tuple[tuple[int, int], str]:
-    """Returns the updates left out after a run's last step, as `phase.RunEnd` has them; a line about them, or ""."""
+    """Returns the updates skipped after a run's last step, as in `phase.RunEnd`, and a message about them, or ""."""
     for player in learning:
         num_stored, num_kept = player.accounting.ledger.counts.stored, player.accounting.num_kept
         if not config.run.has_all_steps(num_stored) or num_kept >= config.replay.min_steps:
@@ -193,9 +193,9 @@ def look(
     run_phase: phase.RunPhase,
     others: Sequence[counts.Counts] = (),
 ) -> counts.Snapshot:
-    """Any thread: returns the counters: sums over players; the first one's version and evaluations.
+    """Any thread: returns the counters, summed over players, with the first player's version and evaluations.
 
-    others: counters of the run's other hosts, which count too.
+    others: counters of the run's other hosts, which are added.
     """
     learning, evaluator = dispatcher.everyone.learning, dispatcher.evaluator
     first, running = learning[0], evaluator.running  # another thread may set it to None
@@ -206,7 +206,7 @@ def look(
     at_home = [[slots for slots in groups if one.mine is None or one.mine[slots].any()] for one in learning]
     lacking = [player.accounting.lacking(groups) for player, groups in zip(learning, at_home, strict=True)]
     away = [player.name for player, groups in zip(learning, at_home, strict=True) if not groups]
-    if away and len(sessions) >= max(1, config.worker.num):  # else local workers are on their way
+    if away and len(sessions) >= max(1, config.worker.num):  # otherwise local workers are still starting
         lacking.append(
             f"no updates of {', '.join(away)}: no environments are at home there; have another worker join, or give "
             "more --worker.num_groups"

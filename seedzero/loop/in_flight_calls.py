@@ -1,8 +1,8 @@
-"""The device calls in flight, and the thread waiting for each in turn.
+"""Keeps the device calls in flight, with a thread that waits for each in turn.
 
 JAX's dispatch does not block. The completion thread waits for the oldest call, hands its actions to the server and
-fetches its metrics. Each place has a lane and a thread of its own, so that no player waits for another's call. Where
-other devices learn than act, the calls of each have one: actions do not wait for an update.
+fetches its metrics. Each place has its own lane and thread, so that no player waits for another's call. If learning
+and acting have different devices, each has a lane, so that actions do not wait for an update.
 """
 
 from __future__ import annotations
@@ -16,38 +16,39 @@ from seedzero.live import record
 from seedzero.loop import inboxes
 
 ACTING, UPDATING = 0, -1
-"""Lanes of a run with one place: the first and the last one; they are the same where all devices do all."""
+"""Lanes of a run with one place: the first and the last; they are the same if all devices both act and learn."""
 
 
 _SLOW_SECONDS = 0.05
-"""Of an update: replies may wait for several that are shorter."""
+"""An update is slow from this time on; replies may wait for several that are shorter."""
 _KEPT = 0.8
-"""Share of a slow update's time that counts at the next one."""
+"""Share of a slow update's time that counts at the next update."""
 
 
 class Lane:
-    """Calls completed in the order of their dispatch; `number` are in flight."""
+    """Calls that complete in the order of their dispatch; `number` are in flight."""
 
     def __init__(self, maximum: int) -> None:
         self.maximum = maximum
         self.number = 0
-        self.waiting: queue.Queue[Callable[[], None] | None] = queue.Queue(maxsize=maximum + 1)  # and the end's mark
+        # and the mark of the end
+        self.waiting: queue.Queue[Callable[[], None] | None] = queue.Queue(maxsize=maximum + 1)
 
 
 class UpdateTimes:
-    """Measures the updates of one of several hosts, each of which waits on the devices for the other hosts.
+    """Measures the updates of one of several hosts, which wait for each other on the devices.
 
-    A device runs calls in the order of their dispatch, so an acting call behind two updates waits for both.
+    A device runs calls in the order of their dispatch, so an acting call after two updates waits for both.
     """
 
     def __init__(self, clock: Callable[[], float]) -> None:
         self._clock = clock
         self._num_begun = self._num_ended = 0  # counted by the loop's thread, and by a completion thread
-        self._ended = clock()  # the last one
-        self._seconds = 0.0  # of the last ones: a peer that is slow now and then is slow
+        self._ended = clock()  # time of the last one
+        self._seconds = 0.0  # of the newest ones: a host that is sometimes slow is slow
 
     def begin(self) -> Callable[[], None]:
-        """Counts a submitted update; returns a function to call at its end."""
+        """Counts a submitted update; returns a function to call when it ends."""
         began, self._num_begun = self._clock(), self._num_begun + 1
 
         def end() -> None:
@@ -60,15 +61,15 @@ class UpdateTimes:
 
     @property
     def awaits_slow(self) -> bool:
-        """Whether an update is on its way, and one of the last took long: the next one waits for its end."""
+        """Whether an update is in flight and a recent one took long, so that the next update waits for it to end."""
         return self._num_begun > self._num_ended and self._seconds > _SLOW_SECONDS
 
 
 class InFlight:
-    """Counts dispatched calls and completes them, within a lane in order.
+    """Counts dispatched calls and completes them, in order within a lane.
 
-    news: told of each completion. maxima: calls of each lane at a time; `has_room_in` says before a call
-    whether it may go. observer: is told of each call.
+    news: wakes the loop at each completion. maxima: most calls in flight of each lane; ask `has_room_in` before a
+    call. observer: sees each call.
     """
 
     def __init__(self, news: inboxes.News, *maxima: int, observer: record.Observer = record.NOBODY) -> None:
@@ -77,7 +78,7 @@ class InFlight:
         self.lanes = tuple(Lane(maximum) for maximum in maxima)
         self._failure: BaseException | None = None
         self.num_completed = 0
-        """Calls that have returned, failed ones included."""
+        """Calls that have returned, including failed ones."""
         self._threads = [
             threading.Thread(target=self.work, args=(lane,), name="completions") for lane in range(len(maxima))
         ]
@@ -99,7 +100,7 @@ class InFlight:
             return any(self.lanes[lane].number < self.lanes[lane].maximum for lane in lanes)
 
     def is_empty_in(self, *lanes: int) -> bool:
-        """Returns whether no call of some lanes is on its way."""
+        """Returns whether no call of these lanes is in flight."""
         with self._news:
             return not any(self.lanes[lane].number for lane in lanes)
 
@@ -122,7 +123,10 @@ class InFlight:
     def add_call(
         self, kind: str, began: float, collect: Callable[[], Sequence[record.Acted] | None], lane: int = ACTING
     ) -> None:
-        """Counts a dispatched call. began: to be prepared, by the observer's clock. collect: waits for the results."""
+        """Counts a dispatched call. began: when its preparation began, by the observer's clock.
+
+        collect: waits for the results.
+        """
         dispatched = self._observer.clock()
 
         def when_done() -> None:
@@ -132,13 +136,13 @@ class InFlight:
         self.add(when_done, lane)
 
     def settle(self) -> None:
-        """Waits for an empty flight; raises the error of `check`."""
+        """Waits until no call is in flight; raises the error of `check`."""
         with self._news:
             self._news.wait_for(lambda: self._number == 0 or self._failure is not None)
         self.check()
 
     def check(self) -> None:
-        """Raises the failure of a call: an Error of its completion as it is, else TrainingFailure."""
+        """Raises the failure of a call: an Error of its completion unchanged, else TrainingFailure."""
         if self._failure is None:
             return
         if isinstance(self._failure, errors.Error):

@@ -1,4 +1,4 @@
-"""The messages that wait for the device loop: at most one for each group of environments, which bounds them."""
+"""Keeps the messages that wait for the device loop; each group of environments has at most one, which bounds them."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ from seedzero.loop import rosters
 from seedzero.transport import messages
 
 Homes: TypeAlias = Callable[[np.ndarray], Mapping[int, np.ndarray]]
-"""Returns the slots of each player at home in a message's slots [E]; {}: the group must wait."""
+"""Returns the slots of each player at home in a message's slots [E], or {} if the group must wait."""
 
 
 class News(threading.Condition):
-    """The one condition that the device loop waits on: every source of work tells it."""
+    """The one condition that the device loop waits on; every source of work notifies it."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -31,7 +31,7 @@ class News(threading.Condition):
             self.notify_all()
 
     def wait_beyond(self, number: int, seconds: float) -> None:
-        """Returns once there were more news than `number`, or after so long."""
+        """Returns once there is more news than `number`, or after a timeout."""
         with self:
             self.wait_for(lambda: self.number != number, min(seconds, threading.TIMEOUT_MAX))
 
@@ -40,11 +40,11 @@ class Waiting(NamedTuple):
     """A waiting message without its content."""
 
     slots: np.ndarray  # [E] int32, global
-    num_envs: int  # rows of the group: more than slots, where only some seats of games are shown
+    num_envs: int  # rows of the group; more than slots if only some seats of games are shown
 
 
 class Inbox:
-    """Messages waiting for the device loop, and the meanwhile ended sessions."""
+    """Holds messages that wait for the device loop, and the sessions that ended meanwhile."""
 
     def __init__(self) -> None:
         self.news = News()
@@ -54,10 +54,10 @@ class Inbox:
     def step(
         self, find: Callable[[str], rosters.Session | None], clock: Callable[[], float], request: messages.StepRequest
     ) -> None:
-        """Handler of the server: observations arrived. find: returns a living session by its id."""
+        """Takes new observations, as the server's handler. find: returns a living session by its id."""
         with self.news:  # so that the loop cannot end the session in between
             session = find(request.session_id)
-            if session is not None:  # else the loop ended it a moment ago; the worker is being told
+            if session is not None:  # else the loop ended it a moment ago, and the worker will hear of it
                 slots, now = session.slots[request.group], clock()
                 if session.num_seats:
                     self.put(batches.seated(request, slots, now, session.num_seats))
@@ -71,14 +71,14 @@ class Inbox:
             self.news.tell()
 
     def end_session(self, session_id: str, role: types.Role, slots: np.ndarray, reason: str) -> None:
-        """Drops the messages of an ended session, and keeps its slots and the ledger's reason for the loop."""
+        """Drops the messages of an ended session, but keeps its slots and the ledger's reason for the loop."""
         with self.news:
             self.drop_session(session_id, role)
             self._ended.append((slots, reason))
             self.news.tell()
 
     def drop_session(self, session_id: str, role: types.Role) -> None:
-        """Drops the messages of a session ended by the loop itself."""
+        """Drops the messages of a session that the loop itself ended."""
         with self.news:
             waiting = self._waiting[role]
             self._waiting[role] = [message for message in waiting if message.request.session_id != session_id]
@@ -90,23 +90,23 @@ class Inbox:
             return ended
 
     def waiting(self, role: types.Role) -> list[Waiting]:
-        """Returns the messages that wait, the oldest first."""
+        """Returns the waiting messages, the oldest first."""
         with self.news:
             return [Waiting(one.slots, one.num_envs) for one in self._waiting[role]]
 
     def take(self, role: types.Role, layout: batches.Layout, max_rows: int, homes: Homes) -> list[batches.Message]:
-        """Returns messages that fit into an acting call of each home, the oldest first; the others keep their places.
+        """Takes messages that fit into an acting call of each home, the oldest first; the others keep their places.
 
         A message of several homes needs room in the calls of all.
 
         Args:
-          max_rows: of a call, on each shard.
-          homes: tells the homes.
+          max_rows: most rows of a call on each shard.
+          homes: finds the homes.
         """
         with self.news:
             taken: list[batches.Message] = []
             left: list[batches.Message] = []
-            counts: dict[int, np.ndarray | int] = {}  # rows of each home by shard
+            counts: dict[int, np.ndarray | int] = {}  # rows of each home on each shard
             full = set[int]()
             for message in self._waiting[role]:
                 at_home = homes(message.slots)
@@ -126,7 +126,7 @@ class Inbox:
 
 
 def _rows(slots: np.ndarray, layout: batches.Layout) -> np.ndarray | int:
-    """Returns the number of slots on each shard; of one shard it is known, and this is asked for each message."""
+    """Returns the number of slots on each shard; with one shard it is known, and this is called for each message."""
     if layout.num_shards == 1:
         return len(slots)
     shard, _ = layout.place(slots)

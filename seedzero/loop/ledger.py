@@ -1,7 +1,7 @@
-"""Accounting of training steps: every step acknowledged to a worker is stored, pending or discarded.
+"""Accounts for training steps: every step acknowledged to a worker is stored, pending or discarded.
 
-A step is a transition. It is acknowledged when the action that begins it goes out, pending until the next
-observation completes it, then stored; a step whose environment is lost is discarded, by reason.
+A step is a transition. It is acknowledged when the action that begins it goes out, pending until the next observation
+completes it, then stored; a step whose environment is lost is discarded, by reason.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from seedzero.metrics import counts
 
 
 class Ledger:
-    """Counts the training steps of all slots. Owned by the device loop."""
+    """Counts the training steps of all slots. The device loop owns it."""
 
     def __init__(self, num_slots: int) -> None:
         self._pending = np.zeros(num_slots, bool)
@@ -28,8 +28,8 @@ class Ledger:
 
         Args:
           slots: [B] int, distinct training slots.
-          first: [B] bool, true: first observation of an episode or run.
-          final: [B] bool, true: last observation of an episode; its action begins no step.
+          first: [B] bool, true: the first observation of an episode or run.
+          final: [B] bool, true: the last observation of an episode; its action begins no step.
         """
         was_pending = self._pending[slots]
         num_stored = int(np.count_nonzero(was_pending & ~first))
@@ -62,13 +62,13 @@ class Ledger:
         return found
 
     def restore(self, saved: Mapping[str, Any]) -> None:
-        """Continues from a checkpoint; its environments are gone, with their pending steps."""
+        """Restores a checkpoint; its environments are gone, and with them their pending steps."""
         self._pending[:] = False
         self.counts = counts.Counts(**saved)
         self._change(counts.WORKER_LOST, self.counts.pending, pending=0)
 
     def _change(self, reason: str, num_lost: int, **values: int) -> None:
-        """Discards steps and sets counters, all at once for other threads."""
+        """Discards steps and sets counters, in one step for other threads."""
         discarded = collections.Counter(self.counts.discarded)
         discarded[reason] += num_lost
         self.counts = dataclasses.replace(self.counts, discarded=dict(+discarded), **values)

@@ -1,4 +1,4 @@
-"""A run's other hosts, present and gone, as the device loop knows them."""
+"""A run's other hosts, present and gone, as the device loop sees them."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from seedzero.metrics import counts
 
 
 class Alone:
-    """Keeps the parameters of hosts the same (`learner/alike.py`); a host without others has nothing to compare."""
+    """Keeps the parameters of all hosts equal (`learner/alike.py`); a host without others has nothing to compare."""
 
     def after_update(self) -> None:
         """Device loop's thread, after each update of all hosts."""
@@ -24,24 +24,24 @@ ALONE = Alone()
 
 
 class OtherHosts:
-    """The other hosts, as a host knows them; `agreed` None: it is alone."""
+    """The other hosts as one host sees them; with `agreed` None it is alone."""
 
     def __init__(self, agreed: agreement.Agreed | None = None) -> None:
         self._agreed = agreed
         self._gone = counts.Counts()
 
     def counts(self) -> dict[str, counts.Counts]:
-        """Any thread: returns their counters, by index, and the sum over all hosts that have left the run."""
+        """Any thread: returns their counters by index, and the sum over all hosts that have left the run."""
         now = {} if self._agreed is None else {str(index): found for index, found in self._agreed.others.items()}
         return now if self._gone == counts.Counts() else {**now, counts.GONE: self._gone}
 
     def to_json(self) -> dict[str, Any]:
-        """Returns the part of a checkpoint's counters; {}: there are none."""
+        """Returns the part of a checkpoint's counters; {} without other hosts."""
         found = {name: dataclasses.asdict(each) for name, each in self.counts().items()}
         return {counts.OTHER_HOSTS: found} if found else {}
 
     def restore(self, saved: Mapping[str, Any], parts: Collection[int] = ()) -> None:
-        """Continues a checkpoint's counters. parts: the hosts that resume from their own parts of it."""
+        """Restores a checkpoint's counters. parts: the hosts that resume from their own parts of it."""
         found = {name: counts.Counts(**each) for name, each in saved.get(counts.OTHER_HOSTS, {}).items()}
         if self._agreed is not None:
             self._agreed.others = {index: found.pop(str(index)) for index in parts if str(index) in found}

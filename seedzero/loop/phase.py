@@ -1,8 +1,8 @@
-"""The phase of a run: one value, replaced by the device loop's thread alone, with its transitions in one table.
+"""The phase of a run is one value, which only the device loop's thread replaces, by the transitions of one table.
 
 RUNNING --SPENT--> LAST_EVALUATION --EVALUATED, GIVEN_UP--> OVER
    |                      |
-SOLVED, STOPPED         SOLVED: OVER; STOPPED: INTERRUPTED, so that a resume plays it anew
+SOLVED, STOPPED         SOLVED: OVER; STOPPED: INTERRUPTED, so that a resume plays it again
    v
   OVER
 """
@@ -18,23 +18,24 @@ from typing import Any, NamedTuple
 from seedzero.config import sections
 
 SILENCE_SECONDS = 60.0
-"""Time without a step of the evaluating environments after which a run ends without its last evaluation: they may be
-gone. Training waits for no evaluation that is so silent."""
+"""If the evaluating environments make no step for this time, a run ends without its last evaluation, because they may
+be gone. Training does not wait for such an evaluation either."""
 LEAST_SECONDS = 10.0
 
 IN_LAST = "in_last_evaluation"
-"""In a checkpoint's counters: it was made during the run's last evaluation, which a resume plays anew."""
+"""In a checkpoint's counters: it was made during the run's last evaluation, which a resume plays again."""
 LEFT_OUT = "left_out"
-"""Counter of a checkpoint: updates after the last step that an ended run does without, and replay.min_steps then."""
+"""In a checkpoint's counters: how many updates an ended run skips after its last step, and replay.min_steps then."""
 CUT_SHORT = "cut_short"
-"""In an evaluation's result, as JSON: it is no return of whole episodes, and ends no run."""
+"""In an evaluation's result, as JSON: it is not the return of whole episodes, and ends no run."""
 
 
 class Phase(enum.Enum):
     RUNNING = "running"
-    LAST_EVALUATION = "last evaluation"  # a budget is spent: the newest parameters are evaluated, nothing else runs
+    # a budget is spent: the newest parameters are evaluated, and nothing else runs
+    LAST_EVALUATION = "last evaluation"
     OVER = "over"
-    INTERRUPTED = "interrupted"  # over before the last evaluation
+    INTERRUPTED = "interrupted"  # ended before the last evaluation
 
 
 class Event(enum.Enum):
@@ -61,15 +62,15 @@ TRANSITIONS: Mapping[Phase, Mapping[Event, Phase]] = {
 class Bound(NamedTuple):
     """The limits of a run's last evaluation."""
 
-    seconds: float = 600.0  # since the end of the run's budget
-    num_steps: float = math.inf  # of all its environments
+    seconds: float = 600.0  # counted from the end of the run's budget
+    num_steps: float = math.inf  # by all its environments
 
 
 def bound(run: sections.RunConfig, config: sections.EvaluationConfig, num_steps: int) -> Bound:
     """Returns the limits of a run's last evaluation, for possibly endless episodes; num_steps: of training.
 
-    It is a tenth of --max_seconds. Without that budget nobody was promised a time. Deterministic runs read no clock: a
-    tenth of the steps, and for short runs at least a tenth of the limit of all episodes.
+    It may take a tenth of --max_seconds; without that budget, nobody was promised a time. Deterministic runs read no
+    clock: they allow a tenth of the steps, and for short runs at least a tenth of the limit of all episodes.
     """
     if run.deterministic:
         return Bound(math.inf, max(num_steps, config.episodes * config.max_episode_steps) // 10)
@@ -78,25 +79,26 @@ def bound(run: sections.RunConfig, config: sections.EvaluationConfig, num_steps:
 
 @dataclasses.dataclass(frozen=True)
 class RunEnd:
-    """The facts of a run's end, as they were when its budget was spent."""
+    """The facts of a run's end at the time its budget was spent."""
 
     began: float = -math.inf  # in seconds
     bound: Bound = dataclasses.field(default_factory=Bound)
-    expects: bool = False  # environments for the last evaluation are there, or can be expected
-    left_out: tuple[int, int] = (0, 0)  # updates left out, and the min_steps that they lacked
-    kept: Mapping[str, int] = dataclasses.field(default_factory=dict)  # counters that the last evaluation leaves alone
+    expects: bool = False  # environments for the last evaluation are there or expected
+    left_out: tuple[int, int] = (0, 0)  # updates skipped, and the min_steps that they lacked
+    # counters that the last evaluation does not change
+    kept: Mapping[str, int] = dataclasses.field(default_factory=dict)
 
 
 @dataclasses.dataclass(frozen=True)
 class RunPhase:
-    """The run_phase of a run: its phase, and the reason of its end."""
+    """The state of a run's end: its phase and the reason."""
 
     phase: Phase = Phase.RUNNING
-    reason: str = ""  # a line, from the last evaluation on
+    reason: str = ""  # a message, from the last evaluation on
     end: RunEnd = dataclasses.field(default_factory=RunEnd)
 
     def after(self, event: Event, reason: str = "", end: RunEnd | None = None) -> RunPhase:
-        """Returns the phase after an event of the table; reason, end: None or "" leave the present ones."""
+        """Returns the phase after an event of the table. reason, end: None or "" keep the present ones."""
         phase = TRANSITIONS[self.phase].get(event)
         if phase is None:
             raise RuntimeError(f"{event.value}: not in the phase {self.phase.value!r} of a run")
@@ -104,16 +106,16 @@ class RunPhase:
 
     @property
     def ends(self) -> bool:
-        """Whether the last evaluation is played, or awaited."""
+        """Whether the run plays or waits for its last evaluation."""
         return self.phase is Phase.LAST_EVALUATION
 
     @property
     def over(self) -> str | None:
-        """Why the run is over; None: it goes on."""
+        """Why the run is over; None if it continues."""
         return self.reason if self.phase in (Phase.OVER, Phase.INTERRUPTED) else None
 
     def last_until(self, last_step: float, num_steps: int) -> float:
-        """Returns the time, in seconds, at which the last evaluation is given up; it may have passed.
+        """Returns the time in seconds at which the last evaluation is given up, which may have passed.
 
         last_step: time of the newest step of its environments. num_steps: of them, since the evaluation began.
         """
@@ -129,9 +131,9 @@ class RunPhase:
 
 
 def solved(run: sections.RunConfig, evaluated: Mapping[str, Any] | None) -> str:
-    """Returns a line about an evaluation that reached the return that was asked for, or "".
+    """Returns a message about an evaluation that reached the requested return, or "".
 
-    evaluated: the result of whole episodes, or of those before a cut (`CUT_SHORT`), as JSON; None: there is none.
+    evaluated: the result of whole episodes, or of those before a cut (`CUT_SHORT`), as JSON, or None.
     """
     if evaluated is None or CUT_SHORT in evaluated or not evaluated["mean_return"] >= run.stop_at_return:
         return ""

@@ -1,4 +1,4 @@
-"""A place: what a set of players shares, from devices and compiled programs to rings and environments' memory.
+"""A place holds what a set of players shares, from devices and compiled programs to rings and environments' memory.
 
 Most runs have one place. The device loop's thread owns it.
 """
@@ -18,7 +18,7 @@ from seedzero.replay import ring_store
 
 @dataclasses.dataclass(eq=False)
 class Place:
-    """The shared part of the players that learn here; a slot's place is that of the player at home in it.
+    """What the players that learn here share; a slot's place is that of the player at home in it.
 
     Every call of any player donates the rings, an acting call the memory too.
     """
@@ -30,7 +30,7 @@ class Place:
     rings: ring_store.Rings  # the stored rows of slots here; frames may lie elsewhere
     carried: acting.Carried  # the memory of environments here
     lanes: Sequence[int] = (0,)
-    """Lanes of calls in flight: of acting, and at the end of updates, which may be the same (`Dispatcher`)."""
+    """Lanes of calls in flight: of acting, and at the end of updates; they may be the same (`Dispatcher`)."""
 
     @property
     def acting(self) -> int:
@@ -45,7 +45,7 @@ class Place:
     def run_act(
         self, seed: int, params: base.Params, mine: np.ndarray | None, batch: batches.Batch, counters: steps.Counters
     ) -> Any:
-        """Acts on a batch; returns the results of `acting.make_act` for its rows. mine: as of `Player`."""
+        """Acts on a batch; returns the results of `acting.make_act` for its rows. mine: as in `Player`."""
         if not self.strategy.holds_frames:
             self.strategy.keep(batch)
         act, actor = self.programs.act(len(batch.slot)), acting.ActorState(self.carried, self.rings_of(mine))
@@ -53,38 +53,38 @@ class Place:
         return actions
 
     def rings_of(self, mine: np.ndarray | None) -> ring_store.Rings:
-        """Returns the rings, whose rows of a player's slots are drawn; mine: as of `Player`."""
+        """Returns the rings from which a player's slots are drawn. mine: as in `Player`."""
         own = None if mine is None or self.setup.num_players == 1 else self.setup.layout.own(mine)
         return self.rings._replace(mine=own)
 
     def forget(self, slots: np.ndarray | None) -> None:
-        """Has rows so far of some slots, [S] bool, never be drawn; None: of all."""
+        """Makes sure that the rows so far of some slots, [S] bool, are never drawn; None: of all slots."""
         own = None if slots is None else self.setup.layout.own(slots)
         if own is None or own.any():
             self.rings = states.forget(self.rings._replace(mine=own))
 
     def num_rows(self, slots: np.ndarray) -> np.ndarray:
-        """Returns the rows [B] ever written for slots [B] here, after waiting for the calls in flight."""
+        """Returns how many rows [B] were ever written for slots [B] here, after waiting for the calls in flight."""
         found: np.ndarray = np.asarray(self.rings.cursor)[self.setup.layout.ring(slots)]
         return found
 
     def forget_environments(self) -> None:
-        """All environments begin anew."""
+        """Restarts the memory of all environments."""
         self.carried = states.init_carried(self.setup, begins=False)
 
     def close(self) -> None:
-        """Ends the preparation of further calls."""
+        """Stops preparing further calls."""
         self.programs.close()
         self.strategy.close()
 
 
 def whole(here: Sequence[Place]) -> ring_store.Replay | None:
-    """Returns the replay of all places with its frames, for a checkpoint; None for a queue (keeps none)."""
+    """Returns the replay of all places with its frames, for a checkpoint; None for a queue, which keeps none."""
     if not here[0].setup.agent.samples:
         return None
     return ring_store.together([place.strategy.whole(place.rings) for place in here])
 
 
 def to_json(here: Sequence[Place]) -> dict[str, list[int]]:
-    """Returns the part of a checkpoint's counters: of several places the numbers of devices."""
+    """Returns the part of a checkpoint's counters: with several places, their numbers of devices."""
     return {ring_store.PLACES: [place.setup.layout.num_shards for place in here]} if len(here) > 1 else {}

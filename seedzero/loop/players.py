@@ -1,6 +1,6 @@
-"""A player: every part of a run with one instance per set of learning parameters.
+"""A player has every part of a run that exists once for each set of learning parameters.
 
-The device loop's thread owns it. A call returns at once, with arrays that are still being computed.
+The device loop's thread owns it. Calls return at once, with arrays that are still being computed.
 """
 
 from __future__ import annotations
@@ -22,25 +22,25 @@ from seedzero.replay import ring_store, sources
 
 @dataclasses.dataclass(eq=False)
 class Player:
-    """The train state of a player, its acting parameters, counters, pace and accounting."""
+    """A player's train state, acting parameters, counters, pace and accounting."""
 
     name: str  # in checkpoints of several players
-    seed: int  # of everything random on the devices, the first parameters among it
-    place: places.Place  # where it learns, and where the rows of groups at home with it lie
+    seed: int  # seeds everything random on the devices, including the first parameters
+    place: places.Place  # where it learns, and where the rows of groups at home with it are stored
     train: base.TrainState
-    rate_limiter: rate_limiting.RateLimiter  # when it acts and learns
-    accounting: step_accounting.StepAccounting  # of the steps of groups at home with it
-    num_updates: int = 0  # submitted since the run began, resumes included
-    num_reanalyses: int = 0  # likewise
+    rate_limiter: rate_limiting.RateLimiter  # decides when it acts and learns
+    accounting: step_accounting.StepAccounting  # accounts for the steps of groups at home with it
+    num_updates: int = 0  # submitted since the run began, including before resumes
+    num_reanalyses: int = 0  # submitted likewise
     version: int = 0  # updates that the acting parameters have seen
     mine: np.ndarray | None = None  # [S] bool, slots at home here; None: all are
 
     def __post_init__(self) -> None:
-        self.params = self.copy_params()  # that act
+        self.params = self.copy_params()  # the parameters that act
 
     @property
     def rings(self) -> ring_store.Rings:
-        """The rings, whose rows of slots at home here are drawn."""
+        """The rings, from which only slots at home here are drawn."""
         return self.place.rings_of(self.mine)
 
     # ------------------------------------------------------------------------------------ parameters that act
@@ -58,18 +58,21 @@ class Player:
         return strategies.Acting(self.params, self.version)
 
     def publish(self) -> None:
-        """Has acting use the newest parameters from now on; with learners apart, once they are there."""
+        """Makes acting use the newest parameters from now on.
+
+        If learners are apart, once the parameters have arrived.
+        """
         self.params, self.version = self.place.strategy.publish(self._newest) or self._acting
 
     def receive(self) -> None:
-        """Has acting use the newest published parameters available without waiting."""
+        """Makes acting use the newest published parameters available without waiting."""
         self.params, self.version = self.place.strategy.receive() or self._acting
 
     # ------------------------------------------------------------------------------------ calls
 
     @property
     def num_inserts(self) -> int:
-        """The steps stored so far, for sampling; a queue needs none."""
+        """The steps stored so far, for sampling; a queue does not need them."""
         return self.accounting.ledger.counts.stored if self.place.setup.agent.samples else 0
 
     @property
@@ -78,7 +81,7 @@ class Player:
         return self.place.programs.update.done() and self.place.strategy.is_ready and self.accounting.can_sample
 
     def run_update(self, now: float) -> jax.Array:
-        """Learns from the windows that the pace feeds; returns metrics [M], `Training.metric_names`."""
+        """Learns from the windows that the pace supplies; returns metrics [M], `Training.metric_names`."""
         feed, run = self.rate_limiter.feed(self.num_inserts, now), self.place.programs.update.result().functions
         given = np.int32(self.seed), self.train, self.rings
         self.train, self.place.rings, values = self.place.strategy.run_update(run, given, feed, self.num_updates)
@@ -86,7 +89,7 @@ class Player:
         return values
 
     def run_reanalyse(self) -> jax.Array:
-        """Renews stored targets; returns metrics [M], `Training.metric_names`."""
+        """Reanalyses stored targets; returns metrics [M], `Training.metric_names`."""
         params, version = self.place.strategy.reanalysing(self._newest, self._acting)
         counters = steps.counters(self.num_inserts, version, self.num_reanalyses)
         run = self.place.programs.reanalyse.result().functions
@@ -109,7 +112,7 @@ class Player:
         return {**counters, **self.accounting.to_json(), **self.rate_limiter.to_json()}
 
     def restore(self, saved: Mapping[str, Any], *, has_replay: bool) -> None:
-        """Continues a checkpoint's counters; without its replay, updates wait until new steps are stored."""
+        """Restores a checkpoint's counters; without its replay, updates wait until new steps are stored."""
         self.num_updates = saved["num_updates"]
         self.num_reanalyses = saved["num_reanalyses"]
         self.params, self.version = self.copy_params(), self.num_updates
@@ -118,7 +121,7 @@ class Player:
 
 
 def make_pacer(config: configs.Config, setup: setups.Setup) -> rate_limiting.RateLimiter:
-    """Returns the pace of the agent's data."""
+    """Returns the rate limiter for the agent's kind of data."""
     data, lock_step = setup.agent.data, config.run.deterministic
     if isinstance(data, sources.Queue):
         return queue_rate.QueueRateLimiter(data, setup.layout, setup.slot_length, lock_step=lock_step)
@@ -127,20 +130,20 @@ def make_pacer(config: configs.Config, setup: setups.Setup) -> rate_limiting.Rat
 
 
 def snapshot(player: Player) -> states.PlayerSnapshot:
-    """Returns a copy of a player's newest parameters for acting and their statistics, on the devices that act."""
+    """Copies a player's newest parameters for acting, with their statistics, to the devices that act."""
     return states.PlayerSnapshot(*player.place.strategy.copy(states.snapshot(player.place.setup.agent, player.train)))
 
 
 class Retired(NamedTuple):
-    """Counters of the players that learn no more, summed: a run's own never fall."""
+    """Summed counters of the players that no longer learn, so that a run's own counters never fall."""
 
     num_updates: int = 0
     num_reanalyses: int = 0
-    num_samples: int = 0  # windows or steps that these learned from
+    num_samples: int = 0  # windows or steps that they learned from
     steps: counts.Counts = counts.Counts()  # training steps
 
     def plus(self, player: Player) -> Retired:
-        """Returns the sums with another player, once its groups have left it."""
+        """Adds another player to the sums, once its groups have left it."""
         stored = player.accounting.ledger.counts
         return Retired(
             self.num_updates + player.num_updates,
@@ -155,7 +158,7 @@ class Retired(NamedTuple):
 
     @classmethod
     def from_json(cls, saved: Mapping[str, Any]) -> Retired:
-        """Returns the sums of a checkpoint."""
+        """Restores the sums of a checkpoint."""
         return cls(**{**saved, "steps": counts.Counts(**saved["steps"])})
 
 
@@ -174,11 +177,11 @@ class Everyone(NamedTuple):
         return self.retired.num_reanalyses + sum(player.num_reanalyses for player in self.learning)
 
     def counts(self) -> tuple[counts.Counts, ...]:
-        """Returns the counters of training steps of each, of retired players together."""
+        """Returns the counters of training steps of each player, and of the retired ones together."""
         return (*(player.accounting.ledger.counts for player in self.learning), self.retired.steps)
 
     def after(self, learning: tuple[Player, ...]) -> Everyone:
-        """Returns the players once others learn; the groups of retired players have left them."""
+        """Returns the players once others learn; groups have left those that retired."""
         retired = self.retired
         for player in self.learning:
             if player not in learning:
@@ -187,13 +190,15 @@ class Everyone(NamedTuple):
 
 
 _SAME = -2
-"""In place of an index of players: the slot keeps its home."""
+"""Instead of an index of players: the slot keeps its home."""
 
 
 def change_homes(before: Sequence[Player], after: Sequence[Player], mine: Sequence[np.ndarray]) -> np.ndarray:
-    """Gives slots another home; returns which do, [S] bool. mine: of the players afterwards, as of `Player`.
+    """Gives slots another home, and returns which changed, [S] bool.
 
-    The steps that the homes before have stored there are nobody's any more, as slots of a place without players.
+    mine: the players' slots afterwards, as in `Player`.
+
+    The steps that the former homes stored there belong to nobody any more, like slots of a place without players.
     """
     was, now = _table([player.mine for player in before if player.mine is not None]), _table(mine)
     for at, to in sorted(set(zip(was.tolist(), now.tolist(), strict=True))):
@@ -217,7 +222,7 @@ def change_homes(before: Sequence[Player], after: Sequence[Player], mine: Sequen
 
 
 def _table(mine: Sequence[np.ndarray]) -> np.ndarray:
-    """Returns the index [S] of the player of each slot; -1: nobody's."""
+    """Returns the index [S] of each slot's player, or -1 for nobody's."""
     found = np.full(len(mine[0]), -1)
     for at, own in enumerate(mine):
         found[own] = at
@@ -225,10 +230,10 @@ def _table(mine: Sequence[np.ndarray]) -> np.ndarray:
 
 
 def restore_homes(learning: Sequence[Player], mine: Sequence[np.ndarray]) -> None:
-    """Has a checkpoint's players draw from their slots; mine: of each, as of `Player`.
+    """Lets a checkpoint's players draw from their slots. mine: the slots of each, as in `Player`.
 
-    A checkpoint may have been saved with the replay of an earlier one, whose slots had other homes: rows that their
-    players do not know of are not drawn. In all others there are none.
+    A checkpoint may have been saved with the replay of an earlier one, whose slots had other homes. Rows that their
+    players do not know of are not drawn; in other checkpoints there are none.
     """
     for player, own in zip(learning, mine, strict=True):
         player.mine = own
@@ -239,11 +244,11 @@ def restore_homes(learning: Sequence[Player], mine: Sequence[np.ndarray]) -> Non
 PLACE = "place"
 """In the counters of a player that learns in one of several places: the place's number."""
 _PLAYERS, _RETIRED = "players", "retired"
-"""In a checkpoint's counters: each of several players' own by name, beside the sums of all; sums of retired ones."""
+"""In a checkpoint's counters: those of several players by name, beside the sums over all; and sums of retired ones."""
 
 
 def to_json(everyone: Everyone) -> dict[str, Any]:
-    """Returns the players' part of a checkpoint's counters: of several, sums over all, and each player's own."""
+    """Returns the players' part of a checkpoint's counters; with several, sums over all and each player's own."""
     learning, retired = everyone
     by_name = {player.name: player.to_json() for player in learning}
     first = by_name[learning[0].name]
@@ -257,7 +262,7 @@ def to_json(everyone: Everyone) -> dict[str, Any]:
 
 
 def restore(learning: tuple[Player, ...], saved: Mapping[str, Any], *, has_replay: bool) -> Everyone:
-    """Continues the counters of `to_json`; has_replay: as of `Player.restore`."""
+    """Restores the counters of `to_json`. has_replay: as in `Player.restore`."""
     for player in learning:
         own = saved[_PLAYERS][player.name] if _PLAYERS in saved else saved
         player.restore(own, has_replay=has_replay)

@@ -1,10 +1,10 @@
-"""The pace of a queue: every step is learned from at most once, in the order of acting, soon after it.
+"""Paces a queue, where every step is learned from at most once, in the order of acting and soon after it.
 
-The rings are the queue: this file knows, for each slot, which of its rows begin an unroll that no update has seen yet.
-An update takes the oldest complete unrolls; a slot with `max_lag` of them is held, so nothing is overwritten unseen.
-Unrolls cross episodes but never a cut, where the slot's environment is gone: that drops the open unroll. Checkpoints
-save no rings of a queue, so a resume drops all steps that waited. Dropped steps count as discarded.
-Pure bookkeeping: no threads, clocks are passed in.
+The rings are the queue. This file knows which rows of each slot begin an unroll that no update has seen yet. An update
+takes the oldest complete unrolls; a slot with `max_lag` of them is held, so nothing is overwritten unseen. Unrolls
+cross episodes but never a cut, where the slot's environment is gone; a cut drops the open unroll. Checkpoints save no
+rings of a queue, so a resume drops all waiting steps. Dropped steps count as discarded. This is pure bookkeeping
+without threads; clocks are passed in.
 
 Shape letters: S slots, B rows of one acting call.
 """
@@ -23,15 +23,15 @@ from seedzero.replay import sources
 
 
 class Backlog(NamedTuple):
-    """The unrolls that wait for an update, at one moment."""
+    """The unrolls that wait for an update at one moment."""
 
-    num_batches: float  # full ones; of the shard with the fewest unrolls
-    none_can_come: bool  # acting waits for an update, in lock step for all slots, else in all live slots' messages
-    until: float  # time at which a batch that is not full has waited long enough; infinity: there are no unrolls
+    num_batches: float  # full batches; the shard with the fewest unrolls decides
+    none_can_come: bool  # acting waits for an update, in lock step for all slots, else for all live slots' messages
+    until: float  # time at which a batch that is not full has waited long enough; infinity if there are no unrolls
     lock_step: bool
 
     def choose(self, progress: rate_limiting.Progress, now: float) -> rate_limiting.Work:
-        """Returns the next call: a full batch first, then acting; a padded batch if nothing else will come."""
+        """Returns the next call: a full batch first, then acting, or a padded batch if nothing else will come."""
         if self.lock_step and progress.evaluating:
             return rate_limiting.Work.EVALUATE if progress.can_evaluate else rate_limiting.Work.WAIT
         is_full = self.num_batches >= 1
@@ -51,7 +51,7 @@ class Backlog(NamedTuple):
         return rate_limiting.Work.UPDATE if progress.can_update and is_late else rate_limiting.Work.WAIT
 
     def debt(self, progress: rate_limiting.Progress) -> float:
-        """Returns the full batches that wait for an update."""
+        """Returns how many full batches wait for an update."""
         return self.num_batches
 
     def num_due(self, progress: rate_limiting.Progress) -> int:
@@ -60,7 +60,10 @@ class Backlog(NamedTuple):
 
 
 class QueueRateLimiter(rate_limiting.RateLimiter):
-    """Follows the rows of all training slots, and saves none. slot_length: of a ring. lock_step: counters decide."""
+    """Follows the rows of all training slots, and saves none. slot_length: of a ring.
+
+    lock_step: only counters decide.
+    """
 
     def __init__(self, data: sources.Queue, layout: batches.Layout, slot_length: int, *, lock_step: bool) -> None:
         self._data = data
@@ -69,18 +72,18 @@ class QueueRateLimiter(rate_limiting.RateLimiter):
         self._lock_step = lock_step
         self._row = np.zeros(layout.num_slots, np.int64)  # number of a slot's next row
         self._begin = np.zeros(layout.num_slots, np.int64)  # first row of its open unroll
-        self._num_open = np.zeros(layout.num_slots, np.int64)  # steps in that
+        self._num_open = np.zeros(layout.num_slots, np.int64)  # number of steps in that unroll
         self._num_ready = np.zeros(layout.num_slots, np.int64)  # its complete unrolls
         self._is_live = np.zeros(layout.num_slots, bool)
-        self._group = np.zeros(layout.num_slots, np.int64)  # first slot of the message that it was in
+        self._group = np.zeros(layout.num_slots, np.int64)  # first slot of the message that the slot was in
         self._shard, self._local = layout.place(np.arange(layout.num_slots))
-        # Complete unrolls of each shard in the order of acting: slot, first row, steps in it.
+        # Complete unrolls of each shard in the order of acting: slot, first row, number of steps.
         self._ready: list[collections.deque[tuple[int, int, int]]] = [
             collections.deque() for _ in range(layout.num_shards)
         ]
-        self._num_waiting = 0  # steps in open and complete unrolls; other threads read it
+        self._num_waiting = 0  # steps in open and complete unrolls; read by other threads
         self._waiting_since: float | None = None
-        self._pace: Backlog | None = None  # None: it changed
+        self._pace: Backlog | None = None  # None: it has changed
 
     def rate(self) -> Backlog:
         if self._pace is None:
@@ -101,7 +104,7 @@ class QueueRateLimiter(rate_limiting.RateLimiter):
         return bool(held.any()) and (self._lock_step or not np.any(self._is_live & ~with_held))
 
     def feed(self, num_inserts: int, now: float) -> steps.Unrolls:
-        """Takes the oldest unrolls of each shard and pads the rest of the batch with weight 0."""
+        """Takes the oldest unrolls of each shard and pads the remaining batch with weight 0."""
         self._pace = None
         slot = np.zeros((self._layout.num_shards, self._per_shard), np.int32)
         time, weight = np.zeros_like(slot), np.zeros(slot.shape, np.float32)
@@ -122,16 +125,16 @@ class QueueRateLimiter(rate_limiting.RateLimiter):
     def _is_held(self, slots: np.ndarray | slice) -> np.ndarray:
         """Returns [S] bool, true: the slot has the most complete unrolls allowed to wait.
 
-        After a cut no unroll may wait: behind the open ones of many short sessions, its rows would be overwritten.
+        After a cut no unroll may wait, because the open ones of many short sessions would overwrite its rows.
         """
         held: np.ndarray = self._num_ready[slots] >= np.where(self._is_live[slots], self._data.max_lag, 1)
         return held
 
     def record(self, slots: np.ndarray, group: np.ndarray, first: np.ndarray, now: float) -> int:
-        """Records a new row in each of the slots; an unroll of L steps is complete with its row L.
+        """Records a new row in each of the slots. Row L completes an unroll of L steps.
 
         The transition from an episode's last row to the next one's first is no step, but takes a place in the unroll.
-        The step to the first row of all belongs to none; its number is returned.
+        The step to the very first row belongs to no unroll; the number of such steps is returned.
         """
         self._pace = None
         self._is_live[slots] = True
@@ -172,7 +175,7 @@ class QueueRateLimiter(rate_limiting.RateLimiter):
     def take(self, slots: np.ndarray, before: rate_limiting.RateLimiter | np.ndarray) -> None:
         assert isinstance(before, (QueueRateLimiter, np.ndarray))
         rows = before if isinstance(before, np.ndarray) else before._row[slots]
-        self._row[slots] = self._begin[slots] = rows  # of the rings, which go on
+        self._row[slots] = self._begin[slots] = rows  # the rings' cursors, which continue
 
     def drop(self) -> int:
         num_dropped = self._forget()
@@ -183,7 +186,7 @@ class QueueRateLimiter(rate_limiting.RateLimiter):
         return self._forget()
 
     def _forget(self) -> int:
-        """Begins unrolls anew with the next row of each slot; returns the number of steps that waited."""
+        """Begins each slot's unroll again with its next row; returns the number of steps that waited."""
         num_dropped, self._num_waiting, self._waiting_since, self._pace = self._num_waiting, 0, None, None
         for ready in self._ready:
             ready.clear()
@@ -197,5 +200,5 @@ class QueueRateLimiter(rate_limiting.RateLimiter):
         return self._num_waiting
 
     def num_samples(self, num_updates: int, num_stored: int) -> int:
-        """Returns the steps learned from: each at most once."""
+        """Returns the steps learned from, each at most once."""
         return num_stored - self.num_waiting

@@ -1,6 +1,6 @@
-"""The pace of an agent's data: when it acts, learns and reanalyses; implemented for a replay and for a queue.
+"""Decides when an agent acts, learns and reanalyses. There is one implementation for a replay and one for a queue.
 
-Each player has a rate limiter (`replay_rate.py`, `queue_rate.py`). The scheduler asks for its state of the moment.
+Each player has a rate limiter (`replay_rate.py`, `queue_rate.py`). The scheduler asks for its present state.
 """
 
 from __future__ import annotations
@@ -25,42 +25,42 @@ class Work(enum.Enum):
 
 
 class Progress(NamedTuple):
-    """Facts for the rules. Numbers count from the run's beginning, resumes included."""
+    """The facts that the rules use. Numbers count from the run's beginning, across resumes."""
 
     num_inserts: int  # training steps stored
-    num_kept: int  # of these, in this replay: fewer after a resume without the saved replay
+    num_kept: int  # of these, in this replay; fewer after a resume without the saved replay
     num_updates: int  # dispatched
     num_reanalyses: int  # dispatched
-    can_act: bool  # training observations are ready (in lock step: of every training environment)
+    can_act: bool  # training observations are ready; in lock step, of every training environment
     can_evaluate: bool  # evaluation observations are ready and an evaluation is under way
     can_update: bool  # the update is compiled, the replay can be sampled, and no frames are being read for it
     can_reanalyse: bool  # the same of the reanalysis
     evaluating: bool  # an evaluation is under way
     evaluated_last: bool  # the last acting call was an evaluation's
-    only_learns: bool = False  # all training steps are stored: updates go on without the band
-    waits_to_act: bool = False  # it could act, but for the calls on their way
-    all_wait: bool = True  # the messages of all training environments wait; in lock step alone
+    only_learns: bool = False  # all training steps are stored, so updates continue outside the band
+    waits_to_act: bool = False  # it could act if calls were not in flight
+    all_wait: bool = True  # the messages of all training environments wait; in lock step only
 
 
 class RateState(Protocol):
-    """The state of a pace at one moment: a frozen value, with the rules of its agent's data."""
+    """The state of a pace at one moment: a frozen value, with the rules for its agent's data."""
 
     def choose(self, progress: Progress, now: float) -> Work:
         """Returns the next call on the device; now: in seconds."""
 
     def debt(self, progress: Progress) -> float:
-        """Returns how far learning is behind acting, comparable between players; from 1 on it is due."""
+        """Returns how far learning is behind acting, comparable between players; an update is due at 1 and above."""
 
     def num_due(self, progress: Progress) -> int:
         """Returns the updates that are owed for the steps so far."""
 
     @property
     def until(self) -> float:
-        """The time at which `choose` may change its mind by itself; infinity: only with new progress."""
+        """The time at which `choose` may change by itself; infinity if only new progress can change it."""
 
 
 class RateLimiter(Protocol):
-    """Keeps the pace of an agent's data; by default nobody waits. Used by the loop's thread, never by the server's."""
+    """Paces an agent's data; by default nobody waits. Only the loop's thread uses it, never the server's."""
 
     def rate(self) -> RateState:
         """Returns the present state."""
@@ -75,8 +75,8 @@ class RateLimiter(Protocol):
     def record(self, slots: np.ndarray, group: np.ndarray, first: np.ndarray, now: float) -> int:
         """Records a new row in each of the slots [B]; group: [B] int, the first slot of its message; first: [B] bool.
 
-        A row is first in an episode or session. Returns the number of steps to these rows that are lost to updates,
-        because they began before a restart.
+        A row is first in an episode or session. Returns how many steps to these rows are lost to updates because they
+        began before a restart.
         """
         return 0
 
@@ -91,17 +91,17 @@ class RateLimiter(Protocol):
     def take(self, slots: np.ndarray, before: RateLimiter | np.ndarray) -> None:
         """Begins the histories of slots that another player left.
 
-        before: its rate limiter, or of slots that were nobody's the rows [B] that their rings have had.
+        before: that player's rate limiter; for slots that belonged to nobody, the rows [B] that their rings have had.
         """
         return None
 
     def drop(self) -> int:
-        """Forgets all steps waiting for an update; returns their number."""
+        """Forgets all steps that wait for an update, and returns their number."""
         return 0
 
     @property
     def num_waiting(self) -> int:
-        """Stored steps still waiting for their only update."""
+        """Stored steps that still wait for their only update."""
         return 0
 
     def num_samples(self, num_updates: int, num_stored: int) -> int:
@@ -112,9 +112,9 @@ class RateLimiter(Protocol):
         return 0
 
     def restart(self, num_updates: int, num_inserts: int) -> int:
-        """Neither owes nor spares anything for the updates and training steps so far.
+        """Forgets what is owed or saved up for the updates and training steps so far.
 
-        A queue forgets its steps; returns the number of stored ones that are lost to updates.
+        A queue forgets its steps. Returns how many stored steps are lost to updates.
         """
         return 0
 
@@ -123,5 +123,5 @@ class RateLimiter(Protocol):
         return {}
 
     def restore(self, counters: Mapping[str, Any]) -> None:
-        """Continues a checkpoint's rate."""
+        """Restores a checkpoint's rate."""
         return None

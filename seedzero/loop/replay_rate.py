@@ -1,13 +1,12 @@
-"""The pace of a replay: pure rules over counters give the next device call, in normal runs and in lock step.
+"""Paces a replay: pure rules over counters give the next device call, in normal runs and in lock step.
 
 Samples per insert is the number of windows trained on for each stored training step. Its band decides: below the band
-only updates run, above it only acting, inside it acting goes first. Evaluation is exempt.
+only updates run, above it only acting, and inside it acting goes first. Evaluation is exempt.
 
-Reanalysing stored targets keeps a ratio of its own: rows reanalysed for each stored training step. In a normal run it
-fills the device where nothing else can run; on a device that is never idle it goes before acting and before updates
-inside the band, once it is more than a slack behind. It never goes before the updates that are owed below the band:
-they make its parameters. In lock step it runs when a whole call is owed, after the updates that are owed and before
-the next acting.
+Reanalysing stored targets keeps its own ratio: rows reanalysed for each stored training step. In a normal run it fills
+the device when nothing else can run. On a device that is never idle, it goes before acting and before updates inside
+the band once it is too far behind. It never goes before updates that are owed below the band, which make its
+parameters. In lock step it runs when a whole call is owed, after the updates that are owed and before the next acting.
 """
 
 from __future__ import annotations
@@ -22,30 +21,30 @@ from seedzero.device import steps
 from seedzero.loop import rate_limiting
 
 _TOLERANCE = 0.1
-"""Half width of the band, as a share of the windows that are due when training begins."""
+"""Half the width of the band, as a share of the windows that are due when training begins."""
 
 
 class ReanalyseRatio(NamedTuple):
     """The ratio of reanalysed rows."""
 
-    per_insert: float  # rows for each stored training step; 0: none
+    per_insert: float  # rows for each stored training step; 0 for none
     batch_size: int  # rows of one call
-    min_age: int  # updates after which targets are old enough; before the run has had more there is nothing to renew
+    min_age: int  # updates after which targets are old enough; before that there is nothing to reanalyse
     slack: float  # rows that it may be behind before it goes first
 
     def num_owed(self, progress: rate_limiting.Progress) -> float:
-        """Returns the rows short of (negative: beyond) the ratio."""
+        """Returns how many rows are missing to the ratio; negative if there are too many."""
         return self.per_insert * progress.num_inserts - progress.num_reanalyses * self.batch_size
 
     def is_owed(self, progress: rate_limiting.Progress) -> bool:
-        """Returns whether a whole call is owed, and may find targets that are old enough."""
+        """Returns whether a whole call is owed and may find targets that are old enough."""
         return (
             self.per_insert > 0 and progress.num_updates > self.min_age and self.num_owed(progress) >= self.batch_size
         )
 
 
 class SampleBand(NamedTuple):
-    """The samples-per-insert band, and the reanalyses beside it."""
+    """The samples-per-insert band, together with the reanalyses."""
 
     samples_per_insert: float  # the ratio to keep
     batch_size: int  # windows of one update
@@ -61,23 +60,23 @@ class SampleBand(NamedTuple):
 
     @property
     def until(self) -> float:
-        """Infinity: the clock changes nothing."""
+        """Returns infinity, because the clock changes nothing."""
         return math.inf
 
     def surplus(self, progress: rate_limiting.Progress) -> float:
-        """Returns the windows trained on beyond (negative: short of) the ratio."""
+        """Returns how many windows training has had beyond the ratio; negative if too few."""
         num_updates, num_inserts = progress.num_updates - self.start[0], progress.num_inserts - self.start[1]
         return num_updates * self.batch_size - self.samples_per_insert * num_inserts
 
     def debt(self, progress: rate_limiting.Progress) -> float:
-        """Returns the updates or reanalyses short of their ratio, in half widths of the band; 0 before the first."""
+        """Returns how many updates or reanalyses are missing, in half widths of the band; 0 before the first."""
         if progress.num_kept < self.min_steps:
             return 0.0
         debt, reanalysing = -self.surplus(progress) / self.half_width, self.reanalysing
         return max(debt, reanalysing.num_owed(progress) / reanalysing.slack) if reanalysing.per_insert else debt
 
     def num_due(self, progress: rate_limiting.Progress) -> int:
-        """Returns the updates short of the ratio; 0 before the first."""
+        """Returns how many updates are missing to the ratio; 0 before the first."""
         if progress.num_kept < self.min_steps:
             return 0
         return max(0, math.ceil(-self.surplus(progress) / self.batch_size))
@@ -91,9 +90,9 @@ def make_band(
     Args:
       replay: the configured ratio.
       reanalyse: the ratio of reanalysed rows.
-      max_batch: most steps that one acting call inserts; the band is never narrower than one call of either
-        kind, or the two sides would stop each other.
-      lock_step: of a deterministic run.
+      max_batch: most steps that one acting call inserts. The band is at least as wide as one call of either kind;
+        otherwise the two sides would block each other.
+      lock_step: whether the run is deterministic.
     """
 
     def width(per_insert: float, least: float) -> float:
@@ -110,7 +109,7 @@ def make_band(
 
 
 def owed_updates(replay: sections.ReplayConfig, num_env_steps: int, start: tuple[int, int]) -> int:
-    """Returns the updates due before the last training step ends the run; 0: none beyond the present.
+    """Returns the updates due before the last training step ends the run; 0 if none remain.
 
     start: as in `SampleBand`.
     """
@@ -123,8 +122,8 @@ def owed_updates(replay: sections.ReplayConfig, num_env_steps: int, start: tuple
 def start_of(replay: sections.ReplayConfig, counters: Mapping[str, Any]) -> tuple[int, int]:
     """Returns the step at which the ratio begins to hold, as in `SampleBand`, for a resumed run.
 
-    A ratio that a resume changes holds from there on: nothing is owed or spared for the time before. `counters`: the
-    counters of a checkpoint.
+    A ratio that a resume changes is valid from there on: nothing is owed or saved up for the time before. `counters`:
+    the counters of a checkpoint.
     """
     saved = counters["pace"]
     if saved["samples_per_insert"] != replay.samples_per_insert:
@@ -154,7 +153,7 @@ def choose(band: SampleBand, progress: rate_limiting.Progress) -> rate_limiting.
 
 
 def choose_lock_step(band: SampleBand, progress: rate_limiting.Progress) -> rate_limiting.Work:
-    """Returns the next call of a deterministic run: it depends on counters alone, never on arrival times."""
+    """Returns the next call of a deterministic run, which depends on counters alone and never on arrival times."""
     if progress.evaluating:
         return rate_limiting.Work.EVALUATE if progress.can_evaluate else rate_limiting.Work.WAIT
     warm = progress.num_kept >= band.min_steps
@@ -166,7 +165,7 @@ def choose_lock_step(band: SampleBand, progress: rate_limiting.Progress) -> rate
 
 
 class ReplayRateLimiter(rate_limiting.RateLimiter):
-    """The pace of a replay: the samples-per-insert band, and in lock step exactly the updates that are owed."""
+    """Paces a replay by the samples-per-insert band; in lock step, exactly the updates that are owed run."""
 
     def __init__(self, band: SampleBand, replay: sections.ReplayConfig) -> None:
         self._band, self._replay = band, replay

@@ -1,7 +1,7 @@
-"""The roster of workers: sessions, the slots of their environments, and the assignments of joining workers.
+"""Keeps the workers' sessions and the slots of their environments, and assigns both to workers that join.
 
-A new environment goes to the emptiest shard; of several places, a group goes to the least filled one. Used by the
-server's thread and the loop's; a lock guards the tables.
+A new environment goes to the emptiest shard; with several places, a group goes to the least filled one. The server's
+thread and the loop's use this, so a lock guards the tables.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ class Session:
     is_local: bool = False  # the learner itself started the worker
     started: bool = False  # the worker's spec was accepted
     tasks: tuple[str, ...] = ()  # of its spec
-    num_seats: int = 0  # as `EnvSpec.num_seats`
+    num_seats: int = 0  # as in `EnvSpec.num_seats`
     knows_bots: bool = False  # the worker plays a league's bots
 
     @property
@@ -46,9 +46,9 @@ class Session:
 class Roster:
     """Assigns slots and seeds to sessions.
 
-    layout: of the first place. max_group: most environments of a group, over all shards. key: of the workers that the
-    learner starts. A name tells nothing: any worker may be called local-0. table: [S] number of the place of each
-    training slot, as of `placements.table`; None: there is one.
+    layout: the first place's. max_group: most environments of a group, over all shards. key: shared with the workers
+    that the learner starts, because any worker may be called local-0. table: [S] number of each training slot's place,
+    as in `placements.table`; None if there is one place.
     """
 
     def __init__(
@@ -72,14 +72,15 @@ class Roster:
         }
         self.has_evaluation = layout.num_evaluate > 0
         self.num_assigned = 0
-        """Assignments so far, resumes included; part of the environments' seeds. Deterministic mode counts none."""
+        """Number of assignments so far, across resumes, which is part of the environments' seeds; 0 in deterministic
+        mode."""
         self.epoch = 0
-        """Deterministic mode: number of the checkpoint after which environments were last reset."""
+        """Deterministic mode: number of the checkpoint at which environments were last reset."""
         self.evaluation_index = 0
-        """Number of the next evaluation; part of its environments' seeds."""
+        """Number of the next evaluation, which is part of its environments' seeds."""
 
     def next_epoch(self) -> None:
-        """Deterministic mode: environments are reset at a checkpoint."""
+        """Deterministic mode: notes that environments are reset at a checkpoint."""
         self.epoch += 1
 
     def next_evaluation(self) -> None:
@@ -108,7 +109,7 @@ class Roster:
         with self._lock:
             role = self._choose_role(hello)
             slots = self._reserve(role, hello)
-            if not self._config.run.deterministic:  # there, a checkpoint must not tell how often workers joined
+            if not self._config.run.deterministic:  # there, a checkpoint must not depend on how often workers joined
                 self.num_assigned += 1
             session = Session(
                 uuid.uuid4().hex,
@@ -124,7 +125,7 @@ class Roster:
         settings = dataclasses.asdict(env if role is types.Role.TRAIN else env.of_evaluation)
         del settings["id"]
         if role is types.Role.TRAIN or env.opponents == opponents.RANDOM:
-            del settings["opponents"]  # which earlier workers do not know
+            del settings["opponents"]  # which earlier versions of workers do not know
         if not env.info_keys:
             del settings["info_keys"]  # likewise
         return types.Assignment(
@@ -140,7 +141,7 @@ class Roster:
         )
 
     def _choose_role(self, hello: messages.Hello) -> types.Role:
-        """Returns training first; a second worker of a remote environment, if willing, evaluates."""
+        """Returns training first; a second worker of a remote environment evaluates if it is willing."""
         num_training = sum(session.role is types.Role.TRAIN for session in self._sessions.values())
         taken = any(session.role is types.Role.EVALUATE for session in self._sessions.values())
         wants_evaluation = types.Role.EVALUATE in hello.roles and bool(self._free[types.Role.EVALUATE]) and not taken
@@ -185,13 +186,13 @@ class Roster:
         else:
             chosen = _emptiest_first(self._layout, free, number)
         groups = np.array(chosen, np.int32).reshape(num_groups, size)
-        if self._table is None or role is types.Role.EVALUATE:  # else groups are whole, and spread evenly
+        if self._table is None or role is types.Role.EVALUATE:  # otherwise groups are whole and spread evenly
             _check_shards(self._layout, self._max_group, hello, groups)
         free.difference_update(chosen)
         return tuple(groups)
 
     def _fixed_block(self, hello: messages.Hello, number: int) -> list[int]:
-        """Local worker i always gets block i, in whatever order the workers come."""
+        """Gives local worker i block i, in whatever order the workers come."""
         name, _, index = hello.worker_id.rpartition("-")
         if hello.key != self._key or name != "local":
             raise errors.SlotsExhausted(
@@ -212,7 +213,7 @@ class Roster:
         return int(np.random.SeedSequence(key).generate_state(1)[0]) >> 1
 
     def begin(self, session_id: str, tasks: tuple[str, ...] = (), num_seats: int = 0) -> Session:
-        """Marks a session as started and returns it; tasks, num_seats: of its environments."""
+        """Marks a session as started and returns it. tasks, num_seats: those of its environments."""
         with self._lock:
             joined = self._sessions[session_id]
             session = dataclasses.replace(joined, started=True, tasks=tasks, num_seats=num_seats)
@@ -224,7 +225,7 @@ class Roster:
             return self._sessions.get(session_id)
 
     def remove(self, session_id: str) -> Session | None:
-        """Ends a session, frees its slots and returns it; None for an ended session."""
+        """Ends a session, frees its slots and returns it; None if it has ended already."""
         with self._lock:
             session = self._sessions.pop(session_id, None)
             if session is not None:
@@ -236,7 +237,7 @@ class Roster:
         return {"evaluation_index": self.evaluation_index, "epoch": self.epoch, "num_assigned": self.num_assigned}
 
     def restore(self, saved: Mapping[str, Any]) -> None:
-        """Continues a checkpoint's counters."""
+        """Restores a checkpoint's counters."""
         self.evaluation_index, self.epoch = saved["evaluation_index"], saved["epoch"]
         self.num_assigned = saved["num_assigned"]
 
@@ -245,7 +246,7 @@ class Roster:
         return [len(session.all_slots) for session in self.started(types.Role.TRAIN)]
 
     def num_free(self) -> int:
-        """Returns the number of training environments that there is room for."""
+        """Returns how many more training environments fit."""
         with self._lock:
             return len(self._free[types.Role.TRAIN])
 
@@ -261,14 +262,17 @@ def knows_bots(roster: Roster, slot: int) -> bool:
 
 
 def _place(cluster: cluster_config.ClusterConfig, layout: batches.Layout, slot: int) -> int:
-    """Returns the place of an environment in the run; hosts take turns, since each may have any number."""
+    """Returns an environment's number in the run.
+
+    Hosts take turns, because each may have any number of environments.
+    """
     if slot >= layout.num_slots:
-        return slot - layout.num_slots  # in evaluations, of host 0 alone
+        return slot - layout.num_slots  # in evaluations, only host 0 counts
     return slot * cluster.num_hosts + max(0, cluster.index)
 
 
 def _check_shards(layout: batches.Layout, max_group: int, hello: messages.Hello, groups: np.ndarray) -> None:
-    """A message must fit into one batch on every shard; free slots may lie unevenly after others left."""
+    """Checks that a message fits into one batch on every shard; free slots may be uneven after others left."""
     most = max(int(np.bincount(layout.place(group)[0]).max()) for group in groups)
     max_rows = max_group // layout.num_shards
     if most > max_rows:
@@ -279,7 +283,7 @@ def _check_shards(layout: batches.Layout, max_group: int, hello: messages.Hello,
 
 
 def _emptiest_first(layout: batches.Layout, free: set[int], number: int) -> list[int]:
-    """Returns `number` free slots, each from the shard with the most free slots then, lowest first."""
+    """Returns `number` free slots, each time the lowest one of the shard with the most free slots."""
     slots = np.array(sorted(free, reverse=True), np.int32)
     by_shard: list[list[int]] = [[] for _ in range(layout.num_shards)]
     for slot, shard in zip(slots.tolist(), layout.place(slots)[0].tolist(), strict=True):
@@ -288,9 +292,9 @@ def _emptiest_first(layout: batches.Layout, free: set[int], number: int) -> list
 
 
 def _least_filled_first(table: np.ndarray, free: set[int], num_groups: int, size: int) -> list[int]:
-    """Returns the slots of free groups, each from the place with the smallest share taken then, lowest first.
+    """Returns the slots of free groups, each time the lowest of the place with the smallest share taken.
 
-    table: as of `Roster`. size: of all groups.
+    table: as in `Roster`. size: that of all groups.
     """
     places = table[: len(table) // size * size : size]  # of each group
     total = np.bincount(places[places >= 0])

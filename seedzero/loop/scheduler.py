@@ -1,4 +1,4 @@
-"""The next call on the devices: one snapshot of facts, one decision, a pure function."""
+"""Chooses the next call on the devices: a pure function from one snapshot of facts to one decision."""
 
 from __future__ import annotations
 
@@ -10,33 +10,33 @@ from seedzero.loop import rate_limiting
 
 
 class Facts(NamedTuple):
-    """Facts for a decision, of one moment (`facts.gather`)."""
+    """The facts for a decision, all from one moment (`facts.gather`)."""
 
     now: float  # in seconds
     players: tuple[rate_limiting.Progress, ...]
     rates: tuple[rate_limiting.RateState, ...]  # of each player
-    only_evaluates: bool = False  # a run's last evaluation, or one that training waits for
+    only_evaluates: bool = False  # a run's last evaluation, or one for which training waits
     lock_step: bool = False  # a deterministic run
     is_idle: bool = True  # the devices have nothing to do
-    deadlines: tuple[float, ...] = ()  # times at which the decision may change by itself
+    deadlines: tuple[float, ...] = ()  # times at which the decision may change without news
 
 
 class Call(NamedTuple):
-    """A call on the devices; acting may be several players' at once."""
+    """A call on the devices; several players may act together."""
 
     kind: rate_limiting.Work
-    players: tuple[int, ...]  # their numbers, in order
+    players: tuple[int, ...]  # the players' numbers, in order
 
 
 class Wait(NamedTuple):
-    """Nothing to do before the next news, or a time."""
+    """There is nothing to do before the next news or a certain time."""
 
     until: float = math.inf  # in seconds
-    held: tuple[str, ...] = ()  # metrics of the seconds meanwhile
+    held: tuple[str, ...] = ()  # metrics that count these seconds
 
 
 def decide(facts: Facts) -> Call | Wait:
-    """Returns the next call: that of the player with the largest debt. Evaluation is any player's choice."""
+    """Returns the next call: that of the player with the largest debt. Any player may choose evaluation."""
     players = list(zip(facts.rates, facts.players, strict=True))
     works = [_choose(facts, rate, progress) for rate, progress in players]
     debts = [rate.debt(progress) for rate, progress in players]
@@ -53,10 +53,10 @@ def _choose(facts: Facts, rate: rate_limiting.RateState, progress: rate_limiting
 
 
 def fairest(works: Sequence[rate_limiting.Work], debts: Sequence[float], *, lock_step: bool) -> Call | None:
-    """Returns the call of the player with the largest debt, of equal ones the first; None: all wait.
+    """Returns the call of the player with the largest debt, the first of equals; None if all wait.
 
-    Players that may act now, by their own bands, act together. In lock step they act only if all do: the others go
-    first, and where one waits the rest do, too.
+    Players whose own bands let them act now act together. In lock step they act only if all do: the others go first,
+    and if one waits, all wait.
     """
     working = [number for number, work in enumerate(works) if work is not rate_limiting.Work.WAIT]
     if lock_step and not all(work is rate_limiting.Work.ACT for work in works):
@@ -70,7 +70,7 @@ def fairest(works: Sequence[rate_limiting.Work], debts: Sequence[float], *, lock
 
 
 def _held(facts: Facts) -> tuple[str, ...]:
-    """Returns the metrics of seconds while the devices idle: ready work that the pace holds back, too."""
+    """Returns the metrics that count seconds when the devices idle, including ready work that the pace holds back."""
     acting = not facts.only_evaluates and any(progress.can_act for progress in facts.players)
     updating = not facts.only_evaluates and any(progress.can_update for progress in facts.players)
     held = {"device_idle_seconds": True, "acting_held_seconds": acting, "updating_held_seconds": updating}

@@ -1,7 +1,7 @@
-"""Moves that no network chooses: random moves, and moves of bots that workers play.
+"""Makes moves that no network chooses: random moves, and moves of bots that workers play.
 
-A league's scripted member moves so. The worker of a bot tells its action with the next observation; then the row
-before, which the ring holds with the network's action, gets the one that was played.
+A league's scripted members move like this. A bot's worker reports its action with the next observation; then the row
+before it, which the ring holds with the network's action, gets the action that was played.
 
 Shape letters: S training slots, N rows of a home's messages.
 """
@@ -16,17 +16,17 @@ from seedzero.device import batches
 from seedzero.loop import seatings, ticks
 
 _CHOSEN, _ASKED = -1, -2
-"""In place of an action: a network chose it; a bot of the worker was asked for it."""
+"""Instead of an action: a network chose it; a bot of the worker was asked for it."""
 
 
 class ScriptedMoves:
-    """The actions of the newest rows of slots that no network chose. Used by the loop's thread."""
+    """The actions of slots' newest rows that no network chose. For the loop's thread."""
 
     def __init__(self, num_slots: int) -> None:
         self._given = np.full(num_slots, _CHOSEN, np.int32)
 
     def settle(self, joined: batches.Batch, hands: Sequence[seatings.Hand]) -> batches.Batch:
-        """Returns the rows with the actions that led to them, if no network chose these, and notes the hands'."""
+        """Returns rows with the actions that led to them, if no network chose these, and notes the hands' actions."""
         given = np.where(joined.first, _CHOSEN, self._given[joined.slot])
         told = _CHOSEN if joined.played is None else joined.played
         self._given[joined.slot] = _CHOSEN
@@ -38,9 +38,11 @@ class ScriptedMoves:
 
 
 def bots(hands: Sequence[seatings.Hand], final: np.ndarray) -> np.ndarray | None:
-    """Returns the number of the bot that moves each row, [N] uint8; 0: none does, as in a last row. None: none at all.
+    """Returns the number of the bot that moves each row, [N] uint8, 0 for none, as in a last row.
 
-    final: [N] bool, true: last observation of an episode.
+    None if there are no bots.
+
+    final: [N] bool, true: the last observation of an episode.
     """
     found = np.zeros(len(final), np.uint8)
     for hand in hands:
@@ -51,7 +53,7 @@ def bots(hands: Sequence[seatings.Hand], final: np.ndarray) -> np.ndarray | None
 
 
 def acted(hand: seatings.Hand, num_rows: int) -> ticks.ActingCall:
-    """Returns the actions of a scripted hand with rows that nobody stores, without a call; of a worker's bot 0.
+    """Returns the actions of a scripted hand, whose rows nobody stores, without a call; 0 for a worker's bot.
 
     num_rows: of its home's messages.
     """

@@ -1,4 +1,4 @@
-"""Homes in seats: agents of an environment have policies of their own, and a group's rows are those of several."""
+"""Gives seats their homes: agents of an environment have their own policies, and a group's rows belong to several."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ class SeatHomes(seatings.Seating):
         return (seatings.Hand(self._homes(joined.slot) == home),)
 
     def evaluating(self, joined: batches.Batch) -> Sequence[tuple[int, np.ndarray | None]]:
-        homes: np.ndarray = self._of_seats[joined.task]  # evaluating slots have numbers behind the others
+        homes: np.ndarray = self._of_seats[joined.task]  # evaluating slots have higher numbers than the others
         return [(home, homes == home) for home in np.unique(homes).tolist()]
 
     def _homes(self, slots: np.ndarray) -> np.ndarray:

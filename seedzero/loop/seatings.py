@@ -1,7 +1,7 @@
-"""Seating: the players at home in the rows of a group of environments, and the movers of these.
+"""Seats players: some are at home in the rows of a group of environments, and some move there.
 
-A home's rings and accounting get its rows, and its rate limiter allows the group's acting; a mover's parameters act on
-a row.
+A home's rings and accounting get its rows, and its rate limiter allows the group to act. A mover's parameters act on a
+row.
 """
 
 from __future__ import annotations
@@ -18,15 +18,14 @@ from seedzero.league import payoffs
 
 
 class Hand(NamedTuple):
-    """Rows of a home's messages with one mover."""
+    """The rows of a home's messages that have the same mover."""
 
-    mine: np.ndarray | None = None  # [N] bool; None: all
-    params: base.Params | None = None  # the mover's; None: the home's
-    action_mode: np.int8 = types.EXPLORE  # mode of acting
-    stored: bool = (
-        True  # in the home's rings and accounting; false: a seat of its opponent's, whose memory alone goes on
-    )
-    # Of a scripted mover; the home's parameters then fill the stored arrays alone, and where none are, nothing acts.
+    mine: np.ndarray | None = None  # [N] bool; None: all rows
+    params: base.Params | None = None  # the mover's parameters; None: the home's
+    action_mode: np.int8 = types.EXPLORE  # how to act
+    # whether it goes to the home's rings and accounting; if not, it is an opponent's seat, which only keeps its memory
+    stored: bool = True
+    # Of a scripted mover. The home's parameters then only fill the stored arrays, and do not act if there are none.
     given: np.ndarray | None = None  # [n] int32, the actions of its rows
     bot: int = 0  # number of the worker's bot that chooses them, in `types.Assignment.bots` from 1
 
@@ -42,13 +41,13 @@ class Hand(NamedTuple):
 
 
 def homes(num_slots: int, envs_per_group: int, num_players: int) -> np.ndarray:
-    """Returns the number of the player at home in each slot [S]: whole groups take the players in turn."""
+    """Returns the number of the player at home in each slot [S]; whole groups take the players in turn."""
     found: np.ndarray = np.arange(num_slots) // envs_per_group % num_players
     return found
 
 
 def stored(joined: batches.Batch, hands: Sequence[Hand]) -> batches.Batch:
-    """Returns the rows that the home's rings and accounting get."""
+    """Returns the rows that the home's rings and accounting receive."""
     chosen = np.zeros(len(joined.slot), bool)
     for hand in hands:
         if hand.stored:
@@ -57,67 +56,70 @@ def stored(joined: batches.Batch, hands: Sequence[Hand]) -> batches.Batch:
 
 
 class Seating:
-    """One player, at home everywhere, who moves every row. Used by the loop's thread."""
+    """Seats one player, at home everywhere, who moves every row. For the loop's thread."""
 
     by_seat = False
-    """Whether players are at home in seats: then a group has rows of several, and all of them play evaluations."""
+    """Whether players are at home in seats; then a group has rows of several, and all of them play evaluations."""
 
     def home(self, slots: np.ndarray) -> int:
-        """Returns the number of the player at home in the group of these slots [E]; -1: nobody. Not by seat."""
+        """Returns the number of the player at home in the group of these slots [E], or -1 for nobody.
+
+        Not for homes by seat.
+        """
         return 0
 
     def rows(self, slots: np.ndarray) -> Mapping[int, np.ndarray]:
-        """Returns the slots of each player at home in a message's slots [E], by its number; {}: nobody is."""
+        """Returns the slots of each player at home in a message's slots [E], by its number; {} if nobody is."""
         home = self.home(slots)
         return {} if home < 0 else {home: slots}
 
     def parties(self, messages: Sequence[batches.Message]) -> list[tuple[tuple[int, ...], list[batches.Message]]]:
-        """Returns the messages of a tick by their homes, all of which wait for each other's calls."""
+        """Groups the messages of a tick by their homes, all of which wait for each other's calls."""
         found = dict[tuple[int, ...], list[batches.Message]]()
         for message in messages:
             found.setdefault(tuple(self.rows(message.slots)), []).append(message)
         return sorted(found.items(), key=lambda party: party[0])
 
     def deal(self, joined: batches.Batch, home: int) -> Sequence[Hand]:
-        """Returns the hands of a home's rows among those of its messages; each row of it is in one of them."""
+        """Splits a home's rows among its messages into hands; each row is in one of them."""
         return (Hand(),)
 
     def evaluating(self, joined: batches.Batch) -> Sequence[tuple[int, np.ndarray | None]]:
-        """Returns the players that act in an evaluation, by number, with their rows, [N] bool; None: all."""
+        """Returns the players that act in an evaluation by number, with their rows, [N] bool, or None for all."""
         return ((0, None),)
 
     def count(self, ended: Sequence[payoffs.Match]) -> None:
-        """Counts finished matches, in their order."""
+        """Counts finished matches in their order."""
 
     def lose(self, slots: np.ndarray) -> None:
-        """Takes slots [B] without environments: their matches are void."""
+        """Notes that slots [B] have lost their environments, which cancels their matches."""
 
     def reset(self) -> None:
-        """All environments begin anew."""
+        """Notes that all environments restart."""
 
     def freezes(self, home: int, env_steps: int) -> bool:
-        """Returns whether a snapshot of a home is due after so many training steps of it."""
+        """Returns whether a snapshot of a home is due after this number of its training steps."""
         return False
 
     def freeze(
         self, home: int, snapshot: states.PlayerSnapshot, *, version: int, env_steps: int, reason: str = ""
     ) -> str:
-        """Takes a snapshot of a home, on the devices; returns its name."""
+        """Takes a snapshot of a home on the devices, and returns its name."""
         raise NotImplementedError
 
     def remove(self, name: str) -> None:
-        """Goes on without a frozen player."""
+        """Continues without a frozen player."""
 
     def frozen(self) -> tuple[str, ...]:
         """Returns the frozen players' names, for a checkpoint."""
         return ()
 
     def num_matches(self) -> Mapping[str, int]:
-        """Any thread: returns the numbers of finished matches by type; {}: there is no league."""
+        """Any thread: returns the numbers of finished matches by type; {} without a league."""
         return {}
 
     def win_rate(self) -> float | None:
-        """Any thread: returns the recent win rate against the active frozen players; None: there are none."""
+        """Any thread: returns the recent win rate against the active frozen players, or None."""
         return None
 
     def to_json(self) -> dict[str, Any]:
@@ -125,4 +127,4 @@ class Seating:
         return {}
 
     def restore(self, saved: Mapping[str, Any]) -> None:
-        """Continues a checkpoint's counters."""
+        """Restores a checkpoint's counters."""

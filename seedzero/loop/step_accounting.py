@@ -1,4 +1,4 @@
-"""The accounting of a player's training steps: ledger, pace, episodes, steps of each device."""
+"""Accounts for a player's training steps: ledger, pace, episodes, and the steps of each device."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ from seedzero.loop import ledger, rate_limiting
 from seedzero.metrics import aggregator, counts, episodes
 
 STORED_PER_SLOT = "stored_per_slot"
-"""In a checkpoint's counters, where homes change."""
+"""In a checkpoint's counters, if homes change."""
 
 
 @dataclasses.dataclass(eq=False)
 class StepAccounting:
-    """Keeps the accounting of the rows of groups that are at home with a player. Used by the loop's thread."""
+    """Accounts for the rows of groups that are at home with a player. For the loop's thread."""
 
     layout: batches.Layout
     rate_limiter: rate_limiting.RateLimiter
@@ -32,12 +32,12 @@ class StepAccounting:
         self.ledger = ledger.Ledger(self.layout.num_slots)
         self._episodes = episodes.Episodes(self.layout.num_slots, self.spec.num_players)
         self._stored_per_shard = np.zeros(self.layout.num_shards, np.int64)
-        self._stored_per_slot = np.zeros(self.layout.num_slots, np.int64)  # where homes change
-        self._is_partial = np.zeros(self.layout.num_slots, bool)  # another player began the slot's episode
+        self._stored_per_slot = np.zeros(self.layout.num_slots, np.int64)  # if homes change
+        self._is_partial = np.zeros(self.layout.num_slots, bool)  # another player began this slot's episode
 
     @property
     def num_kept(self) -> int:
-        """Steps in this replay: fewer than stored after a resume without the saved replay."""
+        """Steps in this replay; fewer than are stored after a resume without the saved replay."""
         return int(self._stored_per_shard.sum())
 
     @property
@@ -48,7 +48,7 @@ class StepAccounting:
     def lacking(self, slots: Sequence[np.ndarray]) -> str:
         """Any thread: names the devices without steps and environments, for which updates wait.
 
-        slots: of each session; none: "".
+        slots: those of each session. Returns "" if there is no such device.
         """
         has_any = self._stored_per_shard > 0
         for shard, _ in map(self.layout.place, slots):
@@ -63,9 +63,9 @@ class StepAccounting:
         )
 
     def record(self, joined: batches.Batch, now: float, cut: np.ndarray | None = None) -> None:
-        """Books the rows of an acting tick, of groups at home here.
+        """Books an acting tick's rows of groups at home here.
 
-        cut: slots whose row is a first one only because their group has changed its home; None: there are none.
+        cut: slots whose row is a first one only because their group has changed its home, or None.
         """
         slots, first = joined.slot, joined.first
         self.ledger.record(slots, first, joined.final)
@@ -107,13 +107,13 @@ class StepAccounting:
         return self._stored_per_slot
 
     def drop(self, reason: str) -> None:
-        """Counts the stored steps waiting for an update as discarded."""
+        """Counts the stored steps that wait for an update as discarded."""
         self.ledger.discard_stored(self.rate_limiter.drop(), reason)
 
     def restart(self, num_updates: int) -> None:
-        """The player learns from none of its steps so far, nor from the pending ones; its pace begins anew.
+        """Makes sure that the player learns from no step so far, nor from pending ones, and restarts its pace.
 
-        num_updates: of the player so far.
+        num_updates: the player's so far.
         """
         self._stored_per_shard[:] = self._stored_per_slot[:] = 0
         num_lost = self.rate_limiter.restart(num_updates, self.ledger.counts.stored)
@@ -129,7 +129,7 @@ class StepAccounting:
         }
 
     def restore(self, saved: Mapping[str, Any], *, has_replay: bool, mine: np.ndarray | None = None) -> None:
-        """Continues a checkpoint's counters; steps waiting for an update are lost with their rings.
+        """Restores a checkpoint's counters; steps that wait for an update are lost with their rings.
 
         mine: [S] bool, slots at home here; None: all are.
         """
@@ -137,7 +137,8 @@ class StepAccounting:
         self.ledger.discard_stored(saved["waiting_steps"], counts.UNFINISHED_UNROLL)
         if has_replay:
             before = np.array(saved["stored_per_shard"], np.int64)
-            # Where the devices were more or fewer: shards are equal blocks of slots, with steps in all parts alike.
+            # With more or fewer devices than before, shards are equal blocks of slots, and steps are spread evenly
+            # over them.
             parts = math.lcm(len(before), self.layout.num_shards) // len(before)
             self._stored_per_shard = np.repeat(before // parts, parts).reshape(self.layout.num_shards, -1).sum(axis=1)
             if STORED_PER_SLOT in saved:
@@ -146,7 +147,7 @@ class StepAccounting:
                 self._spread(np.ones(self.layout.num_slots, bool) if mine is None else mine)
 
     def _spread(self, mine: np.ndarray) -> None:
-        """Divides the steps of each shard among its slots at home here, [S] bool."""
+        """Divides the steps of each shard evenly among its slots at home here, [S] bool."""
         shard, _ = self.layout.place(np.arange(self.layout.num_slots))
         for number, stored in enumerate(self._stored_per_shard.tolist()):
             slots = np.flatnonzero(mine & (shard == number))

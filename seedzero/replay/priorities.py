@@ -1,4 +1,4 @@
-"""Priorities of sampled rows, written back into the rings after an update. Shape letters: B batch."""
+"""Writes the priorities of sampled rows back into the rings after an update. Shape letters: B batch."""
 
 from __future__ import annotations
 
@@ -11,22 +11,22 @@ from seedzero.config import sections
 from seedzero.replay import ring_store, sources
 
 _EPSILON = 1e-3
-"""Added to every priority, so that none is 0; in the unit of returns."""
+"""Added to every priority, in the unit of returns, so that none is 0."""
 
 
 def prioritization(replay: sections.ReplayConfig) -> sources.Prioritization | None:
-    """Returns how much priorities count; None: sampling is uniform."""
+    """Returns how much priorities count, or None if sampling is uniform."""
     if replay.priority_alpha == 0:
         return None
     return sources.Prioritization(replay.priority_alpha, replay.priority_beta, _EPSILON, replay.importance_min)
 
 
 class Places(NamedTuple):
-    """Places of rows in a shard's rings at one time, for later priorities."""
+    """Places of rows in a shard's rings at one time, for priorities that come later."""
 
     slot: jax.Array  # [B] int32
     time: jax.Array  # [B] int32
-    cursor: jax.Array  # [B] int32, of the slot at that time
+    cursor: jax.Array  # [B] int32, the slot's cursor at that time
 
 
 def are_there(rings: ring_store.Rings, places: Places) -> jax.Array:
@@ -44,24 +44,24 @@ def prioritize(
     prioritization: sources.Prioritization,
     axis_name: str | None = None,
 ) -> ring_store.Rings:
-    """Returns the rings with new priorities of sampled rows; in place for donated `rings`.
+    """Writes new priorities of sampled rows and returns the rings; in place if `rings` is donated.
 
-    What lies at a place is still the row that was sampled there: `rings` are the very ones that it was sampled from,
-    as in one jitted function, or have had no more rows since than the lag that it was sampled with. The priorities
-    of rows that are gone are not finite (`are_there`).
+    The sampled rows must still be at their places: `rings` are the ones that they were sampled from, as in one jitted
+    function, or have had no more rows since than the lag of the sampling. Priorities of rows that are gone must not be
+    finite (`are_there`).
 
     Args:
-      slot: [B] int32, sampled; a row may be there more than once.
+      slot: [B] int32, sampled; a row may occur more than once.
       time: [B] int32.
-      priority: [B], at least 0; where it is not finite the row keeps the one that it has.
-      axis_name: mapped axis of the shards; None: there is one.
+      priority: [B], at least 0; if it is not finite, the row keeps its priority.
+      axis_name: mapped axis of the shards; None with one shard.
     """
     assert rings.max_weight is not None
     before = rings.weight[slot, time]
     weight = weights(priority, prioritization)
-    # Where there is nothing to sample the drawn rows are arbitrary: they must not become what can be sampled.
+    # If there is nothing to sample, the drawn rows are arbitrary and must not become something that can be sampled.
     weight = jnp.where((before > 0) & jnp.isfinite(weight), weight, before)
-    # A scatter writes in any order: one of a row's new weights, then the largest, to which all orders lead.
+    # A scatter writes in any order: first any of a row's new weights, then the largest, which every order leads to.
     written = rings.weight.at[slot, time].set(weight).at[slot, time].max(weight)
     largest = jnp.maximum(rings.max_weight, jnp.max(weight))
     if axis_name is not None:
@@ -74,5 +74,5 @@ def weights(priority: jax.Array, prioritization: sources.Prioritization) -> jax.
 
 
 def max_priority(max_weight: jax.Array, prioritization: sources.Prioritization) -> jax.Array:
-    """Returns the largest priority ever seen, a scalar; max_weight: as in the rings."""
+    """Returns the largest priority ever seen, a scalar. max_weight: as in the rings."""
     return max_weight[0] ** (1 / prioritization.alpha)

@@ -1,4 +1,4 @@
-"""Stale targets of stored rows: drawn at random, overwritten with fresh targets. Shape letters: B batch."""
+"""Draws stale targets of stored rows at random and overwrites them with fresh ones. Shape letters: B batch."""
 
 from __future__ import annotations
 
@@ -22,11 +22,12 @@ def draw_stale(
 ) -> tuple[jax.Array, jax.Array]:
     """Returns slot [B] int32 and time [B] int32 of steps with targets of older parameters, drawn uniformly.
 
-    Priorities don't count here: they say where there is much to learn, not which targets have aged. A row may be there
-    more than once. Steps of others (`OWN`) are left out: nothing learns from their targets. Where no step is left to
-    draw from, the slots don't exist.
+    Priorities do not count here, because they show where there is much to learn, not which targets have aged. A row
+    may occur more than once. Steps of others (`OWN`) are skipped, because nothing learns from their targets. If there
+    is no step to draw, the slots do not exist.
 
-    Arguments as in `sampling.sample`; drawn are steps whose targets have a smaller version than the scalar `before`.
+    The arguments are those of `sampling.sample`; steps are drawn whose targets have a smaller version than the scalar
+    `before`.
     """
     stale = (sampling.sampling_weight(rings, num_inserts, capacity) > 0) & (
         rings.stored[ring_store.TARGET_VERSION] < before
@@ -40,19 +41,19 @@ def draw_stale(
 def retarget(
     rings: ring_store.Rings, slot: jax.Array, time: jax.Array, fresh: Mapping[str, jax.Array], version: jax.Array
 ) -> tuple[ring_store.Rings, jax.Array]:
-    """Returns the rings with new targets of drawn rows, in place for donated `rings`; [B] bool, true: written.
+    """Writes new targets of drawn rows; returns the rings, in place if donated, and [B] bool, true: written.
 
-    `rings` are those that the rows were drawn from, as in one jitted function (see `priorities.prioritize`). Only rows
-    that can be sampled are written, and only where all new targets are finite: parameters that diverge must not spoil
-    the replay. Of several new targets of one row the first in the batch counts: a scatter writes in any order.
-    Priorities stay until their rows are sampled the next time.
+    `rings` must be those that the rows were drawn from, as in one jitted function (see `priorities.prioritize`). Only
+    rows that can be sampled are written, and only if all new targets are finite, because parameters that diverge must
+    not spoil the replay. If a row has several new targets, the first in the batch counts, because a scatter writes in
+    any order. Priorities do not change until their rows are sampled the next time.
 
     Args:
-      rings: of this shard, with the stored array `TARGET_VERSION`.
+      rings: those of this shard, with the stored array `TARGET_VERSION`.
       slot: [B] int32; rows whose slot does not exist are dropped.
       time: [B] int32, places in the ring.
-      fresh: {name: [B, ...]} float32, new stored arrays; all others stay.
-      version: scalar int32, updates that the parameters behind the new targets have seen.
+      fresh: {name: [B, ...]} float32, new stored arrays; all others keep their values.
+      version: scalar int32, updates seen by the parameters that made the new targets.
     """
     num_slots, length = rings.weight.shape
     index = slot * length + time
@@ -60,7 +61,7 @@ def retarget(
     can_be_sampled = rings.weight.at[slot, time].get(mode="fill", fill_value=0.0) > 0
     finite = [jnp.all(jnp.isfinite(value.reshape(len(value), -1)), axis=1) for value in fresh.values()]
     written = functools.reduce(jnp.logical_and, finite, (slot >= 0) & (slot < num_slots) & can_be_sampled & ~repeated)
-    # As in `write`: what is dropped lies out of range, each row at a place of its own.
+    # As in `write`: dropped rows are out of range, each at a place of its own.
     slot = jnp.where(written, slot, num_slots + jnp.arange(slot.shape[0], dtype=slot.dtype))
     new = {**fresh, ring_store.TARGET_VERSION: jnp.broadcast_to(version, slot.shape)}
 

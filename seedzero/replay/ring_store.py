@@ -1,16 +1,18 @@
-"""The history of every environment: one ring a slot, on the device.
+"""Stores the history of every environment on the device, with one ring for each slot.
 
 Row n of a slot holds the environment's n-th observation and the outcome of acting on it. The transition n -> n+1
 exists once row n+1 was written, unless that is the first row of an episode or session. A row without its transition
 (the newest one, the last of an episode, the last before a cut) is never sampled, but windows of earlier rows reach it.
-Where windows cross episodes, they may begin in the last row of one.
-A cut is a first row whose predecessor ended no episode: the worker was lost in between.
+Windows that cross episodes may begin at the last row of one. A cut is a first row whose predecessor ended no episode,
+because the worker was lost in between.
 
-Sampling weights are computed when priorities are written, once for each sampled row; sampling only sums weights.
+Sampling weights are computed when priorities are written, once for each sampled row; sampling itself only sums
+weights.
 
-Where the device has no room for the frames, the host keeps them (`windowing.py`).
+If the device has no room for the frames, the host keeps them (`windowing.py`).
 
-Everything here is pure and sees one shard: slots are local indices. Under `shard_map` every shard calls it on its own.
+Everything here is pure and sees one shard: slots are local indices. Under `shard_map`, every shard calls it
+separately.
 
 Shape letters: S slots, T rows of a ring, B batch.
 """
@@ -29,38 +31,39 @@ from seedzero.core import errors, types
 from seedzero.replay import frame_rows, sources
 
 VERSION = "version"
-"""A stored array, int32: updates that the acting parameters had seen. It tells how far actions are off the policy."""
+"""A stored int32 array: updates that the acting parameters had seen, which shows how far actions are off the policy.
+"""
 TARGET_VERSION = "target_version"
-"""A stored array, int32, where targets are reanalysed: updates that the parameters behind the targets had seen."""
+"""A stored int32 array, if targets are reanalysed: updates seen by the parameters that made the targets."""
 
 ACTION = "action"
-"""A stored array, int32: the action of the row."""
+"""A stored int32 array: the action of the row."""
 
 OWN = "own"
-"""A stored array, bool, where others move too: true, the parameters of the rings' player moved."""
+"""A stored bool array, if others move too; true: the parameters of the rings' player moved."""
 
 
 class Rings(NamedTuple):
-    """Histories of S environments. Every writer takes a donation; nobody may hold a view."""
+    """Histories of S environments. Every writer takes a donation, so nobody may hold a view."""
 
-    # [S, T, *observation_shape] of the spec's dtype in the layout of `frame_rows.py`, every one once. None: the host
-    # keeps them, and they are numpy's only in a checkpoint
+    # [S, T, *observation_shape] of the spec's dtype in the layout of `frame_rows.py`, each stored once. None: the host
+    # keeps them. They are numpy arrays only in a checkpoint
     observation: frame_rows.Frames
     reward: jax.Array  # [S, T], received on the way to the observation
     terminated: jax.Array  # [S, T] bool, true: the episode ended here in a terminal state
     truncated: jax.Array  # [S, T] bool, true: the episode was cut off here
     first: jax.Array  # [S, T] bool, true: the first observation of an episode or session
     stored: dict[str, jax.Array]  # {name: [S, T / every, ...]} what the agent stores (`data.Stored`)
-    # [S, T] how likely the row is sampled, relative to others; 0: it cannot be. Else 1 where sampling is uniform,
-    # priority ^ alpha where it isn't
+    # [S, T] how likely the row is sampled, relative to others; 0: it cannot be. Otherwise 1 if sampling is uniform,
+    # and priority ^ alpha if not
     weight: jax.Array
     # [S, T] int32, training steps of all shards before the call that completed the row's transition, modulo 2^32
     inserted_at: jax.Array
-    cursor: jax.Array  # [S] int32, rows ever written; row number n lies at n % T
+    cursor: jax.Array  # [S] int32, rows ever written; row number n is at n % T
     # [number of shards], the largest weight that a row of any shard ever had, which new ones get; the same number in
-    # each, for each shard holds its own part of every array. None: sampling is uniform
+    # each entry, because each shard holds its own part of every array. None: sampling is uniform
     max_weight: jax.Array | None
-    # [S] bool, where several players share the rings: slots at home with the player that draws; None: all are
+    # [S] bool, if several players share the rings: slots at home with the player that draws; None: all are
     mine: jax.Array | np.ndarray | None = None
 
 
@@ -73,28 +76,28 @@ class Row(NamedTuple):
     truncated: jax.Array
     first: jax.Array
     stored: dict[str, jax.Array]
-    # [B] sampling weights of the transitions that these rows complete; None, or not finite: the largest one ever
+    # [B] sampling weights of the transitions that these rows complete; None, or not finite: the largest weight ever
     # written
     weight: jax.Array | None = None
 
 
 def slot_length(capacity: int, num_envs: int, margin: int, multiple: int = 1) -> int:
-    """Returns the rows of a ring.
+    """Returns how many rows a ring has.
 
     Args:
-      capacity: training steps kept over all environments.
+      capacity: training steps to keep over all environments.
       num_envs: environments that share the capacity; there may be rings for more.
-      margin: rows besides the steps: the pending one and those whose frame stack is gone, together at least the stack.
+      margin: additional rows for the pending step and those whose frame stack is gone, together at least the stack.
         The last rows of episodes, which are no steps, take the room of steps.
-      multiple: the length is one of this number's.
+      multiple: the length is a multiple of this.
     """
     return -(-(math.ceil(capacity / num_envs) + margin) // multiple) * multiple
 
 
 Replay: TypeAlias = Rings | tuple[Rings, ...]
-"""The rings of a run; of a run with several places those of each place."""
+"""The rings of a run; with several places, those of each place."""
 PLACES = "places"
-"""In a checkpoint's counters: the number of devices of each of several places, by which slots lie in the rings."""
+"""In a checkpoint's counters: the number of devices of each of several places, which decides where slots are."""
 
 
 def each(replay: Replay) -> tuple[Rings, ...]:
@@ -103,7 +106,7 @@ def each(replay: Replay) -> tuple[Rings, ...]:
 
 
 def together(found: Sequence[Rings]) -> Replay:
-    """Returns the replay of places with these rings."""
+    """Returns the replay of places that have these rings."""
     return found[0] if len(found) == 1 else tuple(found)
 
 
@@ -118,10 +121,10 @@ def create(
     holds_frames: bool = True,
     shared: bool = False,
 ) -> Rings:
-    """Returns empty rings, with slots to be split into `num_shards` parts.
+    """Returns empty rings whose slots will be split into `num_shards` parts.
 
-    Without `prioritized`, rows are sampled uniformly; without `holds_frames`, the host keeps the observations.
-    shared: several players draw from them.
+    Without `prioritized`, rows are sampled uniformly; without `holds_frames`, the host keeps the observations. shared:
+    whether several players draw from them.
     """
 
     def zeros(shape: tuple[int, ...], dtype: Any) -> jax.Array:
@@ -149,19 +152,19 @@ def create(
 
 
 def forget(rings: Rings) -> Rings:
-    """Returns rings whose rows, of the slots at home with a player, are never drawn; the next ones are.
+    """Returns rings in which no present row of a player's slots is ever drawn, only later ones.
 
-    The cursors go on: rows below a checkpoint's cursor are in its files, and are not written again.
+    The cursors continue, because rows below a checkpoint's cursor are in its files and are not written again.
     """
     mine = True if rings.mine is None else rings.mine[:, None]
     return rings._replace(weight=jnp.where(mine, 0.0, rings.weight))
 
 
 def amend(rings: Rings, slot: jax.Array, name: str, values: jax.Array, chosen: jax.Array) -> Rings:
-    """Returns the rings with other values of a stored array, one of each row, in the newest rows of slots.
+    """Replaces a stored array's values, which each row has, in the newest rows of slots; returns the rings.
 
-    So a row gets what became known after it was written. slot: [B] int32, distinct; those that do not exist are left
-    out, as those that are not chosen, [B] bool. values: [B, ...].
+    So a row gets what became known after it was written. slot: [B] int32, distinct; slots that do not exist, and those
+    not chosen, [B] bool, are skipped. values: [B, ...].
     """
     num_slots, length = rings.weight.shape
     exists = chosen & (slot >= 0) & (slot < num_slots)
@@ -175,17 +178,18 @@ def amend(rings: Rings, slot: jax.Array, name: str, values: jax.Array, chosen: j
 def write(
     rings: Rings, slot: jax.Array, row: Row, num_inserts: jax.Array, stack: int, *, crosses_episodes: bool = False
 ) -> Rings:
-    """Returns the rings with one more row in each of B slots; in place for donated `rings`.
+    """Adds a row to each of B slots and returns the rings; in place if `rings` is donated.
 
-    A row completes the transition of the row before it, unless it is a first one: that row can now be sampled, with
-    `row.weight`. The row whose frame stack would reach into what is overwritten can't be sampled any more.
+    A row completes the transition of the row before it, unless it is a first one. That earlier row can now be sampled,
+    with `row.weight`. The row whose frame stack would reach into what is overwritten can no longer be sampled.
 
     Args:
       slot: [B] int32, distinct; rows whose slot does not exist are dropped.
-      num_inserts: scalar int32, training steps in all shards before this call, modulo 2^32; those of one call share
-        the number.
-      stack: frames that a network sees, the newest included.
-      crosses_episodes: windows do: an episode's last row can be sampled, too, once the next one begins.
+      num_inserts: scalar int32, training steps in all shards before this call, modulo 2^32; all steps of one call have
+        the same number.
+      stack: frames that a network sees, including the newest.
+      crosses_episodes: whether windows do; then an episode's last row can be sampled, too, once the next episode
+        begins.
 
     Raises:
       CapacityError: the rings are too short for the stack.
@@ -197,11 +201,11 @@ def write(
             f"raise --replay.capacity, or let fewer environments share it (--worker.envs_per_group, --replay.num_envs)"
         )
     exists = (slot >= 0) & (slot < num_slots)
-    # Out-of-range indices are dropped, but must differ from each other, and negative ones would count from the end.
+    # Out-of-range indices are dropped, but must differ from each other; negative ones would count from the end.
     slot = jnp.where(exists, slot, num_slots + jnp.arange(slot.shape[0], dtype=slot.dtype))
     cursor = rings.cursor.at[slot].get(mode="fill", fill_value=0)
     now, before = cursor % length, (cursor - 1) % length
-    # Before the new row there may be none, or one that no episode goes on from.
+    # There may be no earlier row, or one after which no episode continues.
     terminated = rings.terminated.at[slot, before].get(mode="fill", fill_value=False)
     truncated = rings.truncated.at[slot, before].get(mode="fill", fill_value=False)
     final = (cursor > 0) & (terminated | truncated)

@@ -1,4 +1,4 @@
-"""Sampling of windows: uniformly, or by priority (Schaul et al. 2016).
+"""Samples windows, uniformly or by priority (Schaul et al. 2016).
 
 Shape letters: S slots, T rows of a ring, B batch, N any number of choices.
 """
@@ -11,14 +11,14 @@ import jax.numpy as jnp
 from seedzero.replay import ring_store, sources, windowing
 
 _FANOUT = 32
-"""Children of a node where rows are drawn by priority."""
+"""Number of a node's children when rows are drawn by priority."""
 
 
 def sampling_weight(rings: ring_store.Rings, num_inserts: jax.Array, capacity: int, oldest: int = 0) -> jax.Array:
-    """Returns [S, T] how likely each row is sampled; arguments as in `sample`.
+    """Returns how likely each row is sampled, [S, T]. The arguments are those of `sample`.
 
-    Steps of other players' slots and steps inserted before the newest `capacity` ones count 0, and so do the `oldest`
-    rows of a full ring, which are overwritten next.
+    Steps of other players' slots and steps inserted before the newest `capacity` ones have weight 0, and so do the
+    `oldest` rows of a full ring, which are overwritten next.
     """
     since = (num_inserts - rings.inserted_at).astype(jnp.uint32)  # both wrap around beyond 2^31 steps
     weight = jnp.where(since <= capacity, rings.weight, 0.0)
@@ -45,19 +45,19 @@ def sample(
     least: float = 0.0,
     axis_name: str | None = None,
 ) -> windowing.Windows:
-    """Returns windows without frames; first rows are drawn independently, in proportion to their weight.
+    """Draws windows without frames, whose first rows are independent and in proportion to their weight.
 
     Args:
       key: consumed; give each shard its own.
       batch_size: B, windows from this shard.
       stack: frames in one observation.
       num_inserts: scalar int32, training steps in all shards so far, modulo 2^32.
-      capacity: newest training steps that count, over all shards.
-      lag: rows that may be written to each ring before the windows are done with; rows that these overwrite are not
+      capacity: how many of the newest training steps count, over all shards.
+      lag: rows that may be written to each ring while the windows are in use; rows that they overwrite are not
         sampled.
-      beta: exponent of the importance weights; None: the rings are not prioritized, all their weights are 0 or 1.
+      beta: exponent of the importance weights; None if the rings are not prioritized, so that all weights are 0 or 1.
       least: bound of the importance weights, as in `data.Prioritization`.
-      axis_name: mapped axis of the shards, for `Windows.weight`; None: there is one shard.
+      axis_name: mapped axis of the shards, for `Windows.weight`; None with one shard.
     """
     weight = sampling_weight(rings, num_inserts, capacity, stack - 1 + replay.before + lag if lag else 0)
     if replay.stride > 1:  # a ring's length is a multiple of it, so row numbers and places agree
@@ -77,9 +77,9 @@ def sample(
 
 
 def draw(weight: jax.Array, key: jax.Array, batch_size: int) -> tuple[jax.Array, jax.Array, jax.Array]:
-    """Returns slot [B], time [B] drawn in proportion to `weight` [S, T], and the sum of the weights.
+    """Draws slot [B] and time [B] in proportion to `weight` [S, T]; returns them and the sum of the weights.
 
-    In two stages, a block and a row of it, each by a cumulative sum: one float32 number in [0, 1) has too few
+    It draws a block and then a row of it, each by a cumulative sum, because one float32 number in [0, 1) has too few
     values to hit a million rows equally often.
     """
     length, block_length = weight.shape[1], 2 ** (weight.size.bit_length() // 2)
@@ -100,11 +100,12 @@ def _choose(cumulative: jax.Array, uniform: jax.Array) -> jax.Array:
 
 
 def _draw_by_priority(weight: jax.Array, key: jax.Array, batch_size: int) -> tuple[jax.Array, jax.Array, jax.Array]:
-    """Returns the result of `draw`, for weights of any sizes.
+    """Does what `draw` does, for weights of any sizes.
 
-    Down a tree of sums, with a random number of its own at each node. Neither a cumulative sum over a million float32
-    numbers nor one random number resolves small ones among them; over a few they do: a row is drawn with its own
-    probability as long as it has more than a millionth of its `_FANOUT` neighbours' weight, and so up the tree.
+    It descends a tree of sums, with a separate random number at each node. Neither a cumulative sum over a million
+    float32 numbers nor one random number resolves small ones among them, but over a few numbers they do: a row is
+    drawn with the right probability if it has more than a millionth of the weight of its `_FANOUT` neighbours, and so
+    on up the tree.
     """
     length, levels = weight.shape[1], [_nodes(weight.reshape(-1))]
     while len(levels[-1]) > 1:
@@ -117,15 +118,15 @@ def _draw_by_priority(weight: jax.Array, key: jax.Array, batch_size: int) -> tup
 
 
 def _nodes(weight: jax.Array) -> jax.Array:
-    """Returns weights [N] as weights of nodes' children, [nodes, `_FANOUT`], padded with 0."""
+    """Groups weights [N] as those of nodes' children, [nodes, `_FANOUT`], padded with 0."""
     return jnp.pad(weight, (0, -weight.size % _FANOUT)).reshape(-1, _FANOUT)
 
 
 def _choose_positive(weight: jax.Array, uniform: jax.Array) -> jax.Array:
     """Returns [B] int32: a child of positive weight for each `uniform` [B] of [0, 1), given weights [B, N].
 
-    XLA adds up in an order of its own, so a cumulative sum may grow a little where the weight is 0: those places are
-    not looked at. Where all weights are 0, any child is chosen.
+    XLA sums in its own order, so a cumulative sum may grow a little where the weight is 0, and those places are
+    ignored. If all weights are 0, any child is chosen.
     """
     places = jnp.arange(weight.shape[1], dtype=jnp.int32)
     cumulative = jnp.where(weight > 0, jnp.cumsum(weight, axis=1), 0.0)
@@ -136,11 +137,11 @@ def _choose_positive(weight: jax.Array, uniform: jax.Array) -> jax.Array:
 def _importance(weight: jax.Array, beta: jax.Array | float, least: float, axis_name: str | None) -> jax.Array:
     """Returns the importance weights [B] of rows with sampling weights [B], relative to the largest one; 0 for 0.
 
-    least: bound of all others.
+    least: lower bound of all others.
 
-    Schaul et al. 2016, section 3.4: (N P)^-beta. With P = weight / sum of all shards' weights, N and the sum are
-    common factors, which the division by the largest takes out. The largest is that of all shards: if each divided by
-    its own, their windows would count differently for the same priority.
+    See Schaul et al. 2016, section 3.4: (N P)^-beta. With P = weight / sum of all shards' weights, N and the sum are
+    common factors, which the division by the largest removes. The largest is that of all shards; if each shard divided
+    by its own, windows of the same priority would count differently.
     """
     smallest = jnp.min(jnp.where(weight > 0, weight, jnp.inf))
     if axis_name is not None:

@@ -1,6 +1,6 @@
-"""Windows of rows: a first row and its successors in the same ring.
+"""Makes windows: a first row and its successors in the same ring.
 
-Where the host keeps the frames, windows name the places of their frames, and `with_frames` adds what the host read.
+If the host keeps the frames, windows name the places of their frames, and `with_frames` adds what the host read.
 
 Shape letters: B batch, J positions of a window, P positions whose observations are needed, Q rows before a window.
 """
@@ -21,13 +21,13 @@ from seedzero.replay import frame_rows, ring_store, sources
 class Before(NamedTuple):
     """The Q rows before each of B windows, oldest first.
 
-    From the first row of the window's episode on they are its own; earlier ones are arbitrary.
+    They are valid from the first row of the window's episode; earlier ones are arbitrary.
     """
 
-    observation: Mapping[str, jax.Array]  # {name: [B, Q, ...]} as `Windows.observation`
+    observation: Mapping[str, jax.Array]  # {name: [B, Q, ...]}, like `Windows.observation`
     reward: jax.Array  # [B, Q], received on the way to each row
     first: jax.Array  # [B, Q] bool, true: the first observation of an episode or session
-    # {name: [B, ceil(Q / every), ...]} as the agent stored it; where `every` > 1, from the first kept row of them on
+    # {name: [B, ceil(Q / every), ...]} as the agent stored it; where `every` > 1, beginning with their first kept row
     stored: dict[str, jax.Array]
 
 
@@ -35,26 +35,26 @@ class Windows(NamedTuple):
     """B windows: a row (position 0) and the J - 1 rows after it."""
 
     # {name: [B, P, *shape with the last axis times the stack]}, frames from oldest to newest on the last axis; frames
-    # from before the episode repeat its first one. Past the last valid position: that one's. Empty until the frames
-    # were read
+    # from before the episode repeat its first one. Past the last valid position they repeat it. Empty until the frames
+    # are read
     observation: Mapping[str, jax.Array]
-    places: jax.Array  # [B, Q + P, stack] int32, where these frames, and those before, lie in the slot's ring
+    places: jax.Array  # [B, Q + P, stack] int32, where these frames, and those before, are in the slot's ring
     reward: jax.Array  # [B, J], received on the way to each position
     terminated: jax.Array  # [B, J] bool
     truncated: jax.Array  # [B, J] bool
     first: jax.Array  # [B, J] bool, true: the first observation of an episode or session
-    # {name: [B, ceil(J / every), ...]} as the agent stored it; where `every` > 1, from position 0 on
+    # {name: [B, ceil(J / every), ...]} as the agent stored it; where `every` > 1, beginning with position 0
     stored: dict[str, jax.Array]
-    # [B, J] bool, true: the position belongs to the window: to the episode of position 0, or, where windows cross
-    # episodes, to its session. Other arrays hold arbitrary rows where it is false
+    # [B, J] bool, true: the position belongs to the window, that is, to the episode of position 0, or to its session
+    # if windows cross episodes. Other arrays hold arbitrary rows where it is false
     valid: jax.Array
-    # [B] factor of the window's loss; 0: padding, or nothing to sample. Sampled uniformly: makes the mean over all
-    # shards an unbiased one over all their steps; 1 on a single shard. By priority: that, times the importance weight,
-    # whose largest over the batches of all shards is 1
+    # [B] factor of the window's loss; 0: padding, or nothing to sample. In uniform sampling it makes the mean over all
+    # shards an unbiased one over all their steps, and is 1 on a single shard. By priority, it is multiplied by the
+    # importance weight, whose largest over the batches of all shards is 1
     weight: jax.Array
     slot: jax.Array  # [B] int32, local
     time: jax.Array  # [B] int32, position 0's place in the ring
-    # [B] bool, whether `weight` is above 0; None: look there. Known before the shards have heard of each other
+    # [B] bool, whether `weight` is above 0; None: read `weight`. Known before the shards have heard of each other
     counted: jax.Array | None = None
     before: Before | None = None  # None: the agent asked for none (`Replay.before`)
 
@@ -75,16 +75,17 @@ def at(
     crosses_episodes: bool = False,
     before: int = 0,
 ) -> Windows:
-    """Returns the windows beginning at given rows, with weight 1 and without frames.
+    """Returns the windows that begin at given rows, with weight 1 and without frames.
 
     Args:
       slot: [B] int32.
       time: [B] int32, places in the ring; their frame stacks must still be there.
-      length: J, positions.
+      length: J, the number of positions.
       observe: [P] positions whose observations are returned.
       stack: frames in one observation.
       crosses_episodes: as in `data.Replay`.
-      before: Q, rows that come along; those of the episode, and their frame stacks, must still be there.
+      before: Q, the number of rows before the window; those of the episode, and their frame stacks, must still be
+        there.
     """
     ring_length = rings.weight.shape[1]
     steps = jnp.arange(length, dtype=jnp.int32)
@@ -93,7 +94,7 @@ def at(
     starts = rings.first[rows] & (steps > 0)
     if crosses_episodes:
         final = rings.terminated[rows] | rings.truncated[rows]
-        starts &= ~jnp.roll(final, 1, axis=1)  # a first row after a last one: no cut
+        starts &= ~jnp.roll(final, 1, axis=1)  # a first row after a last one is no cut
     valid = jnp.cumsum(starts | (steps > newer[:, None]), axis=1) == 0
     last = jnp.sum(valid, axis=1, dtype=jnp.int32) - 1
     seen = time[:, None] + jnp.minimum(jnp.asarray(observe, jnp.int32), last[:, None])
@@ -120,7 +121,7 @@ def at(
 
 
 def from_data(rings: ring_store.Rings, slot: jax.Array, time: jax.Array, data: sources.Data, stack: int) -> Windows:
-    """Returns the windows at given rows as an agent wants them; shapes as in `at`."""
+    """Returns the windows at given rows in the agent's form; shapes are those of `at`."""
     return at(
         rings,
         slot,
@@ -137,17 +138,17 @@ def _stored(ring: jax.Array, slot: jax.Array, time: jax.Array, length: int, ring
     every = ring_length // ring.shape[1]
     steps = jnp.arange(0, length, every, dtype=jnp.int32)
     if every > 1:
-        time = time + -time % every  # windows begin at kept rows, but the rows before them anywhere
+        time = time + -time % every  # windows begin at kept rows, but the rows before them may begin anywhere
     return ring[slot[:, None], (time[:, None] + steps) % ring_length // every]
 
 
 def read(rings: ring_store.Rings, windows: Windows, packed: Sequence[types.ArraySpec] = ()) -> Windows:
-    """Returns the windows with their frames from rings in device memory; packed: `EnvSpec.packed`."""
+    """Adds frames from rings in device memory to the windows. packed: `EnvSpec.packed`."""
     return with_frames(windows, frame_rows.get(rings.observation, windows.slot[:, None, None], windows.places), packed)
 
 
 def with_frames(windows: Windows, frames: jax.Array, packed: Sequence[types.ArraySpec] = ()) -> Windows:
-    """Returns windows with their observations, given the frames [B, Q + P, stack, *observation_shape] there."""
+    """Adds observations to windows, given the frames [B, Q + P, stack, *observation_shape] at their places."""
     seen = {name: _stacked(array) for name, array in unpacking.unpack(packed, frames).items()}
     if windows.before is None:
         return windows._replace(observation=seen)
@@ -157,7 +158,7 @@ def with_frames(windows: Windows, frames: jax.Array, packed: Sequence[types.Arra
 
 
 def _stacked(frames: jax.Array) -> jax.Array:
-    """Returns frames [B, P, stack, *shape] as observations, with the stack's frames on the last axis."""
+    """Converts frames [B, P, stack, *shape] to observations, with the stack's frames on the last axis."""
     if frames.ndim == 3:
         return frames
     batch, positions, stack, *shape = frames.shape
@@ -170,12 +171,12 @@ def observed(windows: Windows, positions: int | slice) -> dict[str, jax.Array]:
 
 
 def _places(rings: ring_store.Rings, slot: jax.Array, time: jax.Array, stack: int) -> jax.Array:
-    """Returns [B, P, stack] int32 the places of the frames of the observations at `time` [B, P], oldest first."""
+    """Returns the places [B, P, stack] int32 of the frames of observations at `time` [B, P], oldest first."""
     length = rings.weight.shape[1]
     if stack == 1:
         return time[..., None] % length
     starts = rings.first[slot, (time[..., None] - jnp.arange(stack - 1)) % length]
     inside = jnp.cumsum(starts, axis=-1) == 0
-    # [B, P, stack] steps back: 0, 1, 2, ... up to the episode's first row, then that one again.
+    # [B, P, stack] steps back: 0, 1, 2, ... up to the episode's first row, which then repeats.
     back = jnp.cumsum(jnp.concatenate([jnp.zeros_like(inside[..., :1]), inside], -1), -1, dtype=jnp.int32)
     return (time[..., None] - back[..., ::-1]) % length

@@ -1,9 +1,12 @@
-"""Documents, help texts and messages are easy to read: short lines and paragraphs, and no phrase of the old voice."""
+"""Documents, help texts, messages and docstrings are easy to read: short paragraphs, and no phrase of the old voice."""
 
 from __future__ import annotations
 
+import ast
+import io
 import pathlib
 import re
+import tokenize
 from collections.abc import Iterator, Mapping
 
 import golden
@@ -120,6 +123,15 @@ def _messages() -> dict[str, str]:
     return {name: "\n".join(texts) for name, texts in rooms.items()}
 
 
+def docstrings(source: str) -> str:
+    """Returns the docstrings of a module, those of its attributes and its comments."""
+    bodies = [body for node in ast.walk(ast.parse(source)) if isinstance(body := getattr(node, "body", None), list)]
+    values = [node.value for body in bodies for node in body if isinstance(node, ast.Expr)]
+    texts = [value.value for value in values if isinstance(value, ast.Constant) and isinstance(value.value, str)]
+    tokens = tokenize.generate_tokens(io.StringIO(source).readline)
+    return "\n".join([*texts, *(token.string for token in tokens if token.type == tokenize.COMMENT)])
+
+
 def _check(found: Mapping[str, object]) -> None:
     faulty = [f"{name}: {fault}" for name, fault in found.items() if fault]
     assert not faulty, "\n".join(faulty)
@@ -141,6 +153,28 @@ def test_help_texts_have_no_old_phrase() -> None:
 
 def test_messages_have_no_old_phrase() -> None:
     _check({name: old_phrases(text) for name, text in _messages().items()})
+
+
+def test_docstrings_and_comments_have_no_old_phrase() -> None:
+    files = [path for path in (ROOT / "seedzero").rglob("*.py") if "_pb2" not in path.name]
+    _check({str(path): old_phrases(docstrings(path.read_text(encoding="utf-8"))) for path in files})
+
+
+def test_old_phrases_are_found_in_docstrings_and_comments() -> None:
+    source = '''"""A run
+goes on."""
+
+X = 1
+"""Judged by the other side."""
+
+
+class A:
+    """Starts anew."""
+
+    def b(self) -> str:
+        return "as ever"  # void
+'''
+    assert old_phrases(docstrings(source)) == {"goes on", "judged", "anew", "void"}
 
 
 def test_there_are_forty_old_phrases() -> None:

@@ -36,7 +36,7 @@ def carrying(function: Callable[[Any, int], tuple[Any, Any]], state: Any) -> Pro
 
 
 def interleave(programs: Mapping[str, Program], *, seconds: float) -> Slices:
-    """Measures programs in turns, compilation apart, for so many seconds altogether; slow programs take longer."""
+    """Measures programs in turn for a number of seconds altogether, without compilation; slow programs take longer."""
     slice_seconds = seconds / (NUM_ROUNDS * len(programs))
     counts = {name: _count(program, slice_seconds) for name, program in programs.items()}
     slices: Slices = {name: [] for name in programs}

@@ -87,7 +87,7 @@ def alternate(
 
 
 def calls_per_second(call: Callable[[], None], seconds: float) -> float:
-    """Calls for so many seconds; returns the rate."""
+    """Calls for a number of seconds; returns the rate."""
     begin, count = time.perf_counter(), 0
     while (elapsed := time.perf_counter() - begin) < seconds:
         call()

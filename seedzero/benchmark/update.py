@@ -94,7 +94,7 @@ def _gradients(
 
 
 def _optimizer(subject: subjects.Subject, train: base.TrainState) -> timing.Program:
-    """One step of the optimizer, with the parameters in place of a gradient."""
+    """One step of the optimizer, with the parameters instead of a gradient."""
     parts, replicated = subject.parts, meshes.REPLICATED
 
     def step(train: Any, gradients: base.Params) -> tuple[base.TrainState, base.Metrics]:

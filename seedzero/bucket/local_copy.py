@@ -133,7 +133,7 @@ class _LocalCopy:
         return False
 
     def _fetch_frozen(self, found: manifest.Manifest) -> None:
-        """Fetches the frozen players that a checkpoint needs; without a damaged player all else is as good."""
+        """Fetches the frozen players that a checkpoint needs; if one is damaged, everything else is still usable."""
         for problem in remote.fetch_frozen(self.store, self.path, found):
             self.report(problem)
 

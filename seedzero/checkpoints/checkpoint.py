@@ -153,8 +153,8 @@ def restore(
 ) -> Restored | None:
     """Returns a checkpoint, found by `files.find`; None for an empty directory.
 
-    A replay that is damaged is left out: training goes on from the newest parameters, and fills a new one. So are
-    frozen players that are damaged.
+    A damaged replay is ignored: training continues from the newest parameters, and fills a new one. So are frozen
+    players that are damaged.
 
     Args:
       directory: of the checkpoints.

@@ -227,7 +227,7 @@ class CheckpointDir:
             self.newest = self.newest._replace(unusable=self.newest.unusable | found)
 
     def write_best(self, step: int, parts: Mapping[str, Mapping[str, trees.Tree]], info: Mapping[str, Any]) -> None:
-        """Writes the parts of parameters as the best, in place of all others. Errors: as `write`."""
+        """Writes the parts of parameters as the best, replacing all others. Errors: as `write`."""
         root = self.path / saved_files.BEST
         # Later ones go first: they belong to an abandoned past, and the latest one counts.
         for other in saved_files.finished(root):
@@ -239,7 +239,7 @@ class CheckpointDir:
             durable.remove(root / f"{other:012d}")
 
     def prune(self) -> None:
-        """Deletes checkpoints, segments and frozen players that are not kept; after an error the next call goes on.
+        """Deletes checkpoints, segments and frozen players that are not kept; after an error the next call continues.
 
         Raises OSError if the disk cannot be written, CheckpointError if a manifest cannot be read.
         """

@@ -1,4 +1,4 @@
-"""Writes checkpoints while training goes on.
+"""Writes checkpoints while training continues.
 
     device loop thread                          checkpoint thread
     save: copies on the device  ------------->  replay rows: to the host, compressed, into segments
@@ -102,7 +102,7 @@ class Checkpointer:
           directory: of the checkpoints; made if missing. Only this object writes to it.
           on_durable: receives each step that survives a crash from now on, on the checkpoint thread.
           on_error: receives a sentence about each failed save, damaged replay, or deletion of old checkpoints that
-            failed, on either thread; training may go on. Where the save succeeds, `on_durable` comes later.
+            failed, on either thread; training may continue. Where the save succeeds, `on_durable` comes later.
           uploader: of a run in a bucket; a checkpoint there is durable once it is uploaded.
           peers: the other hosts; a checkpoint is durable once all have their parts. All save the same steps in order.
           host: as of `CheckpointDir`.
@@ -208,8 +208,8 @@ class Checkpointer:
     ) -> None:
         """Writes a checkpoint without new rows of the replay; returns once it is durable or has failed.
 
-        It holds the replay of the newest checkpoint on the disk, if that has one. A save in progress goes on.
-        The next save of the same step replaces it. Arguments: as `save`.
+        It holds the replay of the newest checkpoint on the disk, if that has one. A save in progress continues. The
+        next save of the same step replaces it. Arguments: as `save`.
         """
         try:
             lost = self._directory.write_state(step, checkpoint.parts_of(trees.copy(dict(state))), counters, frozen)
@@ -226,10 +226,10 @@ class Checkpointer:
     def save_best(
         self, step: int, params: Mapping[str, trees.Tree], info: Mapping[str, Any]
     ) -> concurrent.futures.Future[None]:
-        """Starts writing parameters, as of `by_player`, as the best so far, in place of earlier ones; info: JSON.
+        """Starts writing parameters, as of `by_player`, as the best so far, replacing earlier ones; info: JSON.
 
-        Returns what is done once they, or later ones in their place, are written, or a failure is reported.
-        The next checkpoint takes them into the bucket: evaluations may be a hundred times as frequent.
+        Returns what is done once they, or later ones in their place, are written, or a failure is reported. The next
+        checkpoint takes them into the bucket: evaluations may be a hundred times as frequent.
         """
         self._best.append((step, checkpoint.parts_of(trees.copy(dict(params))), info))
         self._saving_best = self._thread.submit(self._write_best)
@@ -296,7 +296,7 @@ class Checkpointer:
             save.error = errors.CheckpointError(f"{type(error).__name__}: {error}")
 
     def _finish(self, save: _Save) -> None:
-        """Completes a save with written segments, or deletes the segments; the other hosts are told either way."""
+        """Completes a save with written segments, or deletes the segments; the other hosts hear of it either way."""
         replay = save.replay and save.replay._replace(segments=(*save.replay.segments, *save.written))
         try:
             if save.error is not None:

@@ -61,7 +61,7 @@ def as_declared(came: types.EnvSpec, expected: types.EnvSpec) -> types.EnvSpec:
     """Returns a worker's spec with the declarations of the run's spec, which an earlier version may have written.
 
     These are the number of states, bounds of numbers without any, whether bytes are text, and the spaces where either
-    is silent: a run goes on with the network that was built for its own spec.
+    is silent: a run keeps the network that was built for its own spec.
     """
     is_silent = not (came.num_states and expected.num_states)  # a worker need not tell it either
     is_same = is_silent and came.observation_shape == expected.observation_shape

@@ -57,7 +57,7 @@ def forget(path: pathlib.Path) -> None:
 def doubt(path: str | os.PathLike[str], saved: run_dirs.SavedConfig) -> str | None:
     """Returns None for an own run, else the reason against it; "": nothing speaks for one.
 
-    saved: what the caller goes on with, read from the directory.
+    saved: what the caller will use, read from the directory.
     """
     with _doubts() as found:
         _check_private(_folder())

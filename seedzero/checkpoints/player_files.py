@@ -43,7 +43,7 @@ def write(
     time: float,
     scales: Mapping[str, trees.Tree] = types.MappingProxyType({}),
 ) -> manifest.Files:
-    """Writes a frozen player, durably, in place of one of its name; an error leaves nothing. Returns its files.
+    """Writes a frozen player, durably, replacing one of its name; an error leaves nothing. Returns its files.
 
     Args:
       directory: of the checkpoints.

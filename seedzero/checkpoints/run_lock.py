@@ -13,7 +13,7 @@ from seedzero.core import errors, forks, plain_files
 
 NAME = "lock"
 UNKNOWN = "unknown"
-"""In place of a pid: this user may not read the lock's file, or it names none."""
+"""Instead of a pid: this user may not read the lock's file, or it names none."""
 _MODE = 0o600
 """Whoever may read a lock's file can hold the lock."""
 

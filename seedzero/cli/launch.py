@@ -124,7 +124,7 @@ def _train_words(arguments: parse.Arguments, run_dir: str, num_learners: int) ->
     flags = {key: value for key, value in arguments.flags.items() if key in ("preset", request.TRUST)}
     settings = {key: value for key, value in arguments.settings.items() if key != _TOKEN_FILE}
     goes_on = "preset" not in flags and "env.id" not in settings
-    if goes_on:  # its workers speak TLS only if they are told to
+    if goes_on:  # its workers speak TLS only if this asks them to
         settings = {"tls.cert_file": "", "tls.key_file": "", **settings}
     if num_learners > 1 or "num_learners" in arguments.flags:
         settings["cluster.num_hosts"] = str(num_learners)

@@ -99,7 +99,7 @@ def program() -> NoReturn:
 
 
 def _nowhere() -> TextIO:
-    """Returns a stream in place of a closed stream (None in Python), with the same file number.
+    """Returns a stream that replaces a closed one (None in Python), with the same file number.
 
     Workers inherit it: their next file would get that number, and what a simulator prints would get into the file.
     """

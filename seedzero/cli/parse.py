@@ -170,7 +170,7 @@ def _check_words(name: str, command: Command, words: Sequence[str]) -> None:
 
 
 def help_text(name: str, command: Command, *, full: bool = False) -> str:
-    """Returns a command's help. full: with every setting, in place of those with a short name."""
+    """Returns a command's help. full: with every setting instead of those with a short name."""
     lines = [f"usage: seedzero {name} {command.usage}", "", textwrap.fill(command.summary, WIDTH)]
     flags = {**command.flags, **(_settings(full) if command.takes_settings else {})}
     if flags:

@@ -79,7 +79,7 @@ def run(arguments: parse.Arguments) -> int:
 
 
 def read_runs(places: Sequence[str], wanted: Sequence[str]) -> list[run_places.RunRecord]:
-    """Returns the runs at places with a series of metrics; damaged lines are told."""
+    """Returns the runs at places with a series of metrics; damaged lines are reported."""
     from seedzero.api import run_places
 
     runs = [run_places.read(place, wanted) for place in run_places.find(places, output.say)]

@@ -112,7 +112,7 @@ class Hub(link.Link):
     # --- on the link's thread
 
     async def _join(self, requests: object, context: aio.ServicerContext[bytes, bytes]) -> None:
-        """Serves a host from its hello to its end."""
+        """Serves a host from its hello until it ends."""
         try:
             self._guard.check(context.invocation_metadata() or (), context.peer())
             async with asyncio.timeout(_HELLO_SECONDS):

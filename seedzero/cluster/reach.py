@@ -1,6 +1,7 @@
 """The address by which the other hosts reach this one for the gradients.
 
-gloo would take that of the machine's own name, which is loopback where /etc/hosts says so: Debian's 127.0.1.1.
+gloo would take that of the machine's own name, which is loopback where /etc/hosts has it like that, as Debian's
+127.0.1.1.
 """
 
 from __future__ import annotations

@@ -13,7 +13,7 @@ _MEMORY = re.compile(r"memory:[a-z]+-([1-9][0-9]*)")
 
 
 def remembered(config: configs.Config, explicit: Set[str]) -> tuple[dict[str, options.Value], list[str]]:
-    """Returns changes for a task of so many steps to remember, and notes on a memory that is too short or missing.
+    """Returns changes for a task that needs a number of steps remembered, and notes on a short or missing memory.
 
     explicit: names SECTION.KEY of what the user set.
     """

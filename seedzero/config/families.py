@@ -20,7 +20,7 @@ class Offer(NamedTuple):
     distribution: str = ""  # the name under which that module is installed; empty: its own
     # to be installed where it is missing, as `packages.install_command` takes them; empty: the distribution
     packages: tuple[str, ...] = ()
-    advice: str = ""  # in place of packages
+    advice: str = ""  # instead of packages
 
     @property
     def needs(self) -> tuple[str, ...]:

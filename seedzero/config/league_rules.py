@@ -154,7 +154,7 @@ def _max_players_problems(config: configs.Config) -> Iterator[str]:
             f"{flag}: {league.num_learning} players learn from the start (league.main_players, main_exploiters, "
             f"league_exploiters); give --league.max_players={league.num_learning} or more, or fewer players"
         )
-    with contextlib.suppress(errors.ConfigError):  # of wrong arguments, which are told beside it
+    with contextlib.suppress(errors.ConfigError):  # of wrong arguments, which are reported with it
         if league.on and league.max_players > league.num_learning and not league.adds:
             way = (
                 "builder_args='{\"keep_training_probability\": 0.1}'"

@@ -128,7 +128,7 @@ def check_shares(config: configs.Config, *, is_begun: bool = False) -> None:
 
     Args:
       config: its automatic values are resolved.
-      is_begun: a run that goes on keeps its slots, so only its devices can be others.
+      is_begun: whether the run is resumed; it keeps its slots, so only its devices can change.
 
     Raises:
       ConfigError: with what would fit.

@@ -248,7 +248,7 @@ PARTS: Mapping[str, options.Part] = {
             importance_min=0.1,
         ),
         reanalyse=dict(fresh_share=1.0),
-        # 3,125 updates with the steps, in place of 100 thousand: what counts updates shrinks with them.
+        # 3,125 updates with the steps, instead of 100 thousand; what counts updates shrinks with them.
         on_cpu=options.values(
             _PIXELS_ON_CPU,
             muzero=dict(value_prefix=False, search_value_age=150, search_value_start=900),

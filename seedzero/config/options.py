@@ -60,7 +60,7 @@ on_resume = functools.partial(at_creation, resumable=ON_RESUME)
 
 
 def __getattr__(name: str) -> Any:
-    """Returns a maker of fields by its former name, which goes on for one version. Raises AttributeError."""
+    """Returns a maker of fields by its former name, which works for one more version. Raises AttributeError."""
     former = {"fixed": "at_creation", "tunable": "on_resume", "free": "any_time"}
     if name not in former:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -163,7 +163,7 @@ PARTS: Mapping[str, options.Part] = {
     "league-tictactoe": options.part(_BOARD, run=dict(max_updates=500), league=dict(freeze_every=100_000)),
     "league-connect-four": options.part(_BOARD, run=dict(max_updates=3_000), league=dict(freeze_every=500_000)),
     "seats": options.part(_SEATS),
-    # Agents move by turns in some environments, or end early: rows come unevenly there.
+    # Agents move in turn in some environments, or end early: rows come unevenly there.
     "agents": options.part(
         _SMALL,
         ppo=dict(batch_size=128, unroll_length=32, max_lag=4, num_epochs=10),

@@ -134,7 +134,7 @@ PARTS: Mapping[str, options.Part] = {
         optimizer=dict(decay_updates=78_125),
         on_cpu=options.values(_IMAGES_ON_CPU, optimizer=dict(decay_updates=312_500)),
     ),
-    # The settings of IMPALA's program for DMLab, but PopArt in place of clipped rewards, as Hessel et al. 2018 have it
+    # The settings of IMPALA's program for DMLab, but with PopArt instead of clipped rewards, as in Hessel et al. 2018
     # for all 30 levels. A billion frames are 78,125 updates of 32 unrolls of 100 steps.
     "dmlab": options.part(
         vtrace=dict(unroll_length=100, entropy_weight=0.00025, popart=True),

@@ -88,7 +88,10 @@ class Programs:
         return tuple(size for size in self.all_sizes if self._act[size].done())
 
     def act(self, num_rows: int) -> tracing.Program:
-        """Returns the acting program for batches of so many rows, after its compilation; raises the error of that."""
+        """Returns the acting program for batches of a number of rows, once compiled.
+
+        Raises the compilation's error.
+        """
         return self._act[num_rows // self._num_shards].result()
 
     def close(self) -> None:

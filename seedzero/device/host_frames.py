@@ -3,8 +3,8 @@
 Everything else of the replay stays on the device and is sampled there. An update is then two calls with a copy in
 between: the device draws windows and says where their frames lie, the host reads them, the device learns. The windows
 of the next update are drawn just before the device learns, so that they are read, on a thread of their own, while it
-does; their priorities are those before that update. Acting goes on meanwhile, but what it overwrites is never among
-them: sampling leaves out the rows that `HOST_LAG` new ones in each ring would reach, and windows are drawn anew where
+does; their priorities are those before that update. Acting continues meanwhile, but what it overwrites is never among
+them: sampling leaves out the rows that `HOST_LAG` new ones in each ring would reach, and windows are drawn again if
 there were more.
 """
 
@@ -47,7 +47,7 @@ class HostFrames:
         return np.zeros(self._shape, self._dtype)
 
     def resume(self, cursor: np.ndarray) -> None:
-        """Goes on behind the rows that a checkpoint has brought into `array`: [S], rows ever written."""
+        """Continues after the rows that a checkpoint has brought into `array`: [S], rows ever written."""
         self._cursor[:] = cursor
 
     def write(self, batch: batches.Batch) -> None:

@@ -16,7 +16,7 @@ REPLICATED = jax.sharding.PartitionSpec()
 
 
 def make(num_devices: int) -> jax.sharding.Mesh:
-    """Returns a mesh of the first local devices, all of them for 0. Raises ConfigError if there are not so many."""
+    """Returns a mesh of the first local devices, all of them for 0. Raises ConfigError if there are fewer."""
     devices = jax.local_devices()
     if num_devices > len(devices):
         raise errors.ConfigError(

@@ -1,7 +1,7 @@
 """The newest rows of a slot's ring with the numbers that the agent stored, read while a page watches.
 
-The program is one of its own, compiled on a thread when the first page asks; acting and learning go on meanwhile, and
-their programs stay as they are. The rings of evaluating environments do not exist, so these have no such numbers.
+The program is one of its own, compiled on a thread when the first page asks; acting and learning continue meanwhile,
+and their programs stay as they are. The rings of evaluating environments do not exist, so these have no such numbers.
 """
 
 from __future__ import annotations
@@ -79,7 +79,7 @@ class NewestReader:
         """Loop's thread: begins a look at a slot. None: the rings are others."""
         try:
             newest, num_written = self._program(*self._arguments(rings), np.int32(slot))
-        except (TypeError, ValueError) as error:  # of the arguments; training goes on
+        except (TypeError, ValueError) as error:  # of the arguments; training continues
             self._program = None
             _log.warning(_CANNOT, exc_info=error)
             return None

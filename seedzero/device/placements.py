@@ -32,7 +32,7 @@ class PlannedPlace(NamedTuple):
 
 
 def deal(num_devices: int, num_players: int, divides: Callable[[int], bool] = lambda number: True) -> list[Placement]:
-    """Returns the places of players that learn on so many devices.
+    """Returns the places of players that learn on a number of devices.
 
     With at least as many devices as players each has a place, and the first players have the devices that are left
     over, one each; of a number that batches or groups don't divide the place leaves some unused. With fewer devices
@@ -41,7 +41,7 @@ def deal(num_devices: int, num_players: int, divides: Callable[[int], bool] = la
     Args:
       num_devices: at least 1.
       num_players: at least 1; a single player takes all devices.
-      divides: whether so many devices can share a batch and a group of environments.
+      divides: whether that number of devices can share a batch and a group of environments.
     """
     if num_players == 1:
         return [Placement(tuple(range(num_devices)), (0,))]
@@ -57,7 +57,7 @@ def deal(num_devices: int, num_players: int, divides: Callable[[int], bool] = la
 
 
 def of(config: configs.Config, num_devices: int) -> list[Placement]:
-    """Returns the places of a run on so many devices."""
+    """Returns the places of a run on a number of devices."""
     shared = (*config.agent.shared(config).values(), config.worker.envs_per_group)
     return deal(num_devices, config.league.most_players, lambda number: not any(size % number for size in shared))
 

@@ -30,7 +30,7 @@ class Setup(NamedTuple):
     batch_size: int  # windows of one update over all devices
     capacity: int  # training steps that count as kept
     # With frames in the host's memory, whether windows are drawn before their update is asked for. With learners,
-    # whether acting goes on before an update's parameters and priorities are there.
+    # whether acting continues before an update's parameters and priorities are there.
     ahead: bool = True
     learners: jax.sharding.Mesh | None = None  # devices that learn and do nothing else; None: those that act learn
     num_players: int = 1  # that learn here; several share the rings, each with slots of its own

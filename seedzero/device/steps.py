@@ -196,7 +196,7 @@ def make_reanalyse(setup: setups.Setup) -> Callable[..., Renewed]:
     """Returns the jitted reanalyse of stored targets (seed, params, Rings, Counters) -> (Rings, metrics).
 
     Every device draws steps from its own rings whose targets are more than `Reanalyse.min_age` updates old, computes
-    them anew, and writes them over the stored ones. Each device takes an equal part of the batch, so where it holds
+    them again, and writes them over the stored ones. Each device takes an equal part of the batch, so where it holds
     fewer steps than others they are reanalysed more often. The rings are donated.
 
     It is a call of its own: the acting batches of local workers have no padding in which these rows could ride.

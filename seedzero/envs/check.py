@@ -46,7 +46,7 @@ class Findings:
     arrays: Mapping[str, ArrayUse]
     rewards: Sequence[float]  # of all steps but the first ones of episodes; with two players, the mover's
     episodes: Sequence[Sequence[float]]  # rewards of each episode that ended; with two players, the first mover's
-    unfinished: Sequence[float]  # rewards of the episode that goes on, likewise
+    unfinished: Sequence[float]  # rewards of the unfinished episode, likewise
     num_steps: int
     steps_per_second: float  # of one environment
     same_reset: bool  # whether two resets with the same seed show the same

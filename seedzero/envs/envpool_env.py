@@ -1,14 +1,12 @@
 """EnvPool's environments: one call steps a whole group in C++, on EnvPool's own threads.
 
 The package is large, so only this file imports it, and only for its environments. It resets at the next step, as
-types.EnvStep has it. Its deviations:
-- DM Control rewards first observations;
-- seeds are fixed when a pool is made, so that each reset makes a new one;
-- an unknown argument, game or missing library of the system is explained poorly: this file says more;
-- it would import JAX where it is installed: workers do without;
-- MuJoCo's pictures end the process where there is no OpenGL: they are refused;
-- Atari and VizDoom stack frames, press FIRE and hold buttons unless told otherwise: this family's settings decide.
-Uncorrected: an episode that terminates in the very step of its time limit is reported as truncated.
+types.EnvStep has it. Its deviations: - DM Control rewards first observations; - seeds are fixed when a pool is made,
+so that each reset makes a new one; - an unknown argument, game or missing library of the system is explained poorly:
+this file says more; - it would import JAX where it is installed: workers do without; - MuJoCo's pictures end the
+process where there is no OpenGL: they are refused; - Atari and VizDoom stack frames, press FIRE and hold buttons by
+default; this family's settings decide. Uncorrected: an episode that terminates in the very step of its time limit is
+reported as truncated.
 """
 
 from __future__ import annotations

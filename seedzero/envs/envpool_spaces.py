@@ -65,7 +65,7 @@ def of_pool(
 
 
 def _repaired(space: spaces.Space[Any]) -> spaces.Space[Any]:
-    """Returns the space with infinite bounds in place of the smallest and largest float."""
+    """Returns the space with infinite bounds instead of the smallest and largest float."""
     if isinstance(space, spaces.Dict):
         return spaces.Dict({key: _repaired(part) for key, part in space.spaces.items()})
     if not isinstance(space, spaces.Box) or space.dtype.kind != "f":
@@ -105,7 +105,7 @@ def _is_channels_first(space: spaces.Space[Any]) -> TypeGuard[spaces.Box]:
 
 
 def channels_last(space: spaces.Space[Any]) -> spaces.Space[Any]:
-    """Returns the space with images [H, W, C] in place of [C, H, W]."""
+    """Returns the space with images [H, W, C] instead of [C, H, W]."""
     if isinstance(space, spaces.Dict):
         return spaces.Dict({key: channels_last(part) for key, part in space.spaces.items()})
     return gym_wrappers.channels_last(space) if _is_channels_first(space) else space

@@ -34,7 +34,7 @@ class Checked:
     Attributes:
       mask: [A] bool of the last observation, true: legal; None: the environment shows no masks.
       mask_place: where it shows masks, if it does.
-      info: numbers of its own about the episode that the last step ended; {}: it goes on.
+      info: numbers of its own about the episode that the last step ended; {}: it continues.
     """
 
     def __init__(
@@ -88,7 +88,7 @@ class Checked:
             is_over, is_cut = flag("terminated", terminated), flag("truncated", truncated)
             if not is_over:
                 self._read_mask(observation, info, is_cut=is_cut)
-            elif self._is_masked:  # nothing is legal now, and the environment need not say so
+            elif self._is_masked:  # nothing is legal now, and the environment need not report it
                 self.mask = np.ones(math.prod(self._sizes), bool)
             self.info = self._read_info(info) if is_over or is_cut else {}
             return observation, number(reward), is_over, is_cut, {}

@@ -24,7 +24,8 @@ MAX_COMBINATIONS = 1024
 """Actions of several whole numbers with more combinations are refused."""
 
 MAX_TEXT = 2**20
-"""Characters of described spaces; of longer ones, such as of a hundred thousand different numbers, nothing is told."""
+"""Characters of described spaces; of longer ones, such as of a hundred thousand different numbers, nothing is
+reported."""
 
 _OWN = "wrap it in an environment of your own that has one, and give that as gym:MODULE:ID"
 

@@ -1,4 +1,4 @@
-"""PettingZoo's environments of several agents, parallel or by turns (AEC). A row is an agent.
+"""PettingZoo's environments of several agents, parallel or in turn (AEC). A row is an agent.
 
 Shape letters: E rows of one group, S agents of an environment, A actions.
 """
@@ -150,7 +150,7 @@ class PettingZoo:
         return self._rows(seen, "reset")
 
     def _step(self, courses: Sequence[pettingzoo_moves.AgentCourse], actions: np.ndarray) -> types.EnvStep:
-        """Goes on with each course; actions: of all their rows."""
+        """Advances each course; actions: of all their rows."""
         taken, seats, size, seen = self._shared.decode(actions), self._shared.seats, len(self._places), []
         with self._failures("step"):
             for index, course in enumerate(courses):

@@ -1,4 +1,4 @@
-"""PettingZoo's parallel environments, and its environments by turns (AEC), as courses of moves."""
+"""PettingZoo's parallel environments, and its environments in turn (AEC), as courses of moves."""
 
 from __future__ import annotations
 

@@ -123,7 +123,7 @@ class GameRules:
 
     @property
     def has_chance(self) -> bool:
-        """Whether chance has a part in the game; a user's object says so by an attribute of this name."""
+        """Whether chance has a part in the game; a user's object declares it by an attribute of this name."""
         of_pgx = not pgx_ids.module(self.name) and self.name.startswith(_CHANCE)
         return of_pgx or bool(getattr(self.env, "has_chance", False))
 

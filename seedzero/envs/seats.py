@@ -18,7 +18,7 @@ State = Any
 """A state of a game, of the game's own type; no function here changes one."""
 
 _MAX_SKIPPED = 1000
-"""Games in a row without a turn of a row's seat; after so many it is taken for one that never moves."""
+"""After this number of games in a row without a turn, a row's seat is treated as one that never moves."""
 
 
 class SeatGame(Protocol):
@@ -35,7 +35,7 @@ class SeatGame(Protocol):
         """Returns the seats that move now, at the same time; none: the game is over."""
 
     def is_out(self, state: State, seat: int) -> bool:
-        """Returns whether a seat's episode has ended while others go on; such a seat is none of the movers."""
+        """Returns whether a seat's episode has ended while others continue; such a seat is none of the movers."""
 
     def observe(self, state: State, seat: int) -> np.ndarray:
         """Returns a seat's observation, [*observation_shape] of the spec's dtype."""
@@ -66,7 +66,8 @@ class _Table:
     movers: Sequence[int] = ()  # chairs that move, those without a row too
     moving: Sequence[int] = ()  # chairs with a row that moves; none: the game is over
     rows: dict[int, int] = dataclasses.field(default_factory=dict)  # of each chair that has one
-    paid: dict[int, float] = dataclasses.field(default_factory=dict)  # chair that has begun and goes on -> its rewards
+    # chair that has begun and continues -> its rewards
+    paid: dict[int, float] = dataclasses.field(default_factory=dict)
     num_episodes: int = 0
     members: bots.Members = dataclasses.field(default_factory=lambda: bots.Members(0))
 
@@ -138,7 +139,7 @@ class SeatGames:
         pass
 
     def _step(self, actions: Sequence[int]) -> types.EnvStep:
-        """Goes on with every game; actions: [E]."""
+        """Advances every game; actions: [E]."""
         game, num_envs = self._game, self.num_envs
         observation = np.zeros((num_envs, *self.spec.observation_shape), self.spec.observation_dtype)
         reward, terminated = np.zeros(num_envs, np.float32), np.zeros(num_envs, bool)
@@ -169,7 +170,7 @@ class SeatGames:
         )
 
     def _advance(self, table: _Table, actions: Sequence[int]) -> list[int]:
-        """Goes on until a chair with a row moves or ends; returns the chairs that end. actions: [E]."""
+        """Advances until a chair with a row moves or ends; returns the chairs that end. actions: [E]."""
         game, num_skipped = self._game, 0
         if table.moving:
             state = self._moved(table, {chair: actions[table.rows[chair]] for chair in table.moving})

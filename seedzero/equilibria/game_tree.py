@@ -23,13 +23,13 @@ MAX_HISTORIES = 10_000_000
 _PROBES = 1_000
 """Games at random whose choices estimate the size of a tree."""
 _DOUBT = 4.0
-"""An estimate is less than so many times too large or too small; measured: 0.55 to 1.2 of the number."""
+"""An estimate is wrong by less than this factor; measured: 0.55 to 1.2 of the number."""
 _MOST_MOVES = 20_000
 """Most moves in these games."""
 
 NUM_SEATS = 2
 APPROXIMATE = "--approximate"
-"""The flag that asks for a learned response in place of an exact one."""
+"""The flag that asks for a learned response instead of an exact one."""
 
 _GAMES = "the judge is for OpenSpiel's games of two seats with hidden information, chance or simultaneous moves"
 
@@ -167,7 +167,7 @@ def estimated_histories(game: Any) -> float:
 
 
 def is_small(game: Any, *, max_histories: int = MAX_HISTORIES) -> bool:
-    """Returns whether a pyspiel.Game has few enough histories to be judged, by far: it is an estimate."""
+    """Returns whether a pyspiel.Game has far fewer histories than the judge can visit, by an estimate."""
     return estimated_histories(game) <= max_histories / _DOUBT
 
 

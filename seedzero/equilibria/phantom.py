@@ -110,7 +110,7 @@ class Nodes(NamedTuple):
 
 
 def nodes(rules: Board, seat: int, *, most_tries: int | None = None) -> Nodes:
-    """Returns all information states of a seat, or those behind at most so many tries."""
+    """Returns all information states of a seat, or those after at most a number of tries."""
     cells, bits = rules.num_cells, 1 << np.arange(rules.num_cells)
     own, known, tries = (np.zeros(1, np.int32), np.zeros(1, np.int32), np.full((1, cells), _NONE, np.int8))
     begins, levels, links = [0, 1], [(own, known, tries)], list[tuple[np.ndarray, np.ndarray]]()
@@ -163,7 +163,7 @@ class _Pairs(NamedTuple):
 
 
 class _State(NamedTuple):
-    """K lines of equal length that go on; seats in the order (responding, fixed)."""
+    """K lines of equal length that continue; seats in the order (responding, fixed)."""
 
     stones: np.ndarray  # [2, K] int32, masks
     pairs: tuple[_Pairs, _Pairs]
@@ -221,7 +221,7 @@ class _Walk:
         self.play(_kept(after, np.flatnonzero(~over)), length + 1)
 
     def _tried(self, state: _State, role: int) -> _Pairs:
-        """Returns the moving seat's pairs with a node in place of the sequence: after any number of failed tries."""
+        """Returns the moving seat's pairs with a node instead of the sequence: after any number of failed tries."""
         nodes, pairs, cells = self._nodes[role], state.pairs[role], self._rules.num_cells
         node = np.where(pairs.sequence == _NONE, 0, nodes.placed.reshape(-1)[pairs.sequence])
         found = [newest := pairs._replace(sequence=node)]

@@ -49,7 +49,7 @@ class Spec:
         dictionary of arrays, as sent.
       action_space: Gymnasium's space of the actions that the policy gives, likewise.
       arrays: the arrays as the agent sees them, with their bounds; whole numbers are one-hot vectors there.
-      num_actions: of the agent, 0 .. num_actions - 1, see `Policy.actions`; 0 where actions are vectors.
+      num_actions: of the agent, 0 .. num_actions - 1, see `Policy.actions`; 0 for continuous actions.
       action_low: [D] smallest values of a continuous action's numbers, float32; empty: actions are numbers.
       action_high: [D] largest ones.
       has_action_mask: whether every call needs a mask of legal actions, in its observation or beside.

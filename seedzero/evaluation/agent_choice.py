@@ -22,12 +22,12 @@ class AgentChoice:
       run_dir: run directory, or its URL until `api.runs.opened` has made a copy.
       step: update number of a checkpoint, "best" or "last"; None: the best, or the last if there is none, and in games
         of two players, because an evaluation against random moves does not distinguish good agents.
-      player: name of a frozen player of the run's league, in place of a checkpoint, or of a learning one, or of a
+      player: name of a frozen player of the run's league, instead of a checkpoint, or of a learning one, or of a
         policy; None: the first one that learns.
       policy: "greedy" or "sample", a draw from the agent's policy; None: by the kind of game, `EnvSpec.default_mode`.
       trusted: as of `consent.check`.
       seed: of the environments and of drawn actions.
-      max_steps: an episode that has so many ends there, and counts with its rewards so far; None: the run's
+      max_steps: an episode ends after this many, and counts with its rewards so far; None: the run's
         `evaluation.max_episode_steps`.
     """
 
@@ -49,7 +49,7 @@ class AgentChoice:
         return dataclasses.replace(self, run_dir=self.path.absolute())
 
     def or_last(self) -> AgentChoice:
-        """Returns the choice with the last checkpoint in place of none."""
+        """Returns the choice with the last checkpoint if it has none."""
         return dataclasses.replace(self, step="last") if self.step is None else self
 
     def of(self, player: str) -> AgentChoice:

@@ -175,7 +175,7 @@ def functions(agent: base.Agent, spec: types.EnvSpec) -> Functions:
 
 
 def _told(function: Callable[..., Any]) -> Callable[..., Any]:
-    """Returns a jitted function of `Functions` whose compilation, at the first call with so many rows, is told."""
+    """Returns a jitted function of `Functions` that reports its compilation at the first call with that many rows."""
     compiled: set[tuple[Any, ...]] = set()
 
     def call(params: base.Params, carried: acting.Carried, seen: batches.Batch, *others: Any, **flags: bool) -> Any:

@@ -65,7 +65,7 @@ class RemotePlayer:
         return play
 
     def group(self, num_rows: int) -> RemoteGroup:
-        """Returns a session with a memory for each of so many rows."""
+        """Returns a session with a memory for each row."""
         client = policy_client.PolicyClient(self._secured, self._offer, player=self._player, num_rows=num_rows)
         self._clients.append(client)
         return RemoteGroup(client)

@@ -17,7 +17,7 @@ class SavedGroup(NamedTuple):
 
     Attributes:
       saved: the agent; of several policies the first one, without its name.
-      player: (rows, seed) -> a player of so many rows.
+      player: (rows, seed) -> a player of that number of rows.
     """
 
     saved: greedy.SavedAgent

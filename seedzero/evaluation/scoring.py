@@ -299,7 +299,10 @@ def _evaluate_alone(
     played = episodes.Played(slots, num_episodes, spec.tasks, max_steps=limit, num_seats=num_seats)
 
     def state() -> str:
-        """Returns the state after the first step, before which a compilation is told; "" for a caller that is told."""
+        """Returns the state after the first step.
+
+        Before it, a compilation is reported; "" if the caller gets reports.
+        """
         return "" if progress is not None or not played.num_steps else f"evaluating: {played.state}"
 
     with env_base.closing(player.env), patience.telling(state):
@@ -326,6 +329,6 @@ def _num_envs(config: configs.Config, spec: types.EnvSpec | None, num_episodes: 
 
 
 def whole_games(most: int, spec: types.EnvSpec) -> int:
-    """Returns how many rows, of at most so many, play in an evaluation: whole games where rows are seats."""
+    """Returns how many rows, up to a limit, play in an evaluation: whole games where rows are seats."""
     num_seats = max(1, spec.num_seats(types.Role.EVALUATE))
     return max(1, most // num_seats) * num_seats

@@ -31,7 +31,7 @@ def evaluate(
 ) -> dict[str, Any]:
     """Listens for a worker and plays episodes with a saved agent there; returns as `evaluate.evaluate`.
 
-    Without a worker it waits. A worker that is lost ends its episodes; they begin anew with the next one.
+    Without a worker it waits. A worker that is lost ends its episodes; they begin again with the next one.
 
     Args:
       choice: of a run with --env=remote.

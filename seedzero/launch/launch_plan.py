@@ -105,7 +105,7 @@ def check_settings(settings: Mapping[str, str]) -> None:
 
 
 def check_learners(num_learners: int, num_workers: int) -> None:
-    """Raises UsageError unless so many learners can share the workers."""
+    """Raises UsageError unless this number of learners can share the workers."""
     several = f"--num_learners={num_learners}"
     if left := num_workers % num_learners:
         fewer, more = num_workers - left, num_workers - left + num_learners
@@ -175,7 +175,7 @@ def listing(nodes: Nodes) -> str:
 
 
 def _most(kind: str, nodes: Nodes, num_learners: int) -> int:
-    """Returns the largest number that so many learners find on these nodes; 0: none."""
+    """Returns the largest number that all the learners find on these nodes, or 0."""
     there = [int(node.get(kind, 0)) for node in nodes]
     return next(
         (each for each in range(max(there, default=0), 0, -1) if sum(n // each for n in there) >= num_learners), 0

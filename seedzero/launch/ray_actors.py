@@ -97,7 +97,7 @@ class _Actor:
         return self._report(self._keeper.stop(seconds))
 
     def _follow(self, order: Order) -> None:
-        """Starts the program with the first order, anew with another address."""
+        """Starts the program with the first order, and again when the address changes."""
         last, self._order = self._order, order
         if last is None:
             self._keeper.start(self._command)

@@ -1,4 +1,4 @@
-"""Programs on the nodes of a Ray cluster, in place of processes of this machine: an actor each.
+"""Programs on the nodes of a Ray cluster, instead of processes of this machine, with an actor for each.
 
 Where the launcher is lost, its actors end, and so the programs' standard input, which they watch.
 """
@@ -25,7 +25,10 @@ _PLACE_SECONDS = 1.0
 
 
 def room(cpus: int, gpus: int) -> int:
-    """Returns the number of programs of so many cores and GPUs that the living nodes hold. Raises UsageError for 0."""
+    """Returns how many programs with these numbers of cores and GPUs the living nodes hold.
+
+    Raises UsageError for 0.
+    """
     nodes = ray_launch.nodes()
     wanted = {name: number for name, number in (("CPU", cpus), ("GPU", gpus)) if number}
     found = sum(min(int(node.get(name, 0) // number) for name, number in wanted.items()) for node in nodes)
@@ -68,7 +71,7 @@ class _Actor:
 
 
 class _Process:
-    """Stands in for a `program.Process`."""
+    """Replaces a `program.Process`."""
 
     def __init__(self, actor: Any) -> None:
         self._actor, self._is_stopped = actor, False

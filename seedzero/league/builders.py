@@ -29,7 +29,7 @@ _BUILD = 6
 class Action(NamedTuple):
     """A decision on one player.
 
-    ADD begins another learning player. FREEZE takes a snapshot of a learning player, which goes on learning; RESET
+    ADD begins another learning player. FREEZE takes a snapshot of a learning player, which continues to learn; RESET
     gives it other parameters. RETIRE takes a frozen player out of matchmaking; a learning one it ends with a snapshot,
     which is a frozen player. MEET gives a learning player one frozen player as its only opponent, until that retires.
     """
@@ -195,10 +195,10 @@ def _alphastar(
 
     A snapshot of a player is due `min_steps` training steps after its last snapshot or reset if the player beats each
     of its rivals, and after `max_steps` in any case; never before an update of its own, since its replay may still be
-    filling. Rivals of a main player and of a league exploiter are all frozen
-    players, of a main exploiter the main players. A main exploiter is then reset, a league exploiter with
-    `reset_probability`, a main player never. With `keep_training_probability`, and while there is room, another player
-    of its kind begins as the snapshot, and so goes on learning from there beside it.
+    filling. Rivals of a main player and of a league exploiter are all frozen players, of a main exploiter the main
+    players. A main exploiter is then reset, a league exploiter with `reset_probability`, a main player never. With
+    `keep_training_probability`, and while there is room, another player of its kind begins as the snapshot, and so
+    continues to learn from there beside it.
 
     To beat is a win rate above `win_rate` in at least `min_games` matches since either player was reset. The rate is
     matchmaking's, which forgets: a decay of 0.99 makes 200 matches worth (sum w)^2 / sum w^2 = 152 equal ones, and

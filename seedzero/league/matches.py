@@ -25,7 +25,8 @@ class Moves(NamedTuple):
     home: np.ndarray  # bool, true: the home player moves, or the row is a whole game's last
     begins: np.ndarray  # bool, true: the row begins a match; one row of a match
     ended: np.ndarray  # bool, true: the row ends a match; one row of a match
-    void: np.ndarray  # bool, true: a match of the row is void: another begins before its end, or a result is unknown
+    # bool, true: a match of the row is cancelled, because another begins before its end, or a result is unknown
+    void: np.ndarray
     side: np.ndarray  # int8, 0: the home made the match's first move
     outcome: np.ndarray  # int8: payoff.WIN, the larger sum, DRAW or LOSS; a truncated match is a draw
     total: np.ndarray  # float64, sum of rewards so far
@@ -34,10 +35,12 @@ class Moves(NamedTuple):
 
 @dataclasses.dataclass(frozen=True)
 class Boards:
-    """Matches under way, by the game's slot [S] and the row in it: the home's, the other one's; a whole game has one.
+    """Matches under way, by the game's slot [S] and the row in it: the home's, and the opponent's.
 
-    A match begins with a row's first observation while no row of its game is live, and ends when none is any more. So
-    does a void one of a game of seats that goes on; it does not count.
+    A whole game has one.
+
+    A match begins with a row's first observation while no row of its game is live, and ends when none is any more. A
+    cancelled match of a game of seats ends in the same way if the game continues, but does not count.
     """
 
     begun: np.ndarray  # [S, 2] bool, the row was shown in the match
@@ -69,7 +72,7 @@ class Boards:
         """Returns the boards after the rows that a step shows of some games, and the rows' meaning.
 
         A seat that never moves shows no row, so its rewards are unknown: they are the negative of the other's, or the
-        match is void once the game is known for other sums.
+        match is cancelled once the game is known for other sums.
 
         Args:
           slots: [B] int, distinct; all shown rows of a game.

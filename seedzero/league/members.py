@@ -34,7 +34,7 @@ def _is_count(value: Any) -> bool:
 class Member:
     """A player of the league; version and env_steps: updates and training steps behind its parameters.
 
-    A reset gives a learning player other parameters; its counts go on. A snapshot keeps its parent's resets. A
+    A reset gives a learning player other parameters; its counts continue. A snapshot keeps its parent's resets. A
     learning player that retires stays as an entry, so that its name and number are never another's.
     """
 
@@ -166,7 +166,8 @@ class Pool:
     def reset(self, name: str, *, source: str, version: int, env_steps: int, reason: str = "") -> Pool:
         """Returns the pool with a learning player that takes other parameters.
 
-        source: INITIAL, or the player whose parameters it takes. version, env_steps: of the reset player, which go on.
+        source: INITIAL, or the player whose parameters it takes. version, env_steps: of the reset player, which
+        continue.
         """
         member = _learning(self, name, "reset")
         if source != INITIAL and _giver(self, source).name == name:

@@ -140,7 +140,7 @@ class Payoff:
         return found
 
     def reset(self, player: str) -> Payoff:
-        """Returns the results after a player took other parameters: counts stay, and win rates begin anew."""
+        """Returns the results after a player took other parameters: counts stay, and win rates begin again."""
         before = {key: row for key, row in self.rows.items() if player in (key.player, key.opponent)}
         recent = {pair: counts for pair, counts in self.recent.items() if player not in pair}
         return dataclasses.replace(self, recent=recent, before={**self.before, **before})

@@ -161,9 +161,10 @@ def reset(
     reason: str,
     report: Callable[[str], None],
 ) -> None:
-    """Gives a learning player other parameters and a new optimizer; it forgets its rows, and its matches are void.
+    """Gives a learning player other parameters and a new optimizer.
 
-    Its counts go on: random numbers and the versions of stored rows follow from them.
+    It forgets its rows, and its matches are cancelled. Its counts continue, because random numbers and the versions of
+    stored rows follow from them.
 
     source: as of `begun`.
     """

@@ -33,7 +33,7 @@ class Draws:
         self.reset()
 
     def change(self, pool: members.Pool, table: np.ndarray, moved: np.ndarray) -> None:
-        """Goes on with other learning players; table: as given before. moved: slots [B] that change their home."""
+        """Continues with other learning players; table: as given before. moved: slots [B] that change their home."""
         known = {home.name: home for home in self.homes}
         self.homes = [known.get(name, Home(name, number=pool.of(name).number)) for name in pool.learning]
         self._table = table
@@ -42,7 +42,7 @@ class Draws:
         self.release(moved)
 
     def reset(self) -> None:
-        """All environments begin anew."""
+        """All environments begin again."""
         self._taken = np.full(len(self._table), -1)  # number of the group's draw that a slot has taken
         self._drawn: dict[int, tuple[int, str]] = {}  # number and opponent of a group's draw, by its first slot
         self._epoch = sum(home.num_matches for home in self.homes)
@@ -68,7 +68,7 @@ class Draws:
     def next(
         self, slot: int, group: int, slots: np.ndarray, can_meet: Callable[[str], bool] = lambda name: True
     ) -> str:
-        """Returns a slot's next opponent: the group's, which draws anew once all its slots [E] have it.
+        """Returns a slot's next opponent: the group's, which draws again once all its slots [E] have it.
 
         can_meet: tells whether the group's worker can play against a player; else the next entry is taken, or, without
         another one, the home itself.
@@ -89,7 +89,7 @@ class Draws:
         return name
 
     def release(self, slots: np.ndarray) -> None:
-        """Takes slots [B] of void matches."""
+        """Takes slots [B] of cancelled matches."""
         self._taken[slots] = -1
 
     def to_json(self) -> dict[str, Any]:

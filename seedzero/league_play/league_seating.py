@@ -20,9 +20,9 @@ from seedzero.league_play import group_homes, league_draws, scripts, snapshot_po
 from seedzero.loop import places, players, seatings
 
 _SELF = -1
-"""In place of an opponent's number: the home plays against itself."""
+"""Instead of an opponent's number: the home plays against itself."""
 _LOST = -2
-"""Likewise: the match is void, and the home makes all moves until it ends."""
+"""Likewise: the match is cancelled, and the home makes all moves until it ends."""
 
 
 class LeagueSeating(seatings.Seating):
@@ -137,7 +137,8 @@ class LeagueSeating(seatings.Seating):
     def params(self, name: str, where: places.Place | None = None) -> base.Params | None:
         """Returns an opponent's parameters on the devices of a place, None: of the first; None: they are lost.
 
-        Then the league goes on without it: its matches under way are void, and the home moves alone until they end.
+        Then the league continues without it: its matches under way are cancelled, and the home moves alone until they
+        end.
         """
         if name in self.live:
             player = self.live[name]
@@ -151,7 +152,10 @@ class LeagueSeating(seatings.Seating):
         return None
 
     def lose(self, slots: np.ndarray, *, goes_on: bool = False) -> None:
-        """Takes slots of void matches; goes_on: their games are played to the end, and matches begin with the next."""
+        """Takes slots of cancelled matches.
+
+        Goes_on: their games are played to the end, and matches begin with the next.
+        """
         self._boards, num_void = self._boards.lose(slots, goes_on=goes_on)
         self._num_void += num_void
         self._draws.release(slots)
@@ -166,10 +170,10 @@ class LeagueSeating(seatings.Seating):
         void: str = "",
         live: Mapping[str, players.Player] | None = None,
     ) -> None:
-        """Goes on with changed players and results, and new opponents.
+        """Continues with changed players and results, and new opponents.
 
-        void: a player whose matches under way are void. live: other learning players, by name; None: the same. Matches
-        of groups that change their home are void, and matches against a player that learns no more.
+        `void`: a player whose matches under way are cancelled. live: other learning players, by name; None: the same.
+        Matches of groups that change their home are cancelled, and matches against a player that learns no more.
         """
         self.members, self.payoff = pool, payoff
         gone = {void} if live is None else self.live.keys() - live.keys()

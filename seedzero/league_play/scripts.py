@@ -25,7 +25,7 @@ class Scripts:
         self._epoch = 0
 
     def reset(self, epoch: int) -> None:
-        """All environments begin anew. epoch: another number each time."""
+        """All environments begin again. epoch: another number each time."""
         self._num_moves[:], self._epoch = 0, epoch
 
     def hand(self, name: str, joined: batches.Batch, mine: np.ndarray) -> seatings.Hand:

@@ -1,9 +1,9 @@
-"""The same parameters on all hosts of a run, whatever their processors compute.
+"""Keeps the parameters of a run's hosts equal, whatever their processors compute.
 
-Every host applies the same gradients to the same parameters, so that equal processors have equal bits for ever. Others
-round differently: their parameters part at the first update. So the hosts compare a checksum of their train states now
-and then, on the devices, and all take host 0's where they differ. Updates have the same numbers on all hosts
-(`agreement`), and so have these comparisons.
+Every host applies the same gradients to the same parameters, so equal processors always have equal bits. Others round
+differently, and their parameters differ from the first update on. So the hosts compare a checksum of their train
+states now and then, on the devices, and all take host 0's state if they differ. Updates happen at the same numbers on
+all hosts (`agreement`), and so do these comparisons.
 """
 
 from __future__ import annotations
@@ -18,13 +18,13 @@ from seedzero.device import across
 from seedzero.loop import dispatchers, in_flight_calls, other_hosts
 
 EVERY_UPDATES = 100
-"""Updates between two comparisons: no parameters drift apart for longer."""
+"""Updates between two comparisons, which bounds how long parameters can drift apart."""
 RESYNCED = "hosts_resynced"
-"""Metric: comparisons since the last row that found a difference."""
+"""Name of the metric: comparisons since the last row that found a difference."""
 
 
 class Alike(other_hosts.Alone):
-    """Compares and aligns the train states of all hosts; used by the device loop's thread."""
+    """Compares and aligns the train states of all hosts, on the device loop's thread."""
 
     def __init__(
         self,
@@ -35,7 +35,10 @@ class Alike(other_hosts.Alone):
         *,
         deterministic: bool,
     ) -> None:
-        """processors: names, by host. report: any thread; shows the user a line. leave: ends with the other hosts."""
+        """processors: names by host. report: shows the user a message, from any thread.
+
+        leave: ends with the other hosts.
+        """
         self._dispatcher, self._processors, self._report = dispatcher, processors, report
         self._leave, self._deterministic = leave, deterministic
         (self._player,) = dispatcher.players
@@ -43,20 +46,20 @@ class Alike(other_hosts.Alone):
         self._is_told = False
 
     def after_update(self) -> None:
-        """Compares where it is time, without waiting; the update has been submitted."""
+        """Compares if it is time, without waiting, after the update has been submitted."""
         if self._player.num_updates % EVERY_UPDATES == 0:
             checksums = self._align()
             if checksums is not None:
                 self._dispatcher.in_flight.add(lambda: self._note(checksums), in_flight_calls.UPDATING)
 
     def now(self) -> None:
-        """Has all hosts go on from the same state, all after the same update. Raises ConfigError as `_note`."""
+        """Makes all hosts continue from the same state after the same update. Raises ConfigError as `_note` does."""
         checksums = self._align()
         if checksums is not None:
             self._note(checksums)
 
     def _align(self) -> jax.Array | None:
-        """Submits a comparison, unless this state has had one; returns the checksums [D] of all devices."""
+        """Submits a comparison, unless this state has had one, and returns the checksums [D] of all devices."""
         player = self._player
         if self._aligned == player.num_updates:
             return None
@@ -68,7 +71,7 @@ class Alike(other_hosts.Alone):
         return checksums
 
     def _note(self, checksums: jax.Array) -> None:
-        """Waits for a comparison; counts and reports a difference, or raises ConfigError in a deterministic run."""
+        """Waits for a comparison. Counts and reports a difference, or raises ConfigError in a deterministic run."""
         by_host = np.asarray(checksums).reshape(len(self._processors), -1)
         found = [index for index, own in enumerate(by_host) if np.any(own != by_host[0, 0])]
         if not found:
@@ -76,7 +79,7 @@ class Alike(other_hosts.Alone):
         names = ", ".join(f"host {index} ({self._processors[index]})" for index in found)
         differs = f"{names} computes different bits from host 0 ({self._processors[0]})"
         if self._deterministic:
-            self._leave()  # all have found it, and no host is to blame the end of another one
+            self._leave()  # all hosts have found it, so none blames the end of another one
             raise errors.ConfigError(
                 f"{differs}, so this run cannot be repeated bit for bit; give all hosts the same processors and "
                 "XLA_FLAGS, or start a new run without --deterministic"

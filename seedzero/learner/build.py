@@ -1,4 +1,4 @@
-"""From the environments' spec to a device loop: setup, place of the replay, compilation, and the first state."""
+"""Turns the environments' spec into a device loop: setup, place of the replay, compilation, and the first state."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ from seedzero.metrics import aggregator
 from seedzero.replay import ring_store
 
 FROZEN_ON_HOST = 16
-"""Frozen players with their parameters in the host's memory, beside the devices', at least."""
+"""At least this many frozen players keep their parameters in the host's memory, besides those on devices."""
 _PLAYER = 7
 """Second number of the random keys of learning players."""
 
@@ -51,10 +51,10 @@ def device_loop_for(
     observer: record.Observer,
     spec: types.EnvSpec,
 ) -> device_loop.DeviceLoop:
-    """Returns the loop of a new or resumed run, with its programs being compiled.
+    """Returns the loop of a new or resumed run, whose programs are still being compiled.
 
     Raises:
-      ConfigError: the agent does not go with these environments.
+      ConfigError: the agent does not suit these environments.
       CapacityError: the replay does not fit.
       CheckpointError, ResumeError: the checkpoint is damaged, or does not fit.
     """
@@ -106,7 +106,7 @@ def device_loop_for(
 def _tell(
     config: configs.Config, here: Sequence[setups.Setup], spec: types.EnvSpec, text: str, report: Callable[[str], None]
 ) -> None:
-    """Reports the players' devices, the replay's size (text), and the expected time of compilation."""
+    """Reports the players' devices, the replay's size (a text), and how long compilation will take."""
     num_devices, names = meshes.make(config.training.num_devices).devices.size, seating.pool(config, spec)
     dealt = placements.text(placements.of(config, num_devices), names.learning, num_devices)
     platform, has_images = here[0].mesh.devices.flat[0].platform, types.shown(spec.arrays) == "images"
@@ -115,16 +115,16 @@ def _tell(
 
 
 _Prepared: TypeAlias = Sequence[tuple[strategies.Strategy, device_programs.Programs]]
-"""Of each place."""
+"""The parts of each place."""
 
 
 class _Begun(NamedTuple):
-    """The players as a run begins or goes on: all, the number of each learning player's place, and its state."""
+    """The players of a run that begins or is resumed: all, each learning player's place by number, and its state."""
 
     pool: members.Pool
     where: Sequence[tuple[str, int]]
     trains: Mapping[str, base.TrainState]
-    restored: checkpoint.Restored | None  # None: a new run
+    restored: checkpoint.Restored | None  # None in a new run
 
 
 def _begin(
@@ -135,13 +135,13 @@ def _begin(
     *,
     is_saved: bool,
 ) -> _Begun:
-    """Returns the players of the newest checkpoint, or new ones. is_saved: checkpoints include the replay."""
+    """Returns the players of the newest checkpoint, or new ones. is_saved: whether checkpoints include the replay."""
     config, hosts, agent = saves.config, saves.hosts, here[0].agent
     pool, sizes = seating.pool(config, here[0].spec), [setup.layout.num_shards for setup in here]
     sizes = sizes if len(here) > 1 else []
 
     def spots(counters: Mapping[str, Any]) -> dict[str, int]:
-        """Returns the numbers of the places of the players of a checkpoint; {}: of a new run."""
+        """Returns the numbers of the places of a checkpoint's players, or {} in a new run."""
         names, kept = members.in_checkpoint(counters, pool).learning if counters else pool.learning, {}
         if counters.get(ring_store.PLACES, []) == sizes:
             kept = {name: own.get(players.PLACE, 0) for name, own in counters.get("players", {}).items()}
@@ -161,7 +161,7 @@ def _begin(
     if not trains:
         seeds = {name: seed_of(config.run.seed, pool.of(name).number) for name in pool.learning}
         trains = first_states.make(saves, here, where, seeds)
-    if hosts is not None:  # the others may have no checkpoint, or no worker so far
+    if hosts is not None:  # the others may not have a checkpoint or a worker yet
         hosts.link.agreed.begin(max(0, hosts.step), hosts.resolved)
         ((strategy, _),) = prepared
         assert isinstance(strategy, across.AcrossHosts)
@@ -173,7 +173,7 @@ def _begin(
 def _make_places(
     config: configs.Config, here: Sequence[setups.Setup], prepared: _Prepared, restored: checkpoint.Restored | None
 ) -> list[places.Place]:
-    """Returns the places with their acting states on the devices."""
+    """Returns the places, with their acting states on the devices."""
     made = []
     for number, (setup, (strategy, programs)) in enumerate(zip(here, prepared, strict=True)):
         actor = first_actor(setup, restored, strategy, is_deterministic=config.run.deterministic, place=number)
@@ -190,7 +190,7 @@ def _make_player(
     place: places.Place,
     state: base.TrainState | None = None,
 ) -> players.Player:
-    """Returns a learning player; number: as of `members.Member`. state: None: it begins."""
+    """Returns a learning player. number: as in `members.Member`. state: None if it is new."""
     seed, rate_limiter = seed_of(together.own_seed(config), number), players.make_pacer(config, place.setup)
     changes = config.league.homes_change
     accounting = step_accounting.StepAccounting(place.setup.layout, rate_limiter, gathered, spec, changes)
@@ -201,7 +201,7 @@ def _make_player(
 def _give_homes(
     config: configs.Config, made: Sequence[places.Place], learning: Sequence[players.Player], begun: _Begun
 ) -> None:
-    """Deals the groups of environments to the players, at the beginning of a run."""
+    """Deals the groups of environments to the players when a run begins."""
     layouts = [place.setup.layout for place in made]
     by_number = {begun.pool.of(name).number: place for name, place in begun.where}
     size, table = config.worker.envs_per_group, placements.table(layouts)
@@ -216,11 +216,11 @@ def _continue(
     seats: seatings.Seating,
     restored: checkpoint.Restored,
 ) -> None:
-    """Continues the counters of a checkpoint, and leaves out its frozen players without parameters."""
+    """Restores the counters of a checkpoint, without its frozen players whose parameters are missing."""
     with saving.reading_counters(restored.step):
         dispatcher.restore(restored.counters, has_replay=restored.rings is not None)
     for name in set(seats.frozen()) - restored.frozen.keys():
-        seats.remove(name)  # damaged: it was reported
+        seats.remove(name)  # damaged, which was reported
     if isinstance(seats, league_seating.LeagueSeating) and config.league.homes_change:
         players.restore_homes(dispatcher.players, seats.homes.mine())
 
@@ -228,14 +228,14 @@ def _continue(
 def _alike(
     config: configs.Config, dispatcher: dispatchers.Dispatcher, hosts: together.Together, hooks: device_loop.Hooks
 ) -> alike.Alike:
-    """Returns the comparison of states with the run's other hosts."""
+    """Returns the object that compares states with the run's other hosts."""
     kinds = {device.process_index: device.device_kind for device in jax.devices() if device.platform != "cpu"}
     named = [kinds.get(index, name) for index, name in enumerate(hosts.processors)]
     return alike.Alike(dispatcher, named, hooks.report, hosts.link.leave, deterministic=config.run.deterministic)
 
 
 class _Shapes(NamedTuple):
-    """Shapes, dtypes and shardings of a player's train state and of the acting state, in a place."""
+    """Returns shapes, dtypes and shardings of a player's train state and of the acting state in a place."""
 
     train: base.TrainState
     actor: acting.ActorState
@@ -253,8 +253,8 @@ def first_actor(
     is_deterministic: bool,
     place: int = 0,
 ) -> acting.ActorState:
-    """Returns the acting state of a place: empty, or with the rings of a checkpoint."""
-    # A deterministic run goes on as after any of its checkpoints, which do not begin anew either.
+    """Returns the acting state of a place: empty, or with a checkpoint's rings."""
+    # A deterministic run continues as after any of its checkpoints, which do not restart either.
     begins = restored is None or not is_deterministic
     if restored is None or restored.rings is None:
         return states.init_actor(setup, holds_frames=strategy.holds_frames, begins=begins)
@@ -270,7 +270,7 @@ def league(
     learning: Sequence[players.Player],
     members_now: members.Pool,
 ) -> league_seating.LeagueSeating:
-    """Returns the seating of a league with its frozen players beside the checkpoints."""
+    """Returns the seating of a league, whose frozen players are stored with the checkpoints."""
     setup = here[0].setup
     like = jax.eval_shape(lambda state: states.snapshot(setup.agent, state), states.abstract_train(setup))
 
@@ -292,7 +292,7 @@ def league(
         return members.digits_of(config.run.seed, number) if config.run.deterministic else secrets.token_hex(6)
 
     for name in filter(opponents.is_of_user, config.league.bots):
-        user_code.load(name)  # a missing function is named here, not by each worker
+        user_code.load(name)  # a missing function is reported here, not by each worker
     found = league_seating.LeagueSeating(
         config,
         setup.layout.num_slots,
@@ -312,7 +312,7 @@ def league(
 
 
 def judge(config: configs.Config, setup: setups.Setup) -> Callable[[base.Params], float]:
-    """Returns the exact judge of parameters, made when it is first asked; raises UsageError if a builder needs it."""
+    """Returns the exact judge of parameters, made at the first call. Raises UsageError if a builder needs it."""
     make = functools.cache(lambda: tabular.judging(setup.agent, config.env.id))
     if config.league.builder == "biased":
         make()
@@ -320,17 +320,17 @@ def judge(config: configs.Config, setup: setups.Setup) -> Callable[[base.Params]
 
 
 def frozen_on_devices(config: configs.Config, num_players: int) -> int:
-    """Returns the largest number of frozen players on a place's devices: of active sets and matches under way."""
+    """Returns the most frozen players on a place's devices, for active sets and running matches."""
     return config.league.active * num_players + 2
 
 
 def frozen_on_host(config: configs.Config) -> int:
-    """Returns the most frozen players in the host's memory, beside the devices'."""
+    """Returns the most frozen players in the host's memory, besides those on devices."""
     return max(FROZEN_ON_HOST, frozen_on_devices(config, config.league.most_players))
 
 
 def seed_of(run_seed: int, number: int) -> int:
-    """Returns the seed of a learning player, below 2^31: the first one's is the run's."""
+    """Returns the seed of a learning player, below 2^31; the first player's is the run's."""
     if number == 0:
         return run_seed
     return int(np.random.SeedSequence([run_seed, _PLAYER, number]).generate_state(1)[0]) >> 1
@@ -345,9 +345,9 @@ def check(config: configs.Config, spec: types.EnvSpec) -> None:
 def place_replay(
     config: configs.Config, here: Sequence[setups.Setup], shapes: Sequence[_Shapes]
 ) -> tuple[bool, bool, str]:
-    """Returns whether checkpoints include the replay, whether the host keeps its frames, and a line about its size."""
+    """Returns whether checkpoints have the replay, whether the host keeps its frames, and a message about its size."""
     agent = here[0].agent
-    if not agent.samples:  # the rings of a queue hold nothing that a resumed run could use
+    if not agent.samples:  # the rings of a queue have nothing that a resumed run could use
         for setup, shape in zip(here, shapes, strict=True):
             num_bytes = trees.num_bytes(shape.actor.rings) // setup.layout.num_shards
             capacity.check_queue(num_bytes, setup.mesh.devices.flat[0], setup.slot_length)
@@ -362,7 +362,8 @@ def place_replay(
     for load in loads:
         of_player = trees.num_bytes(train) + 2 * trees.num_bytes(agent.acting(train))  # copies act and evaluate
         capacity.check_players(load.num_players, of_player, load.needed, load.device)
-        may_be_host = here[0].learners is None and config.league.most_players == 1  # else windows have their frames
+        # otherwise windows have their frames
+        may_be_host = here[0].learners is None and config.league.most_players == 1
         found.append(
             capacity.place(
                 config.replay, load.needed, load.device, num_devices=load.num_devices, may_be_host=may_be_host
@@ -377,7 +378,7 @@ def place_replay(
 
 
 class _Load(NamedTuple):
-    """The load of a place: learning players at most, bytes over all devices, the first device, and their number."""
+    """The load of a place: most learning players, bytes over all devices, the first device, and their number."""
 
     num_players: int
     needed: checkpoint.Needed
@@ -390,7 +391,7 @@ def _load(config: configs.Config, setup: setups.Setup, shape: _Shapes, *, is_sav
     parts = dict.fromkeys(map(str, range(num_players)), states.parts(setup.agent, shape.train))
     needed = checkpoint.needed_bytes(checkpoint.by_player(parts), shape.actor.rings, is_saved=is_saved)
     if config.league.on:
-        # Frozen players, also those that wait for the disk, and copies of players that learn in other places.
+        # Frozen players, including those that wait for the disk, and copies of players that learn in other places.
         most = frozen_on_devices(config, num_players) + checkpointers.MAX_FREEZES
         most += config.league.most_players - num_players
         most += frozen_on_host(config) * (device.platform == "cpu")

@@ -1,7 +1,7 @@
-"""A caller's functions of `seedzero.train`, called on a thread of their own, one after the other.
+"""Calls the functions given to `seedzero.train` on a separate thread, one after the other.
 
-Training never waits for them: up to 1,000 rows and evaluations wait for a slow function, heartbeats, metrics and
-checkpoints go on.
+Training never waits for them: up to 1,000 rows and evaluations wait for a slow function, while heartbeats, metrics and
+checkpoints continue.
 """
 
 from __future__ import annotations
@@ -19,25 +19,26 @@ from seedzero.core import errors, printable, user_code
 from seedzero.learner import endings
 
 Function: TypeAlias = Callable[[dict[str, Any]], str | None]
-"""Takes a row, or an evaluation; a returned text ends the run."""
+"""Takes a row or an evaluation; if it returns a text, the run ends."""
 
 _Call: TypeAlias = tuple[str, dict[str, Any], futures.Future[None] | None]
 CLOSE_SECONDS = 10.0
-"""Longest wait for functions at the end of a run."""
+"""Longest time to wait for functions when a run ends."""
 MOST_WAITING = 1000
-"""Calls that wait for a function that is behind; later ones are left out, and counted."""
+"""How many calls may wait for a slow function; later ones are skipped and counted."""
 
 
 @dataclasses.dataclass(frozen=True)
 class Caller:
-    """The program that trains.
+    """The program that trains, as the learner sees it.
 
     Attributes:
-      say: takes sentences for the user before the learner has its console, and a command line that ends one.
-      handles_signals: Ctrl-C, SIGTERM and SIGHUP save and end the training; only the main thread can.
-      leaves_when_late: ends the process, with `exit_codes.FAILED` and the newest checkpoint, where --max_seconds has
-        passed and a call on the device does not return (`deadline`); false: training ends when it returns.
-      functions: on_row and on_evaluation, where given.
+      say: takes sentences for the user before the learner has its console, with a command line at their end.
+      handles_signals: whether Ctrl-C, SIGTERM and SIGHUP save and end the training, which needs the main thread.
+      leaves_when_late: whether to end the process, with `exit_codes.FAILED` and the newest checkpoint, if
+        --max_seconds has passed and a call on the device does not return (`deadline`). If false, training ends when
+        the call returns.
+      functions: on_row and on_evaluation, if given.
     """
 
     say: Callable[..., None] = printable.say
@@ -47,14 +48,14 @@ class Caller:
 
 
 class Callbacks:
-    """The functions, by the names of their arguments. `note` is for any thread, all else for the main thread.
+    """The functions by the names of their arguments. Any thread may call `note`, only the main thread the rest.
 
     Attributes:
-      reason: text that a function has returned, in one line; "": none so far.
+      reason: the text that a function has returned, in one line; "" if none has.
     """
 
     def __init__(self, functions: Mapping[str, Function], ending: endings.Ending) -> None:
-        """ending: is told of a function that raises, and wakes the main thread for a reason."""
+        """ending: hears of a function that raises, and wakes the main thread for a reason."""
         self.reason = ""
         self._functions, self._ending = functions, ending
         self._waiting: queue.SimpleQueue[_Call | None] = queue.SimpleQueue()
@@ -62,18 +63,18 @@ class Callbacks:
         self._thread = threading.Thread(target=self._run, name="callbacks", daemon=True)
 
     def start(self) -> None:
-        """Starts the thread, if there are functions."""
+        """Starts the thread if there are functions."""
         if self._functions:
             self._thread.start()
 
     def close(self) -> None:
-        """Ends the thread after the calls so far."""
+        """Ends the thread after the calls made so far."""
         self._waiting.put(None)
 
     def note(self, name: str, values: Mapping[str, Any], after: futures.Future[None] | None = None) -> None:
-        """Has the function `name`, if there is one, called with a copy of the values, unless too many calls wait.
+        """Queues a call of the function `name`, if there is one, with a copy of the values, if few calls wait.
 
-        after: ends before that call and later ones, such as the save of a checkpoint; None: nothing is awaited.
+        after: what must end before that call and later ones, such as the save of a checkpoint, or None.
         """
         if name not in self._functions:
             return
@@ -83,7 +84,10 @@ class Callbacks:
             self._waiting.put((name, dict(values), after))
 
     def finish(self) -> str:
-        """Waits for all calls, up to a time; returns a sentence about missing ones, or "". Raises CallbackError."""
+        """Waits for all calls, up to a time limit, and returns a sentence about missing ones, or "".
+
+        Raises CallbackError.
+        """
         if not self._functions:
             return ""
         self.close()
@@ -106,7 +110,7 @@ class Callbacks:
                 found = function(values)
                 if found is not None and not (isinstance(found, str) and found.strip()):
                     raise TypeError(f"it returned {found!r:.80}; expected None, or a string that ends the run")
-            except BaseException as error:  # also SystemExit, which would end the thread alone
+            except BaseException as error:  # also SystemExit, which would end only the thread
                 text = user_code.raised(self._now, error, function, remedy="fix it, and resume the run")
                 failure = errors.CallbackError(text)
                 failure.__cause__ = error

@@ -1,4 +1,4 @@
-"""The replay's size and place: its bytes against the free memory."""
+"""Decides where the replay goes, comparing its bytes with the free memory."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from seedzero.core import errors
 
 _GIB = 2**30
 _SPARE = 0.2
-"""Share of the free memory that `auto` leaves to what else comes: parameters, activations, XLA's own."""
+"""Share of the free memory that `auto` leaves for everything that follows: parameters, activations, XLA's own."""
 
 
 def place(
@@ -23,13 +23,13 @@ def place(
     num_devices: int,
     may_be_host: bool = True,
 ) -> tuple[bool, str]:
-    """Returns whether the host keeps the observations, and a line for the user about the replay's size.
+    """Returns whether the host keeps the observations, and a message about the replay's size.
 
     Args:
-      replay: the settings. On a CPU, where both places are the same memory, placement auto is device.
-      needed: what the replay and its checkpoints take.
-      device: one of `num_devices` that hold equal parts of it.
-      may_be_host: false: the settings leave placement device alone.
+      replay: the settings. On a CPU both places are the same memory, so placement auto is device.
+      needed: the bytes of the replay and its checkpoints.
+      device: one of `num_devices` that hold equal parts of the replay.
+      may_be_host: whether the settings allow placement host.
 
     Raises:
       CapacityError: there is not enough free memory.
@@ -48,7 +48,7 @@ def place(
         return False, f"{_content(replay)} in {rings / _GIB:.2f} GiB{_left(free)} on each device"
     rings, copies = needed.rest // num_devices, needed.rest_copies // num_devices + needed.state_copies
     _check(f"{device.platform}, besides the observations,", rings, copies, free, replay)
-    # A CPU's devices take what they hold from the host as well.
+    # A CPU's devices use the host's memory as well.
     also, also_copies = (rings * num_devices, copies * num_devices) if is_host else (0, 0)
     free_host = _free_host_bytes()
     _check("the host", needed.frames + also, needed.frame_copies + also_copies, free_host, replay)
@@ -59,7 +59,7 @@ def place(
 
 
 def check_players(number: int, num_bytes: int, needed: checkpoint.Needed, device: jax.Device) -> None:
-    """Raises CapacityError if several learning players, of so many bytes each, don't fit beside their replay.
+    """Raises CapacityError if several learning players, with their bytes each, do not fit beside their replay.
 
     needed: as in `place`.
     """
@@ -75,7 +75,7 @@ def check_players(number: int, num_bytes: int, needed: checkpoint.Needed, device
 
 
 def check_queue(rings_bytes: int, device: jax.Device, slot_length: int) -> None:
-    """Raises CapacityError if rings of a queue, of so many bytes on each device, don't fit."""
+    """Raises CapacityError if a queue's rings, with their bytes on each device, do not fit."""
     free = free_bytes(device)
     if free is not None and rings_bytes > free:
         raise errors.CapacityError(
@@ -113,7 +113,7 @@ def _check(
 
 
 def free_bytes(device: jax.Device) -> int | None:
-    """Returns free memory of a device in bytes; the machine's for a CPU; None without information."""
+    """Returns a device's free memory in bytes, the machine's for a CPU; None if it is unknown."""
     if device.platform == "cpu":
         return _free_host_bytes()
     stats = device.memory_stats()
@@ -123,9 +123,9 @@ def free_bytes(device: jax.Device) -> int | None:
 
 
 def _free_host_bytes(root: pathlib.Path = pathlib.Path("/")) -> int | None:
-    """Returns the kernel's available memory, or less under a control group's limit.
+    """Returns the memory that the kernel has available, or less under a control group's limit.
 
-    Cached files are free in both: the kernel gives them up first. root: of the file system.
+    Both count cached files as free, because the kernel gives them up first. root: the root of the file system.
     """
     meminfo = root / "proc/meminfo"
     if not meminfo.exists():

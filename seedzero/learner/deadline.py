@@ -1,4 +1,4 @@
-"""The end of a learner out of time within a stuck call: nothing can interrupt a call."""
+"""Ends a learner that runs out of time in a stuck call, which nothing can interrupt."""
 
 from __future__ import annotations
 
@@ -10,24 +10,25 @@ from collections.abc import Callable
 from seedzero.device import patience
 
 GRACE_SECONDS = 10.0
-"""Longest wait for one call past the end of the budget."""
+"""How long one call may last after the end of the budget."""
 _LOOK_SECONDS = 0.5
 
 
 @dataclasses.dataclass(eq=False)
 class Deadline:
-    """Leaves after one call has taken `GRACE_SECONDS` since the budget's end; calls that return may follow others."""
+    """Leaves once a call has taken `GRACE_SECONDS` since the budget's end; if calls return, others may follow."""
 
-    seconds_left: Callable[[], float]  # returns the rest of the budget; below 0: it has passed
-    pulse: Callable[[], object | None]  # a value that changes with every call that returns; None: no call is under way
+    seconds_left: Callable[[], float]  # returns what is left of the budget; negative if it is over
+    # returns a value that changes with every call that returns; None if no call is in flight
+    pulse: Callable[[], object | None]
     leave: Callable[[], None]  # ends the process
 
     def __post_init__(self) -> None:
         self._last: object | None = None
-        self._since = 0.0  # of the budget was left when the pulse changed, at most 0
+        self._since = 0.0  # what was left of the budget when the pulse changed, at most 0
 
     def watched(self) -> contextlib.AbstractContextManager[None]:
-        """While entered, looks from a thread of its own: the main thread may wait for a call, too."""
+        """Watches from a separate thread while entered, because the main thread may wait for a call, too."""
 
         def watch(over: threading.Event) -> None:
             while not over.wait(_LOOK_SECONDS):
@@ -36,7 +37,7 @@ class Deadline:
         return patience.beside("deadline", watch)
 
     def look(self) -> None:
-        """Leaves if the time has come."""
+        """Leaves if it is time."""
         left, pulse = self.seconds_left(), self.pulse()
         if pulse is None or pulse != self._last or left > 0:
             self._last, self._since = pulse, min(left, 0.0)

@@ -1,4 +1,4 @@
-"""Causes from outside the device loop that end a run, reported by any thread to the main thread."""
+"""Collects causes from outside the device loop that end a run, which any thread may report to the main thread."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ class Ending:
 
     def __init__(self) -> None:
         self.is_interrupted = False  # the user or the machine asked for a stop
-        self.failure: errors.TrainingFailure | None = None  # of a worker or the bucket; training cannot go on
+        self.failure: errors.TrainingFailure | None = None  # of a worker or the bucket; training cannot continue
         self._wake = threading.Event()
 
     def interrupt(self) -> None:
@@ -26,15 +26,15 @@ class Ending:
         self._wake.set()
 
     def notify(self) -> None:
-        """Any thread: has the main thread look again."""
+        """Any thread: makes the main thread look again."""
         self._wake.set()
 
     def wait(self, seconds: float) -> None:
-        """Main thread: returns at the next news, or after so long."""
+        """Main thread: returns at the next news, or after a timeout."""
         self._wake.wait(min(seconds, threading.TIMEOUT_MAX))
         self._wake.clear()
 
     def check(self) -> None:
-        """Raises the failure, if any."""
+        """Raises the failure if there is one."""
         if self.failure is not None:
             raise self.failure

@@ -1,8 +1,8 @@
-"""The learner host: server, workers, device loop, checkpoints, metrics and the user's screen.
+"""Runs the learner host: server, workers, device loop, checkpoints, metrics and the user's screen.
 
-`train` is the main job: lock the run directory, make the parts (`learner_parts.py`), open the server, start local
-workers, build the networks for their environments meanwhile, resume, compile, go (`starting.py`). The main thread then
-keeps time until the run is over, saves the last state (`stopping.py`) and ends the parts.
+`train` locks the run directory, makes the parts (`learner_parts.py`), opens the server, starts local workers and
+meanwhile builds the networks for their environments; then it resumes, compiles and runs (`starting.py`). The main
+thread keeps time until the run is over, saves the last state (`stopping.py`) and ends the parts.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ from seedzero.processes import signals
 
 _TICK_SECONDS = 0.5
 WORKER_EXIT_SECONDS = 2.0
-"""Time for a worker to end by itself after worker.close_seconds, with its own exit code and its children."""
+"""How long a worker may take, after worker.close_seconds, to end by itself with its own exit code and its children."""
 
 
 def train(
@@ -51,20 +51,21 @@ def train(
     hosts: together.Together | None = None,
     page: paging.PagePlace | None = None,
 ) -> result.Result:
-    """Trains until a budget is spent, a return is reached or the user stops; returns the result.
+    """Trains until a budget is spent, a return is reached or the user stops it; returns the result.
 
     Args:
-      asked: the user's settings, and all values with everything resolved that depends on the machine.
-      path: run directory, or its place in a bucket; made if missing, resumed if it holds a run.
-      resume_command: shown where the run stops before it is finished.
-      spec: of the environments, if this machine knows it: a new run's networks are built while its workers start.
-      hosts: the run's other hosts; None: there are none.
-      page: of a page of the run, on this machine alone; None: there is no page.
+      asked: the user's settings, and all values, resolved for this machine.
+      path: run directory, or its place in a bucket. It is made if missing, and resumed if it holds a run.
+      resume_command: the command to show if the run stops before it is finished.
+      spec: that of the environments, if this machine knows it; a new run's networks are then built while its workers
+        start.
+      hosts: the run's other hosts, or None.
+      page: place of a page of the run, on this machine alone, or None.
 
     Raises:
       UsageError: an unsuitable configuration, directory, address or memory.
       BucketError: the bucket cannot be used.
-      TrainingFailure: training cannot go on.
+      TrainingFailure: training cannot continue.
     """
     with contextlib.ExitStack() as opened:
         screen = background.Screen(console.Console(asked.config.metrics.every_seconds))
@@ -91,8 +92,8 @@ def train(
                 program, at = resume_command.partition(" train ")[0], f"--run_dir={shlex.quote(str(path))}"
                 return f"{program} {name} {at}{' --trust_run_dir' if needs_trust else ''}"
 
-            # On the CPU: the learner's accelerator has no room for a second process.
-            is_first = hosts is None or hosts.index == 0  # the others have no parameters to show
+            # On the CPU, because the learner's accelerator has no room for a second process.
+            is_first = hosts is None or hosts.index == 0  # the other hosts have no parameters to show
             is_shown = is_first and config.env.id != env_ids.REMOTE
             parts = learner_parts.make(
                 directory,
@@ -125,7 +126,7 @@ def _open(
     mirrored: mirrors.Mirror | None,
     screen: background.Screen,
 ) -> run_dirs.RunDir:
-    """Makes or resumes the run directory, in a bucket its local copy; turns the cache of compiled programs on."""
+    """Makes or resumes the run directory, in a bucket its local copy, and turns the cache of compiled programs on."""
     if mirrored is None or isinstance(path, pathlib.Path):
         if uncached := compilation_cache.enable():
             screen.message(uncached)
@@ -138,7 +139,10 @@ def _open(
 
 
 def _remember(path: pathlib.Path, saved: run_dirs.SavedConfig, screen: background.Screen) -> bool:
-    """Remembers a run with a user's code as an own one: the user has consented. Returns whether it could be."""
+    """Records a run with a user's code as the user's own, because the user has consented.
+
+    Returns whether that worked.
+    """
     problem = own_runs.remember(path, saved)
     if problem:
         screen.message(f"this run cannot be remembered as your own, so its directory needs --trust_run_dir: {problem}")
@@ -146,7 +150,7 @@ def _remember(path: pathlib.Path, saved: run_dirs.SavedConfig, screen: backgroun
 
 
 def _abandon(directory: run_dirs.RunDir, screen: background.Screen, *, names_code: bool) -> None:
-    """Undoes a refused start, in the records of own runs, too."""
+    """Undoes a refused start, including the record of an own run."""
     if names_code and directory.earlier is None:
         own_runs.forget(directory.path)
     directory.abandon()
@@ -155,7 +159,7 @@ def _abandon(directory: run_dirs.RunDir, screen: background.Screen, *, names_cod
 
 
 def _hosted(parts: learner_parts.LearnerParts, caller: callbacks.Caller) -> tuple[str, bool]:
-    """Trains; returns the reason of finished training, "" for a stop, and whether it had finished before."""
+    """Trains. Returns the reason of a finished training, or "" for a stop, and whether it had finished before."""
     view, screen, metrics = parts.view, parts.view.screen, parts.config.metrics
     finished = parts.saves.finished_before()
     if finished:
@@ -190,7 +194,7 @@ def _hosted(parts: learner_parts.LearnerParts, caller: callbacks.Caller) -> tupl
 
 
 def run(parts: learner_parts.LearnerParts) -> str:
-    """Trains; returns the reason of finished training, or "" after an earlier stop. Raises TrainingFailure."""
+    """Trains. Returns the reason of a finished training, or "" after an earlier stop. Raises TrainingFailure."""
     directory, reception, stage, ending = parts.directory, parts.reception, parts.stage, parts.ending
     if stage.loop is None:
         starting.prepare(parts)
@@ -202,13 +206,13 @@ def run(parts: learner_parts.LearnerParts) -> str:
         keep_time(parts, loop, over)
     if parts.seconds_left() <= 0 and not (reception.has_trained or directory.resumed):
         ending.check()
-        raise starting.lonely(parts.config.run.max_seconds)  # only the process that evaluates was there
-    # What failed has left a state on the device that is not to be trusted: then nothing is saved. A league's builder
-    # fails between two calls, and the last state is saved.
+        raise starting.lonely(parts.config.run.max_seconds)  # only the evaluating process was there
+    # A failure may leave an unreliable state on the device, so nothing is saved then. A league's builder
+    # fails between two calls, after which the last state is saved.
     if isinstance(failure := over.exception(), errors.BuilderError):
         ending.failure = failure
     is_asked = ending.is_interrupted or bool(parts.callbacks.reason) or ending.failure is not None
-    # A resume by a few steps more has them, and would lack updates again at each try.
+    # A resume by a few more steps has them, and would lack updates again at each try.
     has_steps = directory.resumed and parts.seconds_left() > 0
     if failure is None and not (is_asked or has_steps or result.lacks_steps(parts.config)):
         stopping.check_compiled(parts, over.result())
@@ -219,7 +223,7 @@ def run(parts: learner_parts.LearnerParts) -> str:
 
 
 def stop(parts: learner_parts.LearnerParts, finished: str) -> None:
-    """Ends workers, server and files; finished: the reason of the run's end, "" for an unfinished run."""
+    """Ends workers, server and files. finished: why the run ended, or "" if it is unfinished."""
     view = parts.view
     view.progress.end("leaving")
     parts.workers.finish()
@@ -233,14 +237,14 @@ def stop(parts: learner_parts.LearnerParts, finished: str) -> None:
     view.progress.end("")
     view.write_status(alive=False, finished=finished or None)
     if parts.mirrored is not None:
-        parts.mirrored.finish()  # here, where a second Ctrl-C still leaves at once
+        parts.mirrored.finish()  # here, because a second Ctrl-C still leaves at once
     parts.stage.enter(stages.Stage.OVER)
 
 
 def keep_time(parts: learner_parts.LearnerParts, loop: device_loop.DeviceLoop, over: futures.Future[str]) -> None:
     """Shows progress, writes metrics and asks for checkpoints until the device loop ends."""
     config, now = parts.config, time.monotonic()
-    deterministic = config.run.deterministic  # there, updates are the time of rows and checkpoints
+    deterministic = config.run.deterministic  # in deterministic mode, updates decide when rows and checkpoints are due
     next_row = now + config.metrics.every_seconds
     is_told = parts.hosts is not None and parts.hosts.index > 0  # when to save
     next_save = float("inf") if deterministic or is_told else now + (config.checkpoint.every_seconds or float("inf"))
@@ -277,7 +281,7 @@ def keep_time(parts: learner_parts.LearnerParts, loop: device_loop.DeviceLoop, o
 def _show_next(
     parts: learner_parts.LearnerParts, command: Callable[[str], str], *, finished: str, has_parameters: bool
 ) -> None:
-    """Shows the commands for evaluating, judging and watching a run; finished: as of `_hosted`."""
+    """Shows the commands that evaluate, judge and watch a run. finished: as in `_hosted`."""
     screen, config, spec = parts.view.screen, parts.config, parts.reception.spec
     is_remote, seats = config.env.id == env_ids.REMOTE, spec.seats if spec is not None else ()
     if parts.view.progress.snapshot().num_updates == 0:

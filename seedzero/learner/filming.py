@@ -1,4 +1,4 @@
-"""Videos of evaluations for TensorBoard, made by a separate process: training neither waits nor changes."""
+"""Makes videos of evaluations for TensorBoard in a separate process, so that training neither waits nor changes."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ from seedzero.metrics import counts
 from seedzero.processes import programs
 
 MAX_SECONDS = 900.0
-"""Longest time for a video."""
+"""Longest time that a video may take."""
 
 
 class Filmer:
-    """Films an episode with the newest checkpoint after every Nth evaluation; `evaluated` is for a single thread.
+    """Films an episode with the newest checkpoint after every Nth evaluation. Only one thread may call `evaluated`.
 
-    Videos are made one at a time: an evaluation meanwhile has none. After a failure none is made any more.
+    Videos are made one at a time, so an evaluation in the meantime has none. After a failure no more are made.
     """
 
     def __init__(
@@ -32,7 +32,10 @@ class Filmer:
         say: Callable[[str], None],
         launch: Callable[[Sequence[str]], programs.Process] = programs.launch,
     ) -> None:
-        """every: N; 0: never. write: takes a .gif file and the training steps of its checkpoint, on any thread."""
+        """every: N, or 0 for never.
+
+        write: takes a .gif file and the training steps of its checkpoint, on any thread.
+        """
         self._run_dir, self._every = run_dir, every
         self._write, self._say = write, say
         self._program = programs.Program(lambda line: None, programs.System(launch=launch))
@@ -40,7 +43,7 @@ class Filmer:
         self._thread: threading.Thread | None = None
 
     def evaluated(self, durable_update: int | None) -> None:
-        """Counts an evaluation, and begins a video where one is due. durable_update: of the newest checkpoint."""
+        """Counts an evaluation, and begins a video if one is due. durable_update: that of the newest checkpoint."""
         self._num_evaluations += 1
         is_due = bool(self._every) and self._num_evaluations % self._every == 0
         is_busy = self._thread is not None and self._thread.is_alive()
@@ -52,7 +55,7 @@ class Filmer:
             self._thread.start()
 
     def stop(self) -> None:
-        """Ends a video in the making."""
+        """Ends a video that is being made."""
         self._program.finish()
         self._program.kill()
         if self._thread is not None:
@@ -72,7 +75,7 @@ class Filmer:
                 self._give_up(str(error) if isinstance(error, OSError) else death.last_line)
 
     def _run(self, command: Sequence[str]) -> programs.Death | None:
-        """Returns the end of a process, whose children end with it; None: after `stop`."""
+        """Describes how a process ended, whose children end with it; None after `stop`."""
         late = threading.Timer(MAX_SECONDS, self._program.kill)
         late.daemon = True
         try:

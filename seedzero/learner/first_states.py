@@ -1,4 +1,4 @@
-"""The learning states that a new run begins with: random parameters, or those of another run (`--init_from`)."""
+"""Makes the learning states that a new run begins with: random parameters, or another run's (`--init_from`)."""
 
 from __future__ import annotations
 
@@ -18,26 +18,26 @@ from seedzero.device import setups, states
 from seedzero.learner import saving
 
 _MOST_NAMED = 5
-"""Arrays with other shapes in one message."""
+"""The most arrays with other shapes that a message lists."""
 
 
 def make(
     saves: saving.Saves, here: Sequence[setups.Setup], where: Mapping[str, int], seeds: Mapping[str, int]
 ) -> dict[str, base.TrainState]:
-    """Returns the states of the learning players of a new run, by name.
+    """Returns the states of a new run's learning players by name.
 
-    Optimizers and counters begin at nothing, also with the parameters of another run.
+    Optimizers and counters begin at zero, also with another run's parameters.
 
     Args:
       here: the places.
-      where: number of each player's place, by name.
-      seeds: of the players, by name.
+      where: each player's place, by name.
+      seeds: the players' seeds, by name.
 
     Raises ResumeError, CheckpointError or BucketError if the other run cannot be used, or its arrays do not fit.
     """
     made = {name: states.init_train(here[where[name]], seed) for name, seed in seeds.items()}
     text, hosts = saves.config.run.init_from, saves.hosts
-    if not text or not (hosts is None or (hosts.index == 0 and hosts.step <= 0)):  # host 0's states are those of all
+    if not text or not (hosts is None or (hosts.index == 0 and hosts.step <= 0)):  # host 0's states are used by all
         return made
     given = read(origins.parse(text), saves.config, here[0].agent, next(iter(made.values())), saves.report)
     return {name: states.with_snapshot(here[where[name]], train, given) for name, train in made.items()}
@@ -50,9 +50,9 @@ def read(
     like: base.TrainState,
     report: Callable[[str], None],
 ) -> states.PlayerSnapshot:
-    """Returns the parameters of a player of another run's newest checkpoint, and the statistics that they count in.
+    """Returns a player's parameters from another run's newest checkpoint, with the statistics that they depend on.
 
-    like: a train state of the agent; shapes are enough. Errors as of `make`.
+    like: a train state of the agent, of which shapes are enough. Errors are those of `make`.
     """
 
     def fetch(copy: run_copy.Copy) -> None:
@@ -81,7 +81,7 @@ def read(
 
 
 class _Misfit(Exception):
-    """Arrays of a checkpoint with other shapes, one text each."""
+    """Describes a checkpoint's arrays with other shapes, in one text for each."""
 
 
 def _advice(misfit: _Misfit, origin: origins.Origin, there: configs.Config, here: configs.Config) -> str:
@@ -96,7 +96,7 @@ def _advice(misfit: _Misfit, origin: origins.Origin, there: configs.Config, here
 
 
 class _Found(NamedTuple):
-    """An array of a checkpoint, and the directory that it is in."""
+    """An array of a checkpoint, and the directory that contains it."""
 
     part: str
     leaf: trees.TreeLeaf
@@ -107,7 +107,7 @@ def _newest(
 ) -> tuple[states.PlayerSnapshot, int]:
     """Returns a learning player of the newest whole checkpoint, and its update.
 
-    is_whole: the acting parameters are the train state's own. Raises _Misfit.
+    is_whole: whether the acting parameters are the train state's own. Raises _Misfit.
     """
     path, found, _ = saved_files.find(directory, "last", "state")
     saved_files.check_has_state(directory.parent, found)
@@ -129,12 +129,12 @@ def _newest(
     except errors.CheckpointError:
         if path.is_dir():
             raise
-        return _newest(directory, origin, wanted, is_whole=is_whole)  # its learner has deleted it meanwhile
+        return _newest(directory, origin, wanted, is_whole=is_whole)  # its learner has deleted it in the meantime
     return states.PlayerSnapshot(params, scales), found.step
 
 
 def _prefix(origin: origins.Origin, parts: Sequence[str]) -> str:
-    """Returns the beginning of the names of a player's parts; ResumeError if the checkpoint lacks the player."""
+    """Returns the prefix of a player's part names; raises ResumeError if the checkpoint lacks the player."""
     players = {part.split("/")[1]: part.removesuffix(saved_files.PARAMS) for part in parts if "/" in part}
     players = players or {league_config.MAIN: ""}
     player = origin.player or (league_config.MAIN if league_config.MAIN in players else "")
@@ -152,7 +152,7 @@ def _is_below(name: str, key: str) -> bool:
 
 
 def _load(path: pathlib.Path, there: Mapping[str, _Found], key: str, like: trees.Tree) -> trees.Tree:
-    """Returns the tree of a key, as arrays of numpy. Raises _Misfit for missing, superfluous and other arrays."""
+    """Returns the tree under a key as numpy arrays. Raises _Misfit for missing, superfluous and different arrays."""
     wanted = {leaf.name: leaf for leaf in trees.describe({key: like})}
     found = {name: one for name, one in there.items() if _is_below(name, key)}
     shapes = {name: trees.shape_text(leaf) for name, leaf in wanted.items()}

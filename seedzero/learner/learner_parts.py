@@ -1,4 +1,4 @@
-"""The parts of one learner, made in the order of their needs; nothing runs yet."""
+"""Makes the parts of a learner in the order in which they need each other; nothing runs yet."""
 
 from __future__ import annotations
 
@@ -24,9 +24,9 @@ from seedzero.transport import addresses, security, servers
 @dataclasses.dataclass(frozen=True)
 class LearnerParts:
     directory: run_dirs.RunDir
-    mirrored: mirrors.Mirror | None  # the run's bucket; None: it is in none
+    mirrored: mirrors.Mirror | None  # the run's bucket; None if it has none
     local: str  # unix socket of local workers
-    expected: types.EnvSpec | None  # of the environments, if this machine knows it; None: workers tell it
+    expected: types.EnvSpec | None  # the environments' spec if this machine knows it; None: workers report it
     ending: endings.Ending
     saves: saving.Saves
     view: views.View
@@ -36,14 +36,14 @@ class LearnerParts:
     films: filming.Filmer
     stage: stages.RunStage
     callbacks: callbacks.Callbacks
-    hosts: together.Together | None = None  # None: there is one
+    hosts: together.Together | None = None  # None: there is no page
 
     @property
     def config(self) -> configs.Config:
         return self.directory.config
 
     def seconds_left(self) -> float:
-        """Returns the rest of --max_seconds; infinity without it."""
+        """Returns what is left of --max_seconds; infinity without it."""
         max_seconds = self.config.run.max_seconds
         return max_seconds - self.view.progress.seconds() if max_seconds else float("inf")
 
@@ -59,7 +59,7 @@ def make(
     hosts: together.Together | None = None,
     functions: Mapping[str, callbacks.Function] | None = None,
 ) -> LearnerParts:
-    """Returns a run's parts; arguments as in `LearnerParts`, watch as in `View`, functions as in `Callbacks`.
+    """Returns a run's parts. Arguments are as in `LearnerParts`; watch is as in `View`, functions as in `Callbacks`.
 
     Raises UsageError for an unsuitable configuration.
     """

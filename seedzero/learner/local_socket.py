@@ -1,4 +1,4 @@
-"""The unix socket between a learner and the processes of its user on the same machine."""
+"""Opens a unix socket between a learner and its user's processes on the same machine."""
 
 from __future__ import annotations
 
@@ -13,15 +13,15 @@ from collections.abc import Iterator
 from seedzero.transport import addresses
 
 _MAX_PATH = 100
-"""Unix socket paths are limited to about 108 bytes."""
+"""Paths of unix sockets are limited to about 108 bytes."""
 
 
 @contextlib.contextmanager
 def opened(directory: pathlib.Path, listen: str) -> Iterator[str]:
     """Yields the unix socket of local workers and of `seedzero status --run_dir`.
 
-    It needs neither token nor TLS, since only this user can open its file; so only the learner knows the token. It
-    lies in the run directory, or where that path is too long, it has a comma, or its disk has no sockets, in a folder
+    It needs neither token nor TLS, because only this user can open its file, and so only the learner knows the token.
+    It is in the run directory; if that path is too long or has a comma, or its disk has no sockets, it is in a folder
     that is deleted in the end.
     """
     path = directory.absolute() / "learner.sock"
@@ -35,10 +35,13 @@ def opened(directory: pathlib.Path, listen: str) -> Iterator[str]:
 
 
 def _takes_sockets(path: pathlib.Path) -> bool:
-    """Returns whether a unix socket can be made at a path; some disks of networks and user programs have none."""
+    """Returns whether a unix socket can be made at a path.
+
+    Some network disks and user-space file systems have none.
+    """
     with contextlib.suppress(OSError):
         if stat.S_ISSOCK(path.lstat().st_mode):
-            path.unlink()  # of a killed process
+            path.unlink()  # left by a killed process
     try:
         with socket.socket(socket.AF_UNIX) as made:
             made.bind(str(path))

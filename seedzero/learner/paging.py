@@ -1,4 +1,4 @@
-"""The page of a run beside its training: a process of its own that starts and ends with the run, and only reads."""
+"""Shows the page of a run while it trains, in a separate process that starts and ends with the run and only reads."""
 
 from __future__ import annotations
 
@@ -22,21 +22,21 @@ _ROOT = re.compile(r"(https?://(?P<name>[\w.-]+)(:\d+)?)?(?P<path>(/[\w.~%@+:-]+
 
 
 class Proxy(NamedTuple):
-    """A proxy between browsers and the page: its name, "": one of the page's own, and the page's path there."""
+    """A proxy between browsers and the page: its name, or "" for the page's own, and the page's path there."""
 
     name: str = ""
     path: str = ""
 
 
 class PagePlace(NamedTuple):
-    """Port and root of the page of a training. port: 0: any free one. root: of --page.root."""
+    """Port and root of a training's page. port: 0 takes any free one. root: that of --page.root."""
 
     port: int
     root: str = ""
 
 
 def place(flags: Mapping[str, str]) -> PagePlace | None:
-    """Returns the place in a training's flags `page` and `page.root`; None: there is no page. Raises UsageError."""
+    """Returns the place in a training's flags `page` and `page.root`, or None without a page. Raises UsageError."""
     root = flags.get("page.root", "")
     if "page" not in flags:
         if root:
@@ -50,7 +50,7 @@ def place(flags: Mapping[str, str]) -> PagePlace | None:
 
 
 def proxy(root: str) -> Proxy:
-    """Returns the proxy of --page.root, "": none. Raises UsageError."""
+    """Returns the proxy of --page.root, or "". Raises UsageError."""
     found = _ROOT.fullmatch(root)
     if root and not (found and any(found.group("name", "path"))):
         raise errors.UsageError(
@@ -69,7 +69,7 @@ def port(name: str, text: str) -> int:
 
 
 def check_packages(user: str) -> None:
-    """Raises UsageError without the packages of the extra; user: of the extra, for the message."""
+    """Raises UsageError without the packages of the extra. user: who needs it, for the message."""
     if missing := [name for name in _PACKAGES if importlib.util.find_spec(name) is None]:
         command, verb = packages.install_command(*_PACKAGES), "is" if len(missing) == 1 else "are"
         raise errors.UsageError(
@@ -85,9 +85,9 @@ def beside(
     say: Callable[[str], None],
     launch: Callable[[Sequence[str]], programs.Process] = programs.launch,
 ) -> Iterator[None]:
-    """While entered, `seedzero page` shows a run; its address, or its end, is a line for the user.
+    """Shows a run by `seedzero page` while entered, and reports its address, or how it ended.
 
-    say: takes the lines, on any thread.
+    say: takes the messages, on any thread.
     """
 
     def write(line: bytes) -> None:

@@ -1,4 +1,4 @@
-"""The reception: the server's handler, on the server's thread.
+"""Receives workers, as the server's handler on the server's thread.
 
 Workers join, show their environments, step and leave here. Their messages wait in the inbox for the device loop.
 """
@@ -23,18 +23,18 @@ from seedzero.transport import messages
 
 @dataclasses.dataclass(eq=False)
 class Reception:
-    """Keeps the roster and the inbox; the first worker provides an unknown spec."""
+    """Keeps the roster and the inbox; if the spec is unknown, the first worker provides it."""
 
     config: configs.Config
     roster: rosters.Roster
-    view: views.View  # takes the spec, and answers for the status
-    report: Callable[[str], None]  # shows the user a line
-    on_join: Callable[[], None]  # called after a worker's environments were accepted
-    on_overdue: Callable[[str], None]  # takes the name of a local worker after too long with heartbeats alone
-    check: Callable[[types.EnvSpec], None]  # raises UsageError for environments without a possible network or replay
-    spec: types.EnvSpec | None = None  # of the environments; None: it is not known yet
-    has_begun: bool = False  # environments of a worker have been there
-    has_trained: bool = False  # so have those of one that trains
+    view: views.View  # takes the spec, and answers status requests
+    report: Callable[[str], None]  # shows the user a message
+    on_join: Callable[[], None]  # called once a worker's environments are accepted
+    on_overdue: Callable[[str], None]  # takes the name of a local worker that has sent only heartbeats for too long
+    check: Callable[[types.EnvSpec], None]  # raises UsageError for environments that no network or replay suits
+    spec: types.EnvSpec | None = None  # the environments' spec; None: not known yet
+    has_begun: bool = False  # a worker's environments have been there
+    has_trained: bool = False  # so have those of a training worker
 
     def __post_init__(self) -> None:
         self.inbox = inboxes.Inbox()
@@ -48,7 +48,7 @@ class Reception:
         self._has_made: set[str] = set()  # names of local workers whose environments were there
 
     def show(self, spec: types.EnvSpec) -> None:
-        """Takes the spec of the networks being built."""
+        """Takes the spec for which networks are being built."""
         self.spec = spec
         self.view.progress.show(spec)
 
@@ -57,12 +57,15 @@ class Reception:
         return self.roster.assign(hello)
 
     def begin(self, session_id: str, spec: types.EnvSpec) -> None:
-        """Handler: a worker's environments are ready; with an unknown spec, networks are built for the first ones."""
+        """Handler: a worker's environments are ready.
+
+        If the spec is unknown, networks are built for the first ones.
+        """
         tasks, joining = spec.tasks, self.roster.get(session_id)
         role = types.Role.TRAIN if joining is None else joining.role
-        is_own = self.config.env.id != env_ids.REMOTE  # environments of a worker name tasks of their own
+        is_own = self.config.env.id != env_ids.REMOTE  # some workers' environments name their own tasks
         if is_own and role is types.Role.EVALUATE and spec.num_players == 2:
-            spec = dataclasses.replace(spec, tasks=())  # they tell the opponents of evaluations alone
+            spec = dataclasses.replace(spec, tasks=())  # these only report the opponents of evaluations
         if self.spec is None:
             if self.config.env.id == env_ids.REMOTE:
                 self._check(spec)
@@ -81,13 +84,16 @@ class Reception:
         self.on_join()
         if session.role is types.Role.TRAIN and not self.config.run.deterministic:
             self.report(f"worker {session.worker_id} joined with {len(session.all_slots)} environments{self._kept()}")
-            # A remote environment is evaluated by a worker of its own, which may never come.
+            # A remote environment is evaluated by a separate worker, which may never come.
             remote = self.config.env.id == env_ids.REMOTE
             if remote and self.roster.has_evaluation and not self.roster.started(types.Role.EVALUATE):
                 self.report("evaluation is off until another worker joins that accepts it")
 
     def _kept(self) -> str:
-        """Returns the share of the replay filled by the present environments; "": all of it, or no environments."""
+        """Returns the share of the replay that the present environments fill.
+
+        "" for all of it, or without environments.
+        """
         replay, present = self.config.replay, sum(self.roster.sizes())
         if not 0 < present < replay.num_sharing or not self.config.agent.SAMPLES:
             return ""
@@ -97,7 +103,7 @@ class Reception:
         )
 
     def _check(self, spec: types.EnvSpec) -> None:
-        """Refuses a worker with environments beyond any network or replay; the run can go on for others."""
+        """Rejects a worker whose environments no network or replay suits; the run can continue with others."""
         try:
             self.check(spec)
         except errors.UsageError as error:
@@ -116,10 +122,10 @@ class Reception:
         self.report(f"worker {session.worker_id} left: {reason}{kept}")
         if not session.is_local:
             return
-        # Environments may take long to be made the first time; those that were there before hang in their reset.
+        # Environments may take long to be made at first; those that existed before are stuck in their reset.
         if reason.startswith(messages.OVERDUE) and session.worker_id in self._has_made:
             self.on_overdue(session.worker_id)
-        self._has_made.discard(session.worker_id)  # its process may be another next time
+        self._has_made.discard(session.worker_id)  # the next time it may be another process
 
     def status(self) -> Mapping[str, object]:
         """Handler: returns the status for `seedzero status`."""

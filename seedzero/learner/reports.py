@@ -1,4 +1,4 @@
-"""The report of an evaluation: to the screen, the metrics, the videos and the checkpoints."""
+"""Reports an evaluation to the screen, the metrics, the videos and the checkpoints."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ def evaluated(
     called: callbacks.Callbacks,
     ended: evaluators.Ended,
 ) -> None:
-    """Shows and writes the result of an evaluation; saves the best parameters."""
+    """Shows and writes the result of an evaluation, and saves the best parameters."""
     result, update = ended.result, ended.running.update
     values = {f"evaluation_{name}": value for name, value in result.flat().items()}
     normalized = ended.human_normalized
@@ -23,7 +23,7 @@ def evaluated(
         values["evaluation_human_normalized"] = normalized
     if ended.best_score is not None:
         values["evaluation_best_score"] = ended.best_score
-    began = {"update": update, "env_steps": ended.running.env_steps}  # training may have gone on meanwhile
+    began = {"update": update, "env_steps": ended.running.env_steps}  # training may have continued meanwhile
     view.write_row({**began, "kind": "evaluation", **values}, gathered=False)
     cut = f", {result.cut_off} of them cut off as too long" if result.cut_off else ""
     best = "; the best so far" if ended.is_record else ""

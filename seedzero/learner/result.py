@@ -1,4 +1,4 @@
-"""The end of a training, for its caller."""
+"""Tells the caller of a training how it ended."""
 
 from __future__ import annotations
 
@@ -12,17 +12,19 @@ from seedzero.metrics import counts
 
 @dataclasses.dataclass(frozen=True)
 class Result:
-    """End of a training. The counters are the newest checkpoint's, 0 without one.
+    """How a training ended. The counters are those of the newest checkpoint, or 0 without one.
 
     Attributes:
-      run_dir: directory of the run, absolute, or its URL in a bucket.
-      is_finished: a budget is spent or a return is reached; false: it was stopped, and the same call resumes it.
-      reason: what ended it, one phrase.
-      num_env_steps: training steps, resumes included.
-      num_updates: updates, resumes included.
-      best_return: highest mean return of an evaluation, the first among them; None: there was none. For several tasks
-        with published scores: the highest capped mean of these.
-      last_return: mean return of the last evaluation, of a cut one over the episodes that ended; None: there was none.
+      run_dir: absolute directory of the run, or its URL in a bucket.
+      is_finished: true if a budget is spent or a return is reached; false if training was stopped, and the same call
+        resumes it.
+      reason: what ended it, in one phrase.
+      num_env_steps: training steps, across resumes.
+      num_updates: updates, across resumes.
+      best_return: highest mean return of an evaluation, including the first; None if there was none. For several tasks
+        with published scores, it is the highest capped mean of these.
+      last_return: mean return of the last evaluation, or over the episodes that ended if it was cut; None if there was
+        none.
     """
 
     run_dir: str
@@ -35,7 +37,7 @@ class Result:
 
 
 def read(checkpoints: pathlib.Path, run_dir: str, *, finished: str) -> Result:
-    """Returns the result of a training; finished: the reason, "" for a stop.
+    """Returns the result of a training. finished: why it ended, or "" for a stop.
 
     Raises CheckpointError if a manifest cannot be read.
     """
@@ -60,7 +62,7 @@ def lacks_steps(config: configs.Config) -> bool:
 
 
 def without_updates(config: configs.Config) -> str:
-    """Returns the reason for an end before the first update."""
+    """Explains why training ends before the first update."""
     if lacks_steps(config):
         return (
             f"--max_env_steps={config.run.max_env_steps} is less than --replay.min_steps={config.replay.min_steps}, "

@@ -1,6 +1,6 @@
-"""Decides the content and the time of checkpoints; restores resumed runs.
+"""Decides what checkpoints contain and when they are saved, and restores resumed runs.
 
-`save` and `save_state` are called where the device loop's state is at rest: on its thread, or after it has ended.
+`save` and `save_state` are called while the device loop's state does not change: on its thread, or after it has ended.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from seedzero.replay import ring_store
 _LEAGUE_BYTES = "league_bytes"
 """In a checkpoint's counters: the size of the league's history."""
 SMALL_REPLAY_BYTES = 64 * 2**20
-"""Observations of this size are written as quickly as all the rest of a checkpoint."""
+"""Observations of this size are written as fast as everything else in a checkpoint."""
 
 
 @dataclasses.dataclass(eq=False)
@@ -39,9 +39,9 @@ class Saves:
     log: metrics_log.MetricsLog
     report: Callable[[str], None]
     mirror: dataclasses.InitVar[mirrors.Mirror | None]
-    history: league_log.LeagueLog | None = None  # of a league
-    durable_update: int | None = None  # of the newest checkpoint; None: there is none
-    hosts: together.Together | None = None  # with the run's other hosts; None: there are none
+    history: league_log.LeagueLog | None = None  # the league's history
+    durable_update: int | None = None  # of the newest checkpoint, or None
+    hosts: together.Together | None = None  # shared with the run's other hosts, or None
 
     def __post_init__(self, mirror: mirrors.Mirror | None) -> None:
         self._includes_replay = self._has_failed = False
@@ -72,7 +72,7 @@ class Saves:
                 return ""
         whole, _ = saved_files.newest_verified(
             checkpoints, "state"
-        )  # reads all: only where the newest seems to be the last
+        )  # reads everything, so only if the newest seems to be the last
         if whole is None:
             return ""
         with reading_counters(whole.step):
@@ -82,7 +82,7 @@ class Saves:
         return migrations.counters(counters, self.config.replay.samples_per_insert)
 
     def _is_over(self, counters: Mapping[str, Any]) -> str:
-        """Returns the reason for a checkpoint with these counters to be a run's last, or ""."""
+        """Explains why a checkpoint with these counters is a run's last, or returns ""."""
         if counters[phase.IN_LAST]:
             return ""
         budget, evaluated = self.config.run, counters["last_evaluation"]
@@ -111,9 +111,10 @@ class Saves:
     ) -> tuple[dict[str, base.TrainState], checkpoint.Restored] | None:
         """Returns the newest verified checkpoint, with the states of its learning players, and reports it.
 
-        None for a new run; of several hosts, host 0 alone has states, and the others {}. shapes: returns the shapes,
-        dtypes and shardings of the players' states, given a checkpoint's counters. rings: those of the replay with its
-        frames; None: this run's checkpoints leave the replay out. places: as of `checkpoint.restore`.
+        Returns None for a new run. With several hosts, only host 0 has states, the others {}. shapes: takes a
+        checkpoint's counters and returns the shapes, dtypes and shardings of the players' states. rings: those of the
+        replay with its frames; None if this run's checkpoints do not have the replay. places: as in
+        `checkpoint.restore`.
         """
         self._includes_replay = rings is not None
         hosts, checkpoints = self.hosts, self.directory.checkpoints
@@ -140,7 +141,8 @@ class Saves:
             counters = self._counters(restored.counters)
             num_bytes, num_steps = int(counters["metrics_bytes"]), counts.env_steps_of(counters)
             self._mark = _mark(counters, restored.frozen)
-            if not self.config.run.deterministic:  # there, the evaluations after the checkpoint come again
+            # in deterministic mode, the evaluations after the checkpoint come again
+            if not self.config.run.deterministic:
                 counters["best_return"] = best_return_of(self.directory.checkpoints, counters)
             restored = restored._replace(counters=counters)
         self.checkpointer.continue_from(restored)
@@ -167,14 +169,14 @@ class Saves:
                 "another --run_dir"
             ) from None
 
-    # ------------------------------------------------------------------------------------ while it goes on
+    # ------------------------------------------------------------------------------------ while it continues
 
     def save(self, state: dispatchers.CheckpointState) -> None:
-        """Begins a checkpoint, unless that update is saved. Raises TrainingFailure if the directory is lost."""
+        """Begins a checkpoint unless that update is saved already. Raises TrainingFailure if the directory is lost."""
         self.directory.check_ours()
         step, mark = state.counters["num_updates"], _mark(state.counters, state.frozen)
         if mark == self._mark and self.durable_update == step:
-            if self.hosts is not None:  # another host may have acted since, and waits for all to have this checkpoint
+            if self.hosts is not None:  # another host may have acted since, and waits until all have this checkpoint
                 self.checkpointer.confirm(step)
             return
         self._mark = mark
@@ -183,7 +185,7 @@ class Saves:
         self.checkpointer.save(step, checkpoint.by_player(state.parts), counters, rings, state.frozen)
 
     def save_state(self, state: dispatchers.CheckpointState) -> None:
-        """Saves the small state at once before a long save of the replay: an interrupted process may be killed."""
+        """Saves the small state before a long save of the replay, because an interrupted process may be killed."""
         self.directory.check_ours()
         frames = [] if state.rings is None else [one.observation for one in ring_store.each(state.rings)]
         is_long = self._includes_replay and trees.num_bytes(frames) > SMALL_REPLAY_BYTES
@@ -200,7 +202,7 @@ class Saves:
         return {**state.counters, "metrics_bytes": self.log.size_bytes(), **league, **several}
 
     def freeze(self, snapshot: dispatchers.NewPlayer) -> bool:
-        """Begins to save a frozen player, for the next checkpoint; the rest as of `Checkpointer.freeze`."""
+        """Begins to save a frozen player for the next checkpoint; otherwise like `Checkpointer.freeze`."""
         self.directory.check_ours()
         name, version, env_steps = snapshot.name, snapshot.version, snapshot.env_steps
         is_taken = self.checkpointer.freeze(
@@ -215,12 +217,12 @@ class Saves:
         return is_taken
 
     def abandon(self) -> None:
-        """Any thread: ends a save waiting for the disk; the next save contains the same state."""
+        """Any thread: cancels a save that waits for the disk; the next save contains the same state."""
         if self.checkpointer.abandon_save():
-            self._mark = None  # afterwards: a save that is ended has set it
+            self._mark = None  # afterwards, because a cancelled save has set it
 
     def save_best(self, ended: evaluators.Ended) -> futures.Future[None]:
-        """Begins to save the parameters of the best evaluation so far; the result as of `Checkpointer.save_best`."""
+        """Begins to save the parameters of the best evaluation so far, and returns as `Checkpointer.save_best`."""
         self.directory.check_ours()
         update, by_player = ended.running.update, ended.running.params
         parts = checkpoint.by_player({name: {saved_files.PARAMS: params} for name, params in by_player.items()})
@@ -235,12 +237,12 @@ class Saves:
             )
 
     def close(self) -> None:
-        """Waits for the checkpoint in progress; after failed training nothing else does."""
+        """Waits for the checkpoint in progress; after a failed training nothing else waits for it."""
         if self.checkpointer.busy:
             self.report("waiting for the checkpoint in progress")
         try:
             self.checkpointer.close()
-        except Exception as error:  # whatever ended it: the run's own failure must not be hidden
+        except Exception as error:  # whatever ended it, because the run's own failure must not be hidden
             self.report(f"the checkpoint in progress was lost: {type(error).__name__}: {error}")
 
     def _durable(self, step: int) -> None:
@@ -259,11 +261,11 @@ def check_same(
     restored: checkpoint.Restored | None,
     directory: run_dirs.RunDir,
 ) -> None:
-    """Raises ResumeError if the states of all hosts are others than a host's own checkpoint was made with.
+    """Raises ResumeError if all hosts' states differ from the one that a host's own checkpoint was made with.
 
-    trains: by player, as host 0 has restored them for all.
+    trains: train states by player, as host 0 has restored them for all.
     """
-    if restored is None or not restored.state_sha256:  # of an earlier version, or of a host alone
+    if restored is None or not restored.state_sha256:  # of an earlier version, or of a single host
         return
     parts = checkpoint.by_player({name: states.parts(agent, meshes.own(train)) for name, train in trains.items()})
     if checkpoint.digest(parts) != restored.state_sha256:
@@ -276,7 +278,7 @@ def check_same(
 
 @contextlib.contextmanager
 def reading_counters(step: int) -> Iterator[None]:
-    """Raises CheckpointError for a checkpoint with counters of another form."""
+    """Raises CheckpointError for a checkpoint whose counters have another form."""
     try:
         yield
     except (LookupError, TypeError, ValueError, AttributeError) as error:
@@ -287,23 +289,23 @@ def reading_counters(step: int) -> Iterator[None]:
 
 
 def best_return_of(checkpoints: pathlib.Path, counters: Mapping[str, Any]) -> float | None:
-    """Returns the mean return that a resumed run must exceed for new best parameters; None: there are none.
+    """Returns the mean return that a resumed run must exceed for new best parameters, or None.
 
-    After a crash the saved best may be newer, and better, than what the checkpoint's counters know.
+    After a crash, the saved best may be newer and better than the checkpoint's counters know.
     """
     known: float | None = counters["best_return"]
     try:
         _, best, _ = saved_files.find(checkpoints, "best", "params")
-    except errors.CheckpointError:  # none, or a damaged one, that the next better one replaces
+    except errors.CheckpointError:  # none, or a damaged one, which the next better one replaces
         return known
     saved = best.counters.get("mean_return")
-    if saved is None or "task_returns" in best.counters:  # of several tasks, the score may be another
+    if saved is None or "task_returns" in best.counters:  # with several tasks, the score may differ
         return known
     return float(saved) if known is None else max(known, float(saved))
 
 
 def _mark(counters: Mapping[str, Any], frozen: Collection[str] = ()) -> tuple[object, ...]:
-    """Returns values that change with every change worth saving."""
+    """Returns values that change whenever something worth saving changes."""
     evaluated = counters["last_evaluation"] or {"update": 0}
     counts = counters["num_updates"], counters["num_acts"], counters["evaluation_index"], evaluated["update"]
     return *counts, counters["num_reanalyses"], int(counters[phase.IN_LAST]), *sorted(frozen)

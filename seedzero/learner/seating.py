@@ -1,4 +1,4 @@
-"""The players that a run begins with, and their seating where agents have policies of their own."""
+"""Chooses the players that a run begins with, and their seating if agents have their own policies."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The stage of a run: one value, replaced by the main thread alone, with its transitions in one table.
+"""The stage of a run is one value, which only the main thread replaces, by the transitions of one table.
 
 PREPARED <--> BUILDING --> BUILT --> SAVING
    |                         |          |
@@ -17,7 +17,10 @@ from seedzero.metrics import counts
 
 
 class Stage(enum.Enum):
-    """The stages of a run. A new run listens before it is built, a resumed one after: that is no stage."""
+    """The stages of a run.
+
+    A new run listens before it is built, a resumed one afterwards, so listening is no stage.
+    """
 
     PREPARED = "prepared"  # there is no device loop yet
     BUILDING = "building"  # networks and replay
@@ -28,7 +31,7 @@ class Stage(enum.Enum):
 
 TRANSITIONS: Mapping[Stage, frozenset[Stage]] = {
     Stage.PREPARED: frozenset({Stage.BUILDING, Stage.OVER}),
-    Stage.BUILDING: frozenset({Stage.BUILT, Stage.PREPARED}),  # the latter where building failed
+    Stage.BUILDING: frozenset({Stage.BUILT, Stage.PREPARED}),  # SAVING if building failed
     Stage.BUILT: frozenset({Stage.SAVING, Stage.OVER}),
     Stage.SAVING: frozenset({Stage.OVER}),
     Stage.OVER: frozenset(),
@@ -37,20 +40,21 @@ TRANSITIONS: Mapping[Stage, frozenset[Stage]] = {
 
 @dataclasses.dataclass(eq=False)
 class RunStage:
-    """The stage of a run, and its device loop; written by the main thread, read by any thread."""
+    """The stage of a run, and its device loop. The main thread writes it, and any thread may read it."""
 
     make: Callable[[types.EnvSpec], device_loop.DeviceLoop]  # builds the device loop for these environments
-    follow: Callable[[Callable[[], counts.Snapshot]], None]  # takes the way to its counters
+    follow: Callable[[Callable[[], counts.Snapshot]], None]  # takes what gives access to its counters
     now: Stage = Stage.PREPARED
     loop: device_loop.DeviceLoop | None = None  # None: it is not built yet, or the run is over
 
     def enter(self, target: Stage) -> None:
-        """Main thread: goes on to another stage; RuntimeError for a transition outside of the table."""
+        """Main thread: moves to another stage; raises RuntimeError for a transition that is not in the table."""
         if target not in TRANSITIONS[self.now]:
             raise RuntimeError(f"{target.value}: not after the stage {self.now.value!r} of a run")
         self.now = target
         if target is Stage.OVER:
-            self.loop = None  # cycles of objects hold the device's memory by it, which the next run may want at once
+            # cycles of objects hold the device's memory through it, which the next run may need at once
+            self.loop = None
 
     def build(self, spec: types.EnvSpec) -> None:
         """Main thread: builds networks and replay for the environments, begins to compile, and resumes."""
@@ -62,7 +66,7 @@ class RunStage:
         self.follow(self.loop.look)
 
     def pulse(self) -> object | None:
-        """Any thread: returns a value for `deadline.Deadline`; saving and waiting for environments are no calls."""
+        """Any thread: returns a value for `deadline.Deadline`. Saving and waiting for environments are no calls."""
         now, loop = self.now, self.loop
         if now is Stage.BUILDING:
             return "building"

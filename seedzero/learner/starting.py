@@ -1,4 +1,4 @@
-"""The start of a learner: its environments' spec, its addresses, and the wait for its first worker."""
+"""Starts a learner: finds its environments' spec, opens its addresses, and waits for its first worker."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from seedzero.transport import descriptors, invitation, security
 
 
 def show_spec(parts: learner_parts.LearnerParts) -> None:
-    """Tells the reception the environments' spec, if that is known; then a resumed run is built at once."""
+    """Gives the reception the environments' spec if it is known; then a resumed run is built at once."""
     resumed, path = parts.directory.resumed, parts.directory.path
     saved = spec_file.read(path) if resumed else None
     spec = spec_file.completed(saved, parts.expected) if saved else parts.expected
@@ -22,11 +22,11 @@ def show_spec(parts: learner_parts.LearnerParts) -> None:
     if resumed:
         if saved != spec:
             spec_file.write(path, spec)
-        parts.stage.build(spec)  # its state is back before anyone joins
+        parts.stage.build(spec)  # its state is restored before anyone joins
 
 
 def listen(parts: learner_parts.LearnerParts) -> str:
-    """Opens the server; returns its address."""
+    """Opens the server and returns its address."""
     try:
         return parts.server.start()
     except errors.Error:
@@ -36,22 +36,22 @@ def listen(parts: learner_parts.LearnerParts) -> str:
 
 
 def announce(parts: learner_parts.LearnerParts, address: str) -> None:
-    """Shows the address, to the user, to `seedzero status` and on standard output."""
+    """Shows the address to the user, to `seedzero status` and on standard output."""
     config, screen = parts.config, parts.view.screen
     few_files = descriptors.allow(config.transport.max_workers)
     for text in [*security.warnings(config.transport, config.tls), *filter(None, [few_files])]:
         screen.message(text)
     parts.directory.write_learner(address, time.time(), local=parts.local)
-    with contextlib.suppress(OSError):  # a full disk behind standard output, or a reader that has gone
+    with contextlib.suppress(OSError):  # standard output may lead to a full disk, or to a reader that has gone
         print(f"seedzero learner listening on {printable.escape(address)}", flush=True)
     if parts.reception.spec is None and config.worker.num == 0:
         screen.message(invitation.waiting(config), invitation.to_worker(config, address))
 
 
 def prepare(parts: learner_parts.LearnerParts) -> None:
-    """Builds a new run, then waits for its first worker; in the other order for a spec known to workers alone.
+    """Builds a new run and waits for its first worker; in the other order if only workers know the spec.
 
-    Raises TrainingFailure if none came in time.
+    Raises TrainingFailure if none comes in time.
     """
     reception, stage, ending = parts.reception, parts.stage, parts.ending
     if reception.spec is not None:

@@ -1,4 +1,4 @@
-"""The end of a learner: a stop on request, the last checkpoint, and the way out of a stuck call."""
+"""Ends a learner: stops it on request, saves the last checkpoint, and leaves a stuck call."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _COMPILING = "the networks are still being built and compiled, so give it more"
 
 def interrupt(parts: learner_parts.LearnerParts) -> None:
     """Thread of the signals: asks for a stop."""
-    parts.workers.finish()  # all processes of a machine that is taken away may have been told to stop
+    parts.workers.finish()  # all processes of a machine that is taken away may have been asked to stop
     parts.ending.interrupt()
     loop = parts.stage.loop  # another thread may end it
     if loop is None and parts.hosts is not None:
@@ -23,7 +23,7 @@ def interrupt(parts: learner_parts.LearnerParts) -> None:
         os._exit(exit_codes.INTERRUPTED)
     if loop is not None:
         stop(parts, loop, _INTERRUPTED)
-        # In deterministic mode the last state is not saved, and a save on its way counts; so does the last one.
+        # In deterministic mode, the last state is not saved; a save in progress counts, and so does the last one.
         if parts.stage.now is stages.Stage.BUILT and not parts.saves.config.run.deterministic:
             parts.saves.abandon()  # so that the loop ends at once
 
@@ -37,7 +37,7 @@ def stop(parts: learner_parts.LearnerParts, loop: device_loop.DeviceLoop, reason
 
 
 def still_compiles(parts: learner_parts.LearnerParts) -> bool:
-    """Any thread: returns whether this process has learned nothing yet, as its programs are being compiled."""
+    """Any thread: returns whether this process has learned nothing yet, because its programs are being compiled."""
     loop = parts.stage.loop
     if loop is None:
         return parts.stage.now is stages.Stage.BUILDING
@@ -46,19 +46,19 @@ def still_compiles(parts: learner_parts.LearnerParts) -> bool:
 
 
 def check_compiled(parts: learner_parts.LearnerParts, spent: str) -> None:
-    """Raises TrainingFailure if a budget is spent before the programs are there: there is nothing to save."""
+    """Raises TrainingFailure if a budget is spent before the programs are compiled, when there is nothing to save."""
     if still_compiles(parts):
         raise errors.TrainingFailure(f"{spent}, and {_COMPILING}; {_lost(parts)}")
 
 
 def leave_at_once(parts: learner_parts.LearnerParts, reason: str) -> None:
-    """Any thread, before the process ends at once: cleans up longer lives than its own; reports the loss."""
+    """Any thread, before the process ends at once: cleans up what would outlive it, and reports what is lost."""
     parts.workers.kill()
     parts.view.screen.abandon(f"{reason}; {_lost(parts)}")
 
 
 def leave_late(parts: learner_parts.LearnerParts) -> None:
-    """Thread of `deadline`: ends the process, since a call does not return."""
+    """Thread of `deadline`: ends the process because a call does not return."""
     passed = f"--max_seconds={parts.saves.config.run.max_seconds:g} passed {deadline.GRACE_SECONDS:g} s ago"
     if still_compiles(parts):
         what = _COMPILING
@@ -69,13 +69,13 @@ def leave_late(parts: learner_parts.LearnerParts) -> None:
 
 
 def leave_others(parts: learner_parts.LearnerParts, reason: str) -> None:
-    """Thread of the link: ends the process, since the run's other hosts are not all there."""
+    """Thread of the link: ends the process because some of the run's other hosts are gone."""
     leave_at_once(parts, f"{reason}; all hosts end, and resume from the last checkpoint once started again")
     os._exit(exit_codes.TRY_LATER)
 
 
 def finish(parts: learner_parts.LearnerParts, reason: str) -> str:
-    """Main thread: saves the last state; returns why the run is finished, "" if it was interrupted."""
+    """Main thread: saves the last state, and returns why the run is finished, or "" if it was interrupted."""
     loop, saves = parts.stage.loop, parts.saves
     assert loop is not None
     parts.stage.enter(stages.Stage.SAVING)
@@ -86,12 +86,12 @@ def finish(parts: learner_parts.LearnerParts, reason: str) -> str:
     has_failed = parts.ending.failure is not None
     if not deterministic:
         parts.view.write_row({})
-    # Deterministic runs are saved at fixed updates and at the end of a budget, or a resume would differ.
+    # Deterministic runs are saved at fixed updates and when a budget ends; otherwise a resume would differ.
     if has_failed and parts.hosts is not None:
         saves.report("the other hosts save nothing now, so neither does this one")
     elif not (deterministic and (is_interrupted or has_failed)):
         if parts.hosts is not None:
-            parts.hosts.link.gather("the end")  # host 0 evaluates last: no device may wait for that
+            parts.hosts.link.gather("the end")  # host 0 evaluates last, so no device may wait for it
             loop.alike.now()
         if is_interrupted:
             saves.save_state(loop.state())
@@ -112,7 +112,7 @@ def finish(parts: learner_parts.LearnerParts, reason: str) -> str:
 
 
 def _lost(parts: learner_parts.LearnerParts) -> str:
-    """Returns the loss of a run without another save."""
+    """Describes what is lost without another save."""
     loop, durable = parts.stage.loop, parts.saves.durable_update
     if loop is None or still_compiles(parts):
         return "the run has not changed" if parts.saves.directory.resumed else "nothing was learned"

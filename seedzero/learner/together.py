@@ -1,6 +1,6 @@
-"""One learner host among several: it meets the others before JAX begins, and ends with them.
+"""Runs one learner host among several: it meets the others before JAX starts, and ends with them.
 
-start of `seedzero train`, host I:  cluster.hub or .member --> all have met --> jax.distributed --> learner.entry
+start of `seedzero train`, host I: cluster.hub or .member --> all have met --> jax.distributed --> learner.entry
 """
 
 from __future__ import annotations
@@ -34,11 +34,11 @@ _OF_A_HOST = {
     *("worker.threads", "env.level_cache", "metrics.port", "metrics.host"),
 }
 _FILES = {"transport.token_file", "tls.cert_file", "tls.key_file", "cluster.ca_file"}
-"""Settings that may differ from host to host."""
+"""Settings that may differ between hosts."""
 NUM_HOSTS = "num_hosts"
-"""In a checkpoint's counters: the hosts of the run that made it; missing: one."""
+"""In a checkpoint's counters: the hosts of the run that made it; 1 if missing."""
 _SHUTDOWN_SECONDS = 10
-"""Longest wait at the end of a process for the others, of which it has heard that they end, too."""
+"""How long a process waits at its end for the other hosts, if it has heard that they end, too."""
 _HOST = 11
 """Second number of the seeds of hosts."""
 
@@ -48,7 +48,7 @@ class Together:
     """This host's place among the others."""
 
     link: link.Link
-    step: int  # update of the checkpoint that all resume from; -1: a new run
+    step: int  # update of the checkpoint that all resume from; -1 in a new run
     has_part: bool = True  # false: that checkpoint was made without this host
     parts: tuple[int, ...] = ()  # the hosts that resume from their own parts of it
     resolved: str = ""  # digest of the settings, with the machine's values
@@ -62,12 +62,12 @@ class Together:
 
 @dataclasses.dataclass(frozen=True)
 class LinkedPeers:
-    """The other hosts, for a host's checkpoints: one counts once every host has its part."""
+    """The other hosts, for a host's checkpoints, which count once every host has its part."""
 
     link: link.Link
 
     def settle(self, step: int, problem: str) -> str:
-        """Says that this host has its part, or its problem; returns which hosts lack theirs, "" if none does."""
+        """Reports that this host has its part, or what went wrong; returns which hosts lack theirs, or ""."""
         try:
             found = self.link.gather(f"checkpoint {step}", problem)
         except errors.TrainingFailure as error:
@@ -78,7 +78,7 @@ class LinkedPeers:
 
 
 def own_seed(config: configs.Config) -> int:
-    """Returns the seed of a host's acting, reanalysing and environments, below 2^31: host 0's is the run's."""
+    """Returns the seed of a host's acting, reanalysing and environments, below 2^31; host 0's is the run's."""
     seed, index = config.run.seed, config.cluster.index
     if index <= 0:
         return seed
@@ -86,7 +86,7 @@ def own_seed(config: configs.Config) -> int:
 
 
 def of_host(config: configs.Config) -> configs.Config:
-    """Returns the settings of a host's own work: host 0 alone evaluates."""
+    """Returns the settings of a host's own work; only host 0 evaluates."""
     if config.cluster.index <= 0:
         return config
     return configs.override(
@@ -102,7 +102,7 @@ def of_host(config: configs.Config) -> configs.Config:
 
 
 def budgeted(config: configs.Config) -> configs.Config:
-    """Returns the settings with this host's share of the steps; a queue's are added up (`DecisionTally`)."""
+    """Returns the settings with this host's share of the steps; those of a queue are added up (`DecisionTally`)."""
     num, most = config.cluster.num_hosts, config.run.max_env_steps
     if num == 1 or not most:
         return config
@@ -113,14 +113,14 @@ def budgeted(config: configs.Config) -> configs.Config:
 def meeting(
     config: configs.Config, place: pathlib.Path | bucket.Url, say: Callable[[str], None]
 ) -> Iterator[Together]:
-    """While entered, this process is a host of the run, and a process of JAX's cluster.
+    """Makes this process a host of the run, and a process of JAX's cluster, while entered.
 
-    config: before the machine's values. place: run directory of this host, or its place in a bucket.
+    config: without the machine's values. place: this host's run directory, or its place in a bucket.
 
     Raises:
       UsageError: the hosts do not fit each other.
       BucketError: the bucket cannot be read.
-      TrainingFailure: not all came in time.
+      TrainingFailure: not all hosts came in time.
     """
     import jax
 
@@ -205,7 +205,7 @@ def digest(config: configs.Config) -> str:
 
 @contextlib.contextmanager
 def _watched(found: link.Link, seconds: float) -> Iterator[None]:
-    """While entered, a process beside this one ends it if it stands still for so long."""
+    """Starts a process, while entered, that ends this one if it stands still for too long."""
     command = [sys.executable, "-m", "seedzero.cluster.watchdog", str(os.getpid()), str(seconds)]
     with subprocess.Popen(command, stdin=subprocess.PIPE, start_new_session=True) as process:
         assert process.stdin is not None
@@ -213,7 +213,8 @@ def _watched(found: link.Link, seconds: float) -> Iterator[None]:
         forks.keep(stdin)
 
         def tick() -> None:
-            with contextlib.suppress(OSError):  # it has gone: nothing guards this host against a standstill
+            # that process has gone, so nothing guards this host against a standstill
+            with contextlib.suppress(OSError):
                 os.write(stdin.fileno(), b".")
 
         found.tick = tick
@@ -233,14 +234,14 @@ def _program() -> str:
 
 
 def on_disk(run_dir: pathlib.Path) -> list[manifest.Manifest] | None:
-    """Returns the checkpoints of a host's directory; None: it is new."""
+    """Returns the checkpoints of a host's directory, or None if it is new."""
     if not (run_dir / run_dirs.CONFIG_FILE).exists():
         return None
     return list(saved_files.manifests(run_dir / "checkpoints"))
 
 
 def in_bucket(url: bucket.Url, settings: sections.BucketConfig) -> list[manifest.Manifest] | None:
-    """Returns the same of a host's place in a bucket, whatever its local copy has. Raises BucketError."""
+    """Returns the same for a host's place in a bucket, whatever its local copy has. Raises BucketError."""
     store = bucket.open_store(url, settings.lease_seconds / 3)
     if store.read(lease.NAME).content is None:
         return None
@@ -249,7 +250,7 @@ def in_bucket(url: bucket.Url, settings: sections.BucketConfig) -> list[manifest
 
 
 def counters(loop: device_loop.DeviceLoop | None, roster: rosters.Roster, address: str) -> dict[str, Any]:
-    """Returns a host's own counters for the others; {}: it has no loop. address: its workers' name for it."""
+    """Returns a host's own counters for the others, or {} if it has no loop. address: the one its workers use."""
     if loop is None:
         return {}
     steps, sizes = facts.own_counts(loop.dispatcher), roster.sizes()
@@ -258,14 +259,14 @@ def counters(loop: device_loop.DeviceLoop | None, roster: rosters.Roster, addres
 
 
 def emptiest(details: Mapping[int, Mapping[str, Any]]) -> str:
-    """Returns the address of the other host with the most room for environments; "": none has any."""
+    """Returns the address of the other host with the most room for environments, or "" if none has any."""
     free = {str(found.get("address", "")): int(found.get("free", 0)) for found in details.values()}
     address = max(free, key=lambda one: free[one], default="")
     return address if free.get(address) else ""
 
 
 def lines(details: Mapping[int, Mapping[str, Any]], missing: str = "") -> list[str]:
-    """Returns a line about each of the other hosts, and one about the parts of a checkpoint that are missing."""
+    """Returns a message about each of the other hosts, and one about the missing parts of a checkpoint."""
     return [
         *(
             f"host {index}: {found['steps']['stored']:,} steps, {found['workers']} workers, {found['environments']} "

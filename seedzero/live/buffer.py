@@ -1,4 +1,4 @@
-"""The newest items of something that goes on, by number: readers come with a cursor."""
+"""Keeps the newest items of a stream by number, for readers that come with a cursor."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ class Buffer(Generic[Item]):
         self._num_bytes = 0
 
     def add(self, item: Item, num_bytes: int = 0) -> None:
-        """Keeps an item of so many bytes, and drops the oldest."""
+        """Keeps an item with its number of bytes, and drops the oldest."""
         self._kept.append((self.next, item, num_bytes))
         self.next += 1
         self._num_bytes += num_bytes

@@ -50,7 +50,7 @@ class Kept(NamedTuple):
 
     steps: Sequence[Step]
     columns: Sequence[tuple[str, int]]
-    watch: int  # number of the watch: the steps of another one are counted anew
+    watch: int  # number of the watch: the steps of another one are counted from 0
     are_too_large: bool = False  # there are steps, and the newest one alone is larger than asked for
 
 

@@ -74,7 +74,7 @@ class Aggregator:
             return {name: total / self._counts[name] for name, total in self._sums.items() if self._counts[name] > 0}
 
     def drain(self) -> dict[str, float]:
-        """Returns means and totals since the last call, in the order of their names, and starts anew."""
+        """Returns means and totals since the last call, in the order of their names, and starts again."""
         with self._lock:
             values = self.means() | self._totals
             self._sums, self._counts, self._totals = {}, {}, {}

@@ -73,14 +73,14 @@ class Snapshot(NamedTuple):
     owed_updates: int = 0  # that are done before the last training step ends the run; 0: that step ends it
     num_samples: int = 0  # windows or steps that these learned from
     num_reanalysed: int | None = (
-        None  # stored rows whose targets were computed anew; None: the agent does not reanalyse
+        None  # stored rows whose targets were computed again; None: the agent does not reanalyse
     )
     version: int = 0  # updates that the acting parameters have seen
     last_evaluation: Mapping[str, Any] | None = None  # its result
     evaluating: bool = False  # an evaluation is under way
     remaining: str = ""  # what a run that ends still waits for
     lacking: str = ""  # what updates wait for, where more environments have to join
-    matches: Mapping[str, int] = {}  # finished ones of a league by type, and void ones; {}: there is no league
+    matches: Mapping[str, int] = {}  # finished ones of a league by type, and cancelled ones; {}: there is no league
     num_frozen: int = 0  # frozen players of a league
     win_rate: float | None = None  # lately against the league's active frozen players; None: there are none
     policies: Mapping[str, PolicyCounts] = {}  # by name; {}: one policy plays for all

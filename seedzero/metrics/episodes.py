@@ -15,7 +15,7 @@ import numpy as np
 from seedzero.core import infos, types
 
 Progress: TypeAlias = Callable[[int, int], object]
-"""Is told the numbers of finished and of expected episodes."""
+"""Takes the numbers of finished and of expected episodes."""
 
 
 class Episode(NamedTuple):
@@ -96,7 +96,7 @@ class Scores:
     # episodes that the limit of steps ended, and that count with their rewards so far; the further episodes of their
     # environments are missing
     cut_off: int = 0
-    # episodes that were not played to their end, and do not count; then the short ones count too much
+    # episodes that did not end, and do not count; then the short ones count too much
     unfinished: int = 0
 
     def to_json(self) -> dict[str, Any]:
@@ -119,7 +119,7 @@ class Played:
       tasks: of the environments, as `EnvSpec.tasks`.
       num_episodes: episodes altogether; the first environments play the remainder of an uneven division.
       num_seats: rows of a game, where rows are seats: episodes are then rounded up to whole games, a seat's each.
-      max_steps: an episode that has so many is over, as if it had ended there, and its environment plays no more.
+      max_steps: an episode with this many is over, as if it had ended there, and its environment plays no more.
 
     Attributes:
       tasks: as given.

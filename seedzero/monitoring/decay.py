@@ -1,4 +1,4 @@
-"""The end of a learning rate's decay: a run that goes on after it learns nothing."""
+"""Finds the end of a learning rate's decay, after which a run learns nothing."""
 
 from __future__ import annotations
 

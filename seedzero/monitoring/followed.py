@@ -1,6 +1,6 @@
 """A run in a bucket, followed on this machine: settings, status, metrics, and of a league the newest checkpoint.
 
-Files that only grow are lengthened, so that their readers go on where they were.
+Files that only grow are lengthened, so that their readers continue where they were.
 """
 
 from __future__ import annotations
@@ -90,7 +90,7 @@ class Followed:
         self._generations[name] = found.generation
 
     def _fetch_checkpoint(self) -> None:
-        """Fetches the parameters of the newest checkpoint in place of an older one."""
+        """Fetches the parameters of the newest checkpoint replacing an older one."""
         steps = remote.read_checkpoints(self._store, self._store.list(proof=run_dirs.CONFIG_FILE)).steps()
         if steps:
             prefix = remote.step_prefix(max(steps))

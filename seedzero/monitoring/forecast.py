@@ -58,7 +58,7 @@ def sentence(
     """Returns the duration of a run at a speed and ways to a shorter run; "" for a short run.
 
     Hours are those of a budget of steps or updates that ends the run before --max_seconds does; without such a budget
-    nobody knows how much a run needs, and only a slow one is told what is quicker.
+    nobody knows how much a run needs, and only a slow one gets advice on what is quicker.
     """
     budgets = (
         (config.run.max_env_steps, snapshot.counts.env_steps, steps_per_second, "steps"),

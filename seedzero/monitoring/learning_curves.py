@@ -100,7 +100,7 @@ class LearningCurve:
     def is_risen(self, least: float, first: float | None = None) -> bool:
         """Returns whether the newest return is well above the first, and closer to the best than to the first.
 
-        least: smallest rise, as a share of the larger size of the two. first: in place of `first_return`.
+        least: smallest rise, as a share of the larger size of the two. first: replaces `first_return`.
         """
         first, newest = self.first_return if first is None else first, self.newest_return
         if first is None or newest is None:

@@ -54,7 +54,7 @@ def fold(found: rows.RowReader, wanted: Sequence[str]) -> Series:
     """Returns the series in rows, as `read`.
 
     Rows of updates that later rows repeat are left out, and evaluations that were cut (`evaluation_unfinished`). A
-    resumed learner counts its seconds anew; they are added to those before.
+    resumed learner counts its seconds from 0; they are added to those before.
     """
     kept: list[tuple[RowPlace, list[float]]] = []
     names: set[str] = set()

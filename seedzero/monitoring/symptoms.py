@@ -16,7 +16,7 @@ from seedzero.metrics import clipping
 from seedzero.monitoring import learning_curves
 
 FEW_STEPS = 300
-"""Before so many optimizer steps, values are still those of the beginning."""
+"""Up to this number of optimizer steps, values are still those of the beginning."""
 CLIPPED_SHARE = 0.001
 """Share of clipped targets that is worth a warning."""
 GAP, LARGE_GAP = 0.15, 0.3
@@ -33,7 +33,8 @@ SMALL_WEIGHT = 0.1
 MANY_STEPS = 20_000
 """Optimizer steps after which a policy is to prefer something."""
 RISING_ENV_STEPS, FEW_ENV_STEPS, RISING_STEPS, RISING_SHARE = 50_000, 10_000, 5_000, 0.5
-"""Environment steps before a return has risen; fewer, after so many optimizer steps; share of the budget of steps."""
+"""Environment steps before a return has risen; fewer, after this number of optimizer steps; share of the budget of
+steps."""
 SMALLEST_DEVIATION = 0.02
 """Deviation of actions in bounds of -1 and 1 below which a policy is decided."""
 RISE, LARGE_RISE = 0.25, 0.5

@@ -17,7 +17,7 @@ from seedzero.core import errors, json_object, packages, plain_files
 from seedzero.monitoring import metrics_log, tags
 
 FILE = "wandb.json"
-"""In the run directory: project and id, by which a resume goes on with the same run."""
+"""In the run directory: project and id, with which a resume continues the same run."""
 MAX_WAITING = 10_000
 """Rows that wait for the network; later ones are dropped and counted."""
 FINISH_SECONDS = 20.0
@@ -59,7 +59,7 @@ class WandbRun:
         self._id = _run_id(directory, project)
         self._waiting: queue.Queue[Mapping[str, metrics_log.Value] | None] = queue.Queue(MAX_WAITING)
         self._num_lost = 0
-        # No daemon: `program` ends the process at once where it is stuck, in place of wandb's own wait at the exit.
+        # No daemon: `program` ends the process at once where it is stuck, instead of wandb's own wait at the exit.
         self._thread = threading.Thread(target=self._send, name="wandb")
         self._thread.start()
 

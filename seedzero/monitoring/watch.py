@@ -1,4 +1,4 @@
-"""The console's diagnosis: each symptom of a run is told once, and none ends a training."""
+"""Diagnoses a run on the console: each symptom is reported once, and none ends a training."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ class Watch:
                     self._curve, _ = learning_curves.read(self._path)
 
     def see(self, row: Mapping[str, metrics_log.Value], spec: types.EnvSpec | None) -> None:
-        """Adds a row, and tells new symptoms; an unexpected row is told, and turns the watch off."""
+        """Adds a row and reports new symptoms. An unexpected row is reported, too, and turns the watch off."""
         with self._lock:
             if self._is_off:
                 return

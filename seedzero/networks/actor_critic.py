@@ -202,9 +202,9 @@ class _Model(nn.Module):
     """
 
     layers: shared.NetworkConfig
-    num_actions: int  # 0: they are vectors
+    num_actions: int  # 0: they are continuous
     dtype: Any
-    convolve: Any = None  # in place of `lax.conv_general_dilated`
+    convolve: Any = None  # instead of `lax.conv_general_dilated`
     own_torso: nn.Module | None = None
 
     @nn.compact
@@ -260,7 +260,10 @@ class _Dueling(_Model):
 
 
 class _Ppo(_Model):
-    """PPO's prediction. num_dimensions: of vector actions, 0 for numbers; initial_std: of vector actions."""
+    """PPO's prediction.
+
+    num_dimensions: those of continuous actions, 0 for discrete; initial_std: that of continuous actions.
+    """
 
     num_dimensions: int = 0
     initial_std: float = 1.0

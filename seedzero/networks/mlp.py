@@ -1,4 +1,4 @@
-"""Parts for hidden states that are vectors [B, width]. Shape letters: B batch, A actions."""
+"""Parts for hidden states of shape [B, width]. Shape letters: B batch, A actions."""
 
 from __future__ import annotations
 
@@ -89,9 +89,9 @@ class GridRepresentation(nn.Module):
     channels: int
     dtype: Any
     # adds what each channel finds anywhere in the grid, its largest value. The layer of all places must learn for each
-    # of them anew what is next to what
+    # of them separately what is next to what
     pooled: bool = False
-    first_stride: int = 1  # of the first convolution; above 1 its kernel is twice as wide, in place of 3x3
+    first_stride: int = 1  # of the first convolution; above 1 its kernel is twice as wide, instead of 3x3
 
     @nn.compact
     def __call__(self, observation: jax.Array, vector: jax.Array | None = None) -> jax.Array:

@@ -36,7 +36,7 @@ def stack_shape(observation_shape: tuple[int, ...], frame_stack: int) -> tuple[i
 
 
 def zeros(spec: types.EnvSpec, frame_stack: int, num_rows: int) -> dict[str, jax.Array]:
-    """Returns observations of 0, {name: [num_rows, *shape of so many stacked frames]}."""
+    """Returns observations of 0, {name: [num_rows, *shape of the stacked frames]}."""
     shapes = {array.name: (num_rows, *stack_shape(array.shape, frame_stack)) for array in spec.arrays}
     return {array.name: jnp.zeros(shapes[array.name], array.dtype) for array in spec.arrays}
 

@@ -1,6 +1,6 @@
 """The projection of hidden states in EfficientZero's consistency loss (Ye et al. 2021, section 4.1).
 
-The two networks of SimSiam (Chen and He 2021), with LayerNorm in place of BatchNorm: rows of a batch are independent.
+The two networks of SimSiam (Chen and He 2021), with LayerNorm instead of BatchNorm: rows of a batch are independent.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ IMAGE_UNITS = 1024
 
 
 class Projector(nn.Module):
-    """Hidden state [B, ...] -> projection [B, units]; all three layers have so many."""
+    """Hidden state [B, ...] -> projection [B, units]; all three layers have this many."""
 
     units: int
     dtype: Any

@@ -1,4 +1,4 @@
-"""A recurrent core over the steps of a sequence, which begins anew with each episode.
+"""A recurrent core over the steps of a sequence, which begins again with each episode.
 
 Shape letters: B batch, T steps, F features, K numbers of a continuous action.
 """
@@ -32,8 +32,7 @@ def with_past(
     Args:
       first: [B, T] bool, true: an episode begins.
       reward: [B, T], received on the way to the step.
-      last_action: [B, T] int32 of the step before, or vectors [B, T, K].
-      num_actions: 0: actions are vectors.
+      last_action: [B, T] int32 of the step before, or [B, T, K] if continuous. num_actions: 0 for continuous actions.
     """
     action = jax.nn.one_hot(last_action, num_actions) if num_actions else last_action
     reward = jnp.clip(reward, -1.0, 1.0)[..., None]
@@ -87,7 +86,7 @@ class HiddenCore(nn.Module):
 
     kind: str  # "lstm" or "gru"
     units: int
-    num_actions: int  # 0: they are vectors
+    num_actions: int  # 0: they are continuous
     dtype: Any
 
     @nn.compact

@@ -1,8 +1,8 @@
 """Policies over continuous actions: a histogram for each dimension.
 
 Each of D dimensions of [-1, 1] has M bins of equal width and a categorical distribution over them; within a bin an
-action is uniform (the discretized, factorized policy of Tang and Agrawal 2020, with a density in place of M points).
-A policy may have several peaks, stays within the bounds, and is uniform if all logits are 0. Sampling inverts its
+action is uniform (the discretized, factorized policy of Tang and Agrawal 2020, with a density instead of M points). A
+policy may have several peaks, stays within the bounds, and is uniform if all logits are 0. Sampling inverts its
 distribution function: for given uniform numbers, the actions are a function of the logits.
 
 Shape letters: B batch, K samples, D dimensions, M = num_bins. Logits are [..., D * M], a dimension's bins together.

@@ -160,7 +160,7 @@ def corrected_targets(seen: Experience, log_ratio: jax.Array, *, discount: float
 
 
 def going_on(terminated: jax.Array, valid: jax.Array, *, num_positions: int) -> tuple[jax.Array, jax.Array]:
-    """Returns [B, K+1] bool: whether the episode goes on at each position, and whether that is known.
+    """Returns [B, K+1] bool: whether the episode continues at each position, and whether that is known.
 
     An end lasts: positions behind a termination have ended too. Behind any other last position nothing is known.
 

@@ -87,7 +87,7 @@ class Page:
         return {"read": share, **found.series(names, x, num_buckets, low, high)}
 
     def league(self, request: requests.Request) -> dict[str, Any]:
-        """Returns a run's league, read anew after each checkpoint and each line of its history."""
+        """Returns a run's league, read again after each checkpoint and each line of its history."""
         name, path = self._located(request)
         source = (
             tuple(sorted(saved_files.finished(path / "checkpoints" / saved_files.STEPS))),

@@ -18,7 +18,7 @@ from seedzero.page import columns
 PIECE_SECONDS = 0.4
 """Longest time of one call of `refresh`, about."""
 MAX_NEW_ROWS = 500
-"""Rows that follow a cursor one by one; more are thinned anew."""
+"""Rows that follow a cursor one by one; more are thinned again."""
 MAX_LINE_BYTES = 4 << 20
 _CHUNK_BYTES = 4 << 20
 _MARK_BYTES = 256
@@ -64,7 +64,7 @@ class History:
     def refresh(self) -> float:
         """Reads the file's new lines for a moment; returns the read share of the file, 1: all.
 
-        A file that was cut back is read anew, under a new generation. Raises ResumeError for an unreadable file.
+        A file that was cut back is read again, under a new generation. Raises ResumeError for an unreadable file.
         """
         with self._lock:
             try:
@@ -134,7 +134,7 @@ class History:
     def since(self, cursor: Cursor | None) -> dict[str, Any] | None:
         """Returns the rows after a cursor, and the next cursor; None: none.
 
-        {"reset": true} in place of rows: they were cut back, or there are too many; read the series anew.
+        {"reset": true} instead of rows: they were cut back, or there are too many; read the series again.
         """
         with self._lock:
             number = len(self._columns)

@@ -20,7 +20,7 @@ _END_SECONDS = 2
 _MAX_HEAD_BYTES = 64 << 10
 """Of a request: browsers send the cookies of all programs of the host."""
 _M_MMAP_THRESHOLD = -3
-"""Of glibc's mallopt: blocks of so many bytes are the system's again once they are free."""
+"""For glibc's mallopt: blocks of this many bytes return to the system once they are free."""
 
 
 def serve(

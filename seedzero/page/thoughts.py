@@ -1,7 +1,7 @@
 """Thoughts about steps of records, in a process of their own: loading an agent takes JAX, seconds and memory.
 
-A request is a line of JSON on standard input, its answer a line on standard output after `MARK`; all else that is
-printed is not read. The process ends with its input.
+A request is a line of JSON on standard input, its answer a line on standard output after `MARK`; anything else that is
+printed is ignored. The process ends with its input.
 """
 
 from __future__ import annotations

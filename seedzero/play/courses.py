@@ -1,7 +1,7 @@
 """The course of a game in an environment's rows: positions, actions, turns, and the way back.
 
-The environment's own rules decide. To take moves back, the game is begun anew and its other moves are made again:
-equal seeds and actions give equal steps, of chance too.
+The environment's own rules decide. To take moves back, the game is restarted and its other moves are made again: equal
+seeds and actions give equal steps, of chance too.
 
 Shape letters: R rows (1: both sides of a game in turn share it; else each row is a seat).
 """

@@ -37,7 +37,7 @@ class HumanTable:
     Attributes:
       seats: names of the seats.
       seat: the person's place in `seats`.
-      ended: RESIGNED or LEFT; "": the game goes on, or has come to its own end.
+      ended: RESIGNED or LEFT; "": the game continues, or has ended by itself.
       names: of all moves of this game; empty if something is hidden, or moves are simultaneous.
       saved: the agent.
     """
@@ -111,7 +111,7 @@ class HumanTable:
         del self.names[mine[-1] :]
 
     def end(self, how: str) -> None:
-        """Ends a game that goes on: RESIGNED, so that it is lost, or LEFT, so that it does not count."""
+        """Ends an unfinished game: RESIGNED, so that it is lost, or LEFT, so that it does not count."""
         if not self.is_over:
             self.ended = how
             self._tally[LOST] += how == RESIGNED
@@ -143,7 +143,10 @@ class HumanTable:
         return self._face.text(course.viewer(self.seat, number), course.steps[number], course.row(self.seat))
 
     def result(self) -> tuple[int | None, float]:
-        """Returns the outcome, and the return so far; None: the game goes on, was left, or has more than two seats."""
+        """Returns the outcome, and the return so far.
+
+        None: the game continues, was left, or has more than two seats.
+        """
         total = self._course.total(self.seat)
         if self.ended == RESIGNED:
             return LOST, total

@@ -1,4 +1,4 @@
-"""Programs, so many at a time, each once and with cores of its own."""
+"""Runs programs, a limited number at a time, each once and with its own cores."""
 
 from __future__ import annotations
 

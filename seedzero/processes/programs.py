@@ -18,7 +18,7 @@ from seedzero.core import descendants, exit_codes, forks
 
 MAX_LINE_BYTES = 8192
 OUTPUT_SECONDS = 1.0
-"""Longest wait for a dead program's output: a process that it left behind may hold it open."""
+"""Longest wait for a dead program's output: a process that it started may still hold it open."""
 
 FIRST_DELAY_SECONDS, MAX_DELAY_SECONDS = 0.25, 5.0
 """Pauses before a program is started again."""
@@ -26,7 +26,7 @@ LONG_LIFE_SECONDS = 10.0
 """A program that lived longer is started again after the first delay."""
 MAX_FAILURES = 5
 FAILURE_WINDOW_SECONDS = 60.0
-"""So many failures of one program within this time are the end."""
+"""This many failures of one program within this time are the end."""
 FAILURES_OF_A_REFUSAL = 3
 """A program whose work is refused would mostly do the same again: once may be chance, twice is the end."""
 
@@ -118,7 +118,9 @@ class Death:
 
 
 class Program:
-    """A program, life after life. `live`, `delay_seconds` and `pause` are for a single thread, all else for any.
+    """A program, life after life.
+
+    `live`, `delay_seconds` and `pause` are for a single thread, everything else for any.
 
     `write` takes each line of output, on a thread of its own. Between two lives `process` is None; once `stopping` is
     set, none begins any more.

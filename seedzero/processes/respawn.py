@@ -80,7 +80,7 @@ class Respawner:
         return self._command(self._server)
 
     def _follow(self) -> None:
-        """Starts the worker anew after a move of the learner."""
+        """Restarts the worker after the learner has moved."""
         server = self._server
         self._look_up()
         if self._server != server:

@@ -13,7 +13,7 @@ from seedzero.core import plain_files
 from seedzero.processes import programs
 
 MAX_LOG_BYTES = 1_000_000
-"""A log that grows beyond this becomes worker-I.log.1, in place of the older one."""
+"""A log that grows beyond this becomes worker-I.log.1, replacing the older one."""
 KILL_SECONDS = 2.0
 """How long a worker may take to end after a signal."""
 

@@ -28,9 +28,10 @@ def play(choice: agent_choice.AgentChoice, target: str | os.PathLike[str], *, lo
 
     A game of two players is self-play; the return is the first mover's. Of agents in one environment it is their mean.
 
-    target: the file to write. longest_side: larger pictures are thinned to at most so many pixels, both ways alike; 0:
-    none is. Returns step, chosen, video, frames, return and length; cut_off is 1 if the limit of steps ended the
-    episode; policy as `scoring.evaluate`. Raises as `scoring.evaluate`, and UsageError if the video cannot be written.
+    target: the file to write. longest_side: larger pictures are thinned to at most this many pixels, both ways alike;
+    0 for no limit. Returns step, chosen, video, frames, return and length; cut_off is 1 if the limit of steps ended
+    the episode; policy as `scoring.evaluate`. Raises as `scoring.evaluate`, and UsageError if the video cannot be
+    written.
     """
     choice, file = choice.absolute(), pathlib.Path(target).absolute()
     config = scoring.read_config(choice, _PLAY_REMOTE)

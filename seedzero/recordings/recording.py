@@ -181,7 +181,7 @@ def _alone(directory: pathlib.Path) -> Iterator[None]:
 
 
 def _actions(spec: types.EnvSpec) -> list[Any] | None:
-    """Returns the environment's own values of all actions, in their order; None: they are vectors."""
+    """Returns the environment's own values of all actions, in their order; None for continuous actions."""
     if spec.is_continuous:
         return None
     values: list[Any] = np.asarray(codecs.of(spec).decode(np.arange(spec.num_actions), is_single=False)).tolist()

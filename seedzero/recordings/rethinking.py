@@ -87,7 +87,7 @@ class Rethinker:
         """Returns for each node of a thought the nearest observation of the record by latent distance.
 
         Afterstates have none: no observation shows what chance has not yet decided. Empty without a model, or with a
-        memory, and where actions are vectors: nodes have samples of their own then.
+        memory, and with continuous actions, where nodes have samples of their own.
         """
         model = self._saved.agent.model
         if model is None or model.remembers or thought.root is None or self._saved.spec.is_continuous:

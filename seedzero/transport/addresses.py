@@ -2,7 +2,7 @@
 
 A worker takes several, "A,B": the hosts of one run.
 
-A client resolves a name anew whenever it connects: each attempt has a channel of its own, and gRPC keeps no names.
+A client resolves a name again whenever it connects: each attempt has a channel of its own, and gRPC keeps no names.
 """
 
 from __future__ import annotations

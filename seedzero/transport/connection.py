@@ -94,7 +94,7 @@ class WorkerStream:
 
 
 class WorkerSide:
-    """The worker's side of the protocol. `wanted` is set while a session goes on or is asked for."""
+    """The worker's side of the protocol. `wanted` is set while a session exists or is requested."""
 
     def __init__(
         self, at: hosts.Hosts, hello: messages.Hello, deliver: Callable[[Event], None], patience_seconds: float

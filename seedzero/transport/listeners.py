@@ -1,4 +1,4 @@
-"""A gRPC server at its addresses, and the parts that every service has: health, and the token before all else."""
+"""A gRPC server at its addresses, and the parts that every service has: health, and the token before anything else."""
 
 from __future__ import annotations
 

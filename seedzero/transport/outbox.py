@@ -29,7 +29,7 @@ class Outbox:
         self.waiting.append(data)
         if self._is_idle:
             self._is_idle = False
-            # After all messages that are there to be read: to read and write by turns takes longer.
+            # After all messages that can be read, because reading and writing in turn takes longer.
             self._over.get_loop().call_soon(self._write_next)
 
     async def write_all(self) -> None:

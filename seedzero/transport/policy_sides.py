@@ -67,7 +67,7 @@ class PolicySession:
         self.restart_deadlines(now)
 
     def restart_deadlines(self, now: float) -> None:
-        """Starts the lease anew."""
+        """Restarts the lease."""
         self.expires_at = now + self._lease_seconds
 
 

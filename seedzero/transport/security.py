@@ -33,7 +33,7 @@ from seedzero.core import errors
 from seedzero.transport import addresses
 
 SYSTEM_ROOTS = "system"
-"""In place of a file: the public authorities that gRPC knows."""
+"""Instead of a file: the public authorities that gRPC knows."""
 
 MIN_TOKEN_BYTES, MAX_TOKEN_BYTES = 16, 4096
 """Shorter tokens can be guessed; longer ones do not fit into the header of a call."""
@@ -133,7 +133,7 @@ def warnings(transport: sections.TransportConfig, tls: sections.TlsConfig) -> li
 
 
 class Guard:
-    """Decides whether a call may go on. For one event loop."""
+    """Decides whether a call may continue. For one event loop."""
 
     def __init__(self, token: str, clock: Callable[[], float] = time.monotonic) -> None:
         self._token, self._clock = token.encode(), clock
@@ -185,7 +185,7 @@ PLAIN = Access()
 def for_client(address: str, access: Access = PLAIN, token: str = "") -> ClientSecurity:
     """Returns a client's credentials for the learner at an address; UsageError for an address or file of no use.
 
-    token: in place of the access's.
+    token: replaces the access's.
     """
     target = addresses.target(address)
     token = token or (read_token(access.token_file) if access.token_file else "")

@@ -213,7 +213,7 @@ class Service:
 def _keep_freed_memory() -> None:
     """Makes the process reuse the memory of freed messages instead of returning it to the system.
 
-    Otherwise the pages of every large message are returned, mapped and cleared anew: about 30 page faults and a tenth
+    Otherwise the pages of every large message are returned, mapped and cleared again: about 30 page faults and a tenth
     of a millisecond for 590 kB. glibc raises its thresholds to the size of the largest mapped block ever freed, up to
     32 MiB. This block is never touched and costs nothing; without glibc it has no effect.
     """

@@ -113,11 +113,11 @@ class LearnerSession(Generic[StreamT]):
         return min(group.owed_since for group in self._groups)
 
     def renew(self, now: float) -> None:
-        """Starts the lease anew."""
+        """Restarts the lease."""
         self.expires_at = now + self._lease_seconds
 
     def restart_deadlines(self, now: float) -> None:
-        """Starts the lease and the worker's deadlines anew."""
+        """Restarts the lease and the worker's deadlines."""
         self.renew(now)
         for group in self._groups:
             group.owed_since = max(group.owed_since, now)

@@ -60,7 +60,7 @@ class Streams(Generic[SideT]):
         """elsewhere: returns the address of a host with more room, for refused workers; "": none is known."""
         self.side, self._elsewhere = side, elsewhere
         self._open: set[Stream] = set()
-        self.farewell: Callable[[Stream], None] | None = None  # dismisses a worker; None: serving goes on
+        self.farewell: Callable[[Stream], None] | None = None  # dismisses a worker; None: serving continues
         self._empty = asyncio.Event()
         self._watched_at = math.inf
 

@@ -23,7 +23,7 @@ from seedzero.envs import bots, env_base, registry
 from seedzero.transport import client, messages, security
 
 EnvFactory = Callable[[int], env_base.VectorEnv]
-"""Makes one group of so many environments."""
+"""Makes one group of environments."""
 
 _logger = logging.getLogger(__name__)
 

@@ -1,4 +1,4 @@
-"""Documents, help texts, messages and docstrings are easy to read: short paragraphs, and no phrase of the old voice."""
+"""Documents, help texts, messages and docstrings read easily: short paragraphs, and no phrase of the old voice."""
 
 from __future__ import annotations
 

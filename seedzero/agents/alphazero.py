@@ -157,7 +157,7 @@ def recurrent_fn(parts: _Parts) -> mcts.RecurrentFn | mcts.ChanceFn:
         logits, value = _predict(parts, params, rules.show(after))
         logits = actor_critic.masked(logits, after.legal_action_mask)
         is_own = after.current_player == before.current_player
-        turn = jnp.where(is_own, discount, -discount)  # the value of the other one's turn is its own
+        turn = jnp.where(is_own, discount, -discount)  # the value in the other player's turn is that player's
         prediction = mcts.Prediction(reward, jnp.where(is_over, 0.0, turn), logits, jnp.where(is_over, 0.0, value))
         return prediction, _embedding(rules, after)
 

@@ -52,7 +52,7 @@ def connect(
       address: HOST:PORT, as the server prints it.
       player: one of the server's; "": its first one.
       token_file: with the server's token; "": none.
-      token: the token itself, in place of the file.
+      token: the token itself, instead of the file.
       ca_file: PEM certificates that vouch for the server's, or "system"; "": plain text.
       server_name: in the server's certificate; "": the host of the address.
 
@@ -142,7 +142,7 @@ class RemotePolicy(contextlib.AbstractContextManager["RemotePolicy"]):
             ) from None
 
     def close(self) -> None:
-        """Frees the rows at the server; a later call begins anew."""
+        """Frees the rows at the server; a later call begins a new session."""
         client, self._client, self._first = self._client, None, np.ones(0, bool)
         if client is not None:
             client.close()

@@ -347,5 +347,5 @@ def mean_values(forest: Forest) -> jax.Array:
 
 
 def first_edges(forest: Forest, number: int) -> Forest:
-    """Returns the trees with so many edges of each node."""
+    """Returns the trees with this number of edges at each node."""
     return _map_tables(lambda name, table: table[:number] if name in _EDGES else table, forest)

@@ -231,7 +231,7 @@ class ActingEngine:
         return {name: np.concatenate([part[name] for part in parts]) for name in parts[0]}
 
     def _size_for(self, number: int, findings: bool) -> int:
-        """Returns the smallest size of at least so many rows that is compiled by now; compiles the largest if none."""
+        """Returns the smallest compiled size that holds a number of rows; compiles the largest if there is none."""
         sizes = [size for size, kind in list(self._compiled) if kind is findings and size >= number]
         if not sizes:
             self._compile(self._sizes[0], findings=findings)
@@ -260,7 +260,7 @@ def _groups(waiting: Sequence[_Waiting]) -> Iterator[tuple[tuple[str, bool], lis
 
 
 def _parts(group: Sequence[_Waiting], most: int) -> Iterator[list[_Waiting]]:
-    """Yields requests of at most so many rows together, or a single larger one."""
+    """Yields requests with a limited number of rows together, or a single larger one."""
     part: list[_Waiting] = []
     for one in group:
         if part and sum(len(other.request.slots) for other in part) + len(one.request.slots) > most:

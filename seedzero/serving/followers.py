@@ -13,7 +13,7 @@ from seedzero.evaluation import agent_choice, greedy
 from seedzero.recordings import recording
 
 ALL = "all"
-"""In place of players' names: the first learning player, and all frozen ones."""
+"""Instead of players' names: the first learning player, and all frozen ones."""
 LOOK_SECONDS = 2.0
 _FAILURES = 30
 """Looks in a row at a checkpoint that cannot be read, before it is reported."""
@@ -106,5 +106,5 @@ class Follower:
         try:
             while not self._is_over.wait(LOOK_SECONDS):
                 self.look()
-        except Exception as error:  # the server would go on with old parameters
+        except Exception as error:  # the server would continue with old parameters
             self._fail("following the run", error)

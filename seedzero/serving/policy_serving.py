@@ -1,4 +1,4 @@
-"""A policy server from its start to its end: agents, addresses, metrics, and newer checkpoints of the run."""
+"""Runs a policy server: agents, addresses, metrics, and newer checkpoints of the run."""
 
 from __future__ import annotations
 

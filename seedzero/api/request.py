@@ -14,7 +14,7 @@ from seedzero.core import errors, opponents, types
 
 TRUST = "trust_run_dir"
 """The flag with which a user consents to the code that a run directory names."""
-_FILES = ("transport.token_file", "tls.cert_file", "tls.key_file")
+_FILES = ("transport.token_file", "serve.token_file", "tls.cert_file", "tls.key_file")
 """Settings of a run that name files next to it."""
 _SHOWING = {"env.id", "env.kwargs", "env.wrappers", "transport.step_seconds"}
 """Settings needed to ask an environment for its spec before the preset is known."""

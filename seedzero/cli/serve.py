@@ -2,40 +2,38 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
+import tempfile
+from collections.abc import Sequence
 
 from seedzero.api import runs
 from seedzero.bucket import bucket
-from seedzero.cli import evaluate, output, parse
+from seedzero.cli import evaluate, output, parse, status
 from seedzero.config import combinations, configs
 from seedzero.core import env_ids, errors, exit_codes
 
 _HOST = "127.0.0.1"
 _MAX_ROWS, _MAX_BATCH = 4096, 64
 _ACCESS = ("token_file", "insecure", "tls.cert_file", "tls.key_file")
+_OF_LEARNER = ("serve.token_file", "tls.ca_file", "tls.server_name")
+_ALL = "all"
 
 
 def run(arguments: parse.Arguments) -> int:
     """Serves a run's agent until a signal; returns the exit code."""
-    flags, follows = arguments.flags, arguments.switch("follow")
+    flags = arguments.flags
     names = tuple(filter(None, flags.get("player", "").split(",")))
-    if follows and "step" in flags:
-        raise errors.UsageError(f"--step={flags['step']}: --follow serves the newest checkpoint; omit one of them")
-    if follows and bucket.parse(flags["run_dir"]) is not None:
-        raise errors.UsageError(
-            f"--run_dir={flags['run_dir']}: --follow reads a run directory of this machine; omit it, or give one"
-        )
-    if len(names) > 1 and bucket.parse(flags["run_dir"]) is not None:
-        raise errors.UsageError(f"--player={flags['player']}: of a run in a bucket one player is served; name one")
+    _check(arguments, names)
     access = _access(arguments)
     for name in names:
-        if name != "all":
+        if name != _ALL:
             runs.checked_player(name, None)
-    step, policy = evaluate.read_step(arguments), flags.get("policy")
-    seed = arguments.integer("seed", minimum=0) or 0
-    player = names[0] if len(names) == 1 and names != ("all",) else None
-    choice = runs.choose(flags["run_dir"], step, player, policy, trusted=arguments.switch("trust_run_dir"), seed=seed)
-    from seedzero.serving import followers, policy_serving
+    seed, num_simulations = arguments.integer("seed", minimum=0) or 0, arguments.integer("simulations", minimum=1)
+    player = names[0] if len(names) == 1 and names != (_ALL,) else None
+    chosen = evaluate.read_step(arguments), player, flags.get("policy")
+    choice = runs.choose(flags.get("run_dir", ""), *chosen, trusted=arguments.switch("trust_run_dir"), seed=seed)
+    from seedzero.serving import followers, learner_agents, policy_serving
     from seedzero.transport import security
 
     secured = security.for_server(access.transport.token_file, access.tls)
@@ -44,16 +42,42 @@ def run(arguments: parse.Arguments) -> int:
     options = policy_serving.ServeOptions(
         num_slots=arguments.integer("max_rows", minimum=1) or _MAX_ROWS,
         max_batch=arguments.integer("max_batch", minimum=1) or _MAX_BATCH,
-        follows=follows,
+        follows=arguments.switch("follow") or "learner" in flags,
         metrics_port=arguments.integer("metrics_port", minimum=0),
     )
-    with runs.opened(choice) as here, output.others_aside():
-        agents = followers.load(
-            dataclasses.replace(here, player=None), names, arguments.integer("simulations", minimum=1)
-        )
+    with contextlib.ExitStack() as undo:
+        undo.enter_context(output.others_aside())
+        agents: followers.FollowedAgents
+        if "learner" in flags:
+            there = security.Access(*(flags.get(name, "") for name in _OF_LEARNER))
+            here = dataclasses.replace(choice, run_dir=undo.enter_context(tempfile.TemporaryDirectory()), player=None)
+            agents = learner_agents.load(security.for_client(flags["learner"], there), here, names, num_simulations)
+        else:
+            here = dataclasses.replace(undo.enter_context(runs.opened(choice)), player=None)
+            agents = followers.load(here, names, num_simulations)
         counts = policy_serving.serve(agents, access.transport, secured, options, output.say)
     output.print_json({name: getattr(counts, name) for name in ("requests", "rows", "calls", "changes")})
     return exit_codes.DONE
+
+
+def _check(arguments: parse.Arguments, names: Sequence[str]) -> None:
+    """Raises UsageError for flags that do not go together."""
+    flags = arguments.flags
+    if ("run_dir" in flags) is ("learner" in flags):
+        raise errors.UsageError("seedzero serve takes one of --run_dir=DIR and --learner=HOST:PORT")
+    if "learner" not in flags and (unread := [name for name in _OF_LEARNER if name in flags]):
+        raise errors.UsageError(f"--{unread[0]} is for --learner=HOST:PORT; give that instead of --run_dir")
+    follows = "--follow" if arguments.switch("follow") else "--learner" if "learner" in flags else ""
+    if follows and "step" in flags:
+        raise errors.UsageError(f"--step={flags['step']}: {follows} serves the newest parameters; omit one of them")
+    if bucket.parse(flags.get("run_dir", "")) is None:
+        return
+    if follows:
+        raise errors.UsageError(
+            f"--run_dir={flags['run_dir']}: --follow reads a run directory of this machine; omit it, or give one"
+        )
+    if len(names) > 1:
+        raise errors.UsageError(f"--player={flags['player']}: of a run in a bucket one player is served; name one")
 
 
 def _access(arguments: parse.Arguments) -> configs.Config:
@@ -69,9 +93,14 @@ def _access(arguments: parse.Arguments) -> configs.Config:
 
 COMMAND = parse.Command(
     summary="Answers other programs with the actions of a saved agent, over gRPC.",
-    usage="--run_dir=DIR [--port=N] [--player=NAME,NAME|all] [--follow] [--token_file=FILE] [--tls.cert_file=FILE]",
+    usage="--run_dir=DIR|--learner=HOST:PORT [--port=N] [--player=NAME,NAME|all] [--follow] [--token_file=FILE] "
+    "[--tls.cert_file=FILE]",
     flags={
         **parse.RUN_DIR,
+        "learner=HOST:PORT": "instead of a run directory: a running learner, which gives its players' parameters over "
+        "the network; it needs --serve.token_file, too. The newest ones are fetched again and again",
+        "serve.token_file=FILE": "file with the learner's token for that",
+        **{flag: f"of --learner: {text}" for flag, text in status.ACCESS.items() if flag.startswith("tls.")},
         "port=N": "to listen on; default 0: any free one, which is printed",
         "host=HOST": f"to listen on, default {_HOST}; 0.0.0.0: other machines reach it, and need --token_file",
         "player=NAME,NAME|all": "players of the run's league, the first one for clients that name none; all: main and "
@@ -91,7 +120,6 @@ COMMAND = parse.Command(
         "metrics_port=N": "serve counters for Prometheus on this port; 0: any free one",
         **parse.TRUST,
     },
-    required=("run_dir",),
     details="""
 In Python, seedzero.connect("HOST:PORT") returns the policy; it needs numpy and gRPC, and no JAX. Other languages use
 the service Policy of protos/seedzero/transport/inference.proto. `seedzero health` asks whether the server serves. The

@@ -196,6 +196,11 @@ def _connection_problems(config: configs.Config) -> Iterator[str]:
             "reaches it "
             "may join; give --token_file=FILE, with the same content on all hosts, or say --insecure"
         )
+    if config.serve.token_file and (not transport.listen or config.cluster.num_hosts > 1):
+        yield (
+            f"--serve.token_file={config.serve.token_file} is for a learner on one host that listens on an address; "
+            "give --listen=HOST:PORT, without --cluster.num_hosts, or leave it out"
+        )
     if config.metrics.port >= 0 and not config.metrics.host:
         yield "--metrics_host is empty; give 127.0.0.1 (this machine), or 0.0.0.0 for all addresses of this machine"
     if bool(tls.cert_file) != bool(tls.key_file):

@@ -49,6 +49,7 @@ class Config:
     worker: sections.WorkerConfig = sections.WorkerConfig()
     transport: sections.TransportConfig = sections.TransportConfig()
     tls: sections.TlsConfig = sections.TlsConfig()
+    serve: sections.ServeConfig = sections.ServeConfig()
     batcher: sections.BatcherConfig = sections.BatcherConfig()
     search: muzero_config.SearchSection = muzero_config.SearchSection()
     explore: muzero_config.ExploreConfig = muzero_config.ExploreConfig()

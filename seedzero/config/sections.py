@@ -224,6 +224,11 @@ class TlsConfig(options.Section):
 
 
 @dataclasses.dataclass(frozen=True)
+class ServeConfig(options.Section):
+    token_file: str = options.any_time("", "file with the token that lets `seedzero serve --learner` fetch parameters")
+
+
+@dataclasses.dataclass(frozen=True)
 class BatcherConfig(options.Section):
     max_batch: int = options.any_time(
         options.AUTO, "largest number of environments in one acting batch; 0: replay.num_slots, at most 1024", low=0

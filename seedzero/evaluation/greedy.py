@@ -72,13 +72,17 @@ def load(choice: agent_choice.AgentChoice, config: configs.Config, spec: types.E
         raise errors.UsageError(
             f"{choice.path} has {len(policies)} policies; give player= (--player=NAME), one of {', '.join(policies)}"
         )
-    saved = load_players(choice, config, spec, (choice.player,))[0]
-    if choice.policy == "sample" and not saved.agent.has_policy:
+    return in_mode(load_players(choice, config, spec, (choice.player,))[0], choice.policy)
+
+
+def in_mode(saved: SavedAgent, policy: str | None) -> SavedAgent:
+    """Returns the agent acting as of `AgentChoice.policy`; UsageError: it has no policy to draw actions from."""
+    if policy == "sample" and not saved.agent.has_policy:
         raise errors.UsageError(
-            f"--policy=sample: agent {config.run.agent} learns only values and has no policy to draw actions from; "
-            "leave it out, or give greedy"
+            f"--policy=sample: agent {saved.config.run.agent} learns only values and has no policy to draw actions "
+            "from; leave it out, or give greedy"
         )
-    mode = spec.default_mode if choice.policy is None else types.MODES[choice.policy]
+    mode = saved.spec.default_mode if policy is None else types.MODES[policy]
     return saved._replace(mode=mode if saved.agent.has_policy else types.GREEDY)
 
 
@@ -87,24 +91,29 @@ def load_players(
 ) -> list[SavedAgent]:
     """Returns the agents of some players, which share their functions, to act greedily; the rest is as of `load`."""
     with patience.telling(lambda: "loading the agent"):
-        if uncached := compilation_cache.enable():
-            printable.say(uncached)
-        if getattr(jax.config, "jax_enable_x64", False):
-            raise errors.UsageError(
-                "JAX computes with 64 bits here (jax_enable_x64), agents with 32; turn it off, "
-                "or use the agent in a separate process"
-            )
-        saved_spec = training_arrays.without(spec_file.read(choice.path) or spec)
-        spec_file.check_equal(spec, saved_spec)
-        agent = agent_table.make(config, saved_spec, jax.default_backend())
-        template = jax.eval_shape(lambda: agent.acting(agent.init(jax.random.key(0))))
+        agent, template = make(choice.path, config, spec)
         step = choice.step
-        if step is None and saved_spec.num_players == 2:
+        if step is None and spec.num_players == 2:
             step = "last"  # returns against a fixed opponent say little of the best
         directory, by_seat = choice.path / "checkpoints", bool(seats_config.of_config(config).asked)
         loaded = [_load(directory, template, step, player, by_seat=by_seat) for player in players]
         pairs = zip(loaded, players, strict=True)
         return [SavedAgent(agent, *found, config, spec, player or "") for found, player in pairs]
+
+
+def make(path: pathlib.Path, config: configs.Config, spec: types.EnvSpec) -> tuple[base.Agent, base.Params]:
+    """Returns the agent of a run directory, and the shapes of its acting parameters; errors as of `load`."""
+    if uncached := compilation_cache.enable():
+        printable.say(uncached)
+    if getattr(jax.config, "jax_enable_x64", False):
+        raise errors.UsageError(
+            "JAX computes with 64 bits here (jax_enable_x64), agents with 32; turn it off, "
+            "or use the agent in a separate process"
+        )
+    saved_spec = training_arrays.without(spec_file.read(path) or spec)
+    spec_file.check_equal(spec, saved_spec)
+    agent = agent_table.make(config, saved_spec, jax.default_backend())
+    return agent, jax.eval_shape(lambda: agent.acting(agent.init(jax.random.key(0))))
 
 
 def _load(

@@ -13,7 +13,7 @@ from seedzero.checkpoints import run_dirs
 from seedzero.config import configs, worker_options
 from seedzero.core import env_ids, types
 from seedzero.device import meshes, placements
-from seedzero.learner import build, callbacks, endings, filming, receptions, reports, saving, stages, together
+from seedzero.learner import build, callbacks, endings, filming, pooling, receptions, reports, saving, stages, together
 from seedzero.loop import device_loop, dispatchers, rosters
 from seedzero.metrics import aggregator
 from seedzero.monitoring import background, forecast, league_log, metrics_log, progress_lines, views
@@ -93,7 +93,7 @@ def make(
     workers = _workers(directory, local, key, ending, screen, has_evaluator=roster.has_evaluation)
     check = functools.partial(build.check, config)
     reception = receptions.Reception(config, roster, view, say, ending.notify, workers.restart, check)
-    server = _server(config, reception, local, hosts)
+    server = _server(directory, reception, local, hosts, lambda: stage.loop)
     progress.silent = server.silent
     films = filming.Filmer(directory.path, config.evaluation.video_every, write=log.write_video, say=say)
     hooks = device_loop.Hooks(
@@ -130,18 +130,24 @@ def make(
 
 
 def _server(
-    config: configs.Config, reception: receptions.Reception, local: str, hosts: together.Together | None
+    directory: run_dirs.RunDir,
+    reception: receptions.Reception,
+    local: str,
+    hosts: together.Together | None,
+    loop: pooling.Loop,
 ) -> servers.Server:
-    transport = config.transport
+    config, transport = directory.config, directory.config.transport
+    secured = security.for_server(transport.token_file, config.tls)
     is_local = not transport.listen or transport.listen.startswith(addresses.UNIX_PREFIX)
     return servers.Server(
         reception,
         dataclasses.replace(transport, listen=local if is_local else transport.listen),
-        secured=security.for_server(transport.token_file, config.tls),
+        secured=secured,
         local="" if is_local else local,
         clock=time.monotonic,
         elsewhere=str if hosts is None else lambda: together.emptiest(hosts.link.details),
         live=reception.live,
+        pool=pooling.of_config(config.serve, directory, secured, loop),
     )
 
 

@@ -33,6 +33,7 @@ from seedzero.core import errors
 from seedzero.live import record
 from seedzero.loop import (
     agreement,
+    copying,
     dispatchers,
     evaluators,
     facts,
@@ -86,6 +87,7 @@ class DeviceLoop:
         self._hooks = hooks
         self._after_update = after_update
         self._news = dispatcher.workers.inbox.news
+        self.copies = copying.ParamsCopies(self._news)
         if agreed is not None:
             agreed.follow(self._news.tell)
             agreed.steps = lambda: facts.own_counts(dispatcher)
@@ -168,6 +170,7 @@ class DeviceLoop:
 
     def close(self) -> None:
         """Stops preparing further calls."""
+        self.copies.close()
         for place in self.dispatcher.places:
             place.close()
 
@@ -249,6 +252,7 @@ class DeviceLoop:
             reason, spent = self._asked_to_stop, self._asked_to_end
         if save is not None:
             save(self.state())
+        self.copies.make(dispatcher.players)
         if reason is not None and self.run_phase.over is None:
             self.run_phase = self.run_phase.after(phase.Event.STOPPED, reason)
         if self.run_phase.over is not None:

@@ -1,10 +1,12 @@
-"""Follows a run that is being trained: newer checkpoints and frozen players are loaded for the policy server."""
+"""Follows a run that is being trained: newer parameters and frozen players are loaded for the policy server."""
 
 from __future__ import annotations
 
 import dataclasses
 import threading
+import time
 from collections.abc import Callable, Iterator, Mapping
+from typing import Protocol
 
 from seedzero.checkpoints import player_files, saved_files
 from seedzero.config import league_config
@@ -15,8 +17,26 @@ from seedzero.recordings import recording
 ALL = "all"
 """Instead of players' names: the first learning player, and all frozen ones."""
 LOOK_SECONDS = 2.0
+_SHARE = 0.1
+"""Of the time, at most, that looks take: large parameters are loaded less often."""
 _FAILURES = 30
-"""Looks in a row at a checkpoint that cannot be read, before it is reported."""
+"""Looks in a row without success, before they are reported."""
+
+
+class FollowedAgents(Protocol):
+    """Players of a run, and the way to newer ones."""
+
+    @property
+    def choice(self) -> agent_choice.AgentChoice: ...
+
+    @property
+    def players(self) -> Mapping[str, greedy.SavedAgent]: ...
+
+    def newer(self, versions: Mapping[str, int]) -> Iterator[tuple[str, greedy.SavedAgent]]:
+        """Yields players of higher versions than the known ones, and new ones if all are served.
+
+        CheckpointError, ProtocolError, AccessDenied: one cannot be read now.
+        """
 
 
 def load(choice: agent_choice.AgentChoice, names: tuple[str, ...], num_simulations: int | None = None) -> ServedAgents:
@@ -43,17 +63,14 @@ def _player(name: str) -> str | None:
 
 @dataclasses.dataclass(frozen=True)
 class ServedAgents:
-    """Players of a run, and the way to newer ones."""
+    """Players of a run directory: `FollowedAgents`."""
 
     choice: agent_choice.AgentChoice
     names: tuple[str, ...]
     players: Mapping[str, greedy.SavedAgent]
 
     def newer(self, versions: Mapping[str, int]) -> Iterator[tuple[str, greedy.SavedAgent]]:
-        """Yields players of higher versions than the known ones, and new ones if all are served.
-
-        CheckpointError: one cannot be read, as while it is deleted.
-        """
+        """Yields players as of `FollowedAgents`; CheckpointError: one cannot be read, as while it is deleted."""
         directory, one = self.choice.path / "checkpoints", next(iter(self.players.values()))
         last = max(saved_files.finished(directory / saved_files.STEPS), default=-1)
         names = [*versions, *(player_files.names(directory) if self.names == (ALL,) else [])]
@@ -71,13 +88,14 @@ class Follower:
 
     def __init__(
         self,
-        agents: ServedAgents,
+        agents: FollowedAgents,
         change: Callable[[str, greedy.SavedAgent], None],
         say: Callable[[str], None],
         fail: Callable[[str, Exception], None],
+        clock: Callable[[], float] = time.monotonic,
     ) -> None:
         """change: takes a newer player. say: takes a message for the user. fail: takes what failed, and its error."""
-        self._agents, self._change, self._say, self._fail = agents, change, say, fail
+        self._agents, self._change, self._say, self._fail, self._clock = agents, change, say, fail, clock
         self._versions = {name: saved.update for name, saved in agents.players.items()}
         self._is_over, self._num_failures = threading.Event(), 0
         self._thread = threading.Thread(target=self._run, name="follow", daemon=True)
@@ -90,21 +108,24 @@ class Follower:
         self._is_over.set()
         self._thread.join()
 
-    def look(self) -> None:
-        """Loads what is newer; a checkpoint that cannot be read is tried again at the next look."""
+    def look(self) -> float:
+        """Loads what is newer, or tries again at the next look; returns the seconds until then."""
+        began = self._clock()
         try:
             for name, saved in self._agents.newer(self._versions):
                 self._versions[name] = saved.update
                 self._change(name, saved)
             self._num_failures = 0
-        except (errors.CheckpointError, OSError) as error:
+        except (errors.CheckpointError, errors.ProtocolError, errors.AccessDenied, OSError) as error:
             self._num_failures += 1
             if self._num_failures % _FAILURES == 0:
-                self._say(f"no newer checkpoint could be read for {self._num_failures} looks: {error}")
+                self._say(f"no newer parameters could be read for {self._num_failures} looks: {error}")
+        return max(LOOK_SECONDS, (self._clock() - began) * (1 / _SHARE - 1))
 
     def _run(self) -> None:
         try:
-            while not self._is_over.wait(LOOK_SECONDS):
-                self.look()
+            pause = LOOK_SECONDS
+            while not self._is_over.wait(pause):
+                pause = self.look()
         except Exception as error:  # the server would continue with old parameters
             self._fail("following the run", error)

@@ -1,4 +1,4 @@
-"""Runs a policy server: agents, addresses, metrics, and newer checkpoints of the run."""
+"""Runs a policy server: agents, addresses, metrics, and newer parameters of the run."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ class ServeOptions:
     Attributes:
       num_slots: rows of all clients together, each with a memory.
       max_batch: most rows of a call.
-      follows: newer checkpoints of the run are loaded.
+      follows: newer parameters of the run are loaded.
       metrics_port: for Prometheus; 0: any free one, None: none.
       metrics_host: of that port.
     """
@@ -45,7 +45,7 @@ class ServeOptions:
 
 
 def serve(
-    agents: followers.ServedAgents,
+    agents: followers.FollowedAgents,
     settings: sections.TransportConfig,
     secured: security.ServerSecurity,
     options: ServeOptions,

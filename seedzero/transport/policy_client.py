@@ -12,7 +12,7 @@ import contextlib
 import queue
 import types as python_types
 from collections.abc import Iterator
-from typing import Any
+from typing import Any, NamedTuple
 
 import grpc
 
@@ -185,21 +185,33 @@ class _Stream:
             yield data
 
 
-def explained(error: grpc.RpcError, secured: security.ClientSecurity) -> errors.Error:
+class Words(NamedTuple):
+    """A server in messages: its kind, a question where none answers, and advice where it lacks the service."""
+
+    kind: str
+    question: str
+    advice: str
+
+
+POLICY_SERVER = Words(
+    "policy server", "is `seedzero serve` running there?", "give the address that `seedzero serve` prints"
+)
+
+
+def explained(error: grpc.RpcError, secured: security.ClientSecurity, words: Words = POLICY_SERVER) -> errors.Error:
     """Returns the error of a call that failed, for the user."""
-    code, details = error.code(), error.details() or ""
+    code, details, address = error.code(), error.details() or "", secured.address
     if code is grpc.StatusCode.UNAUTHENTICATED:
-        return errors.AccessDenied(f"the policy server at {secured.address} refuses this call: {details}")
+        return errors.AccessDenied(f"the {words.kind} at {address} refuses this call: {details}")
     if code is grpc.StatusCode.UNAVAILABLE:
         if (found := security.explain(code, details, secured)) is not None:
             return found
+        why = grpc_status.of_proxy(code, details) or details
         return errors.ProtocolError(
-            f"no policy server answers at {secured.address} ({grpc_status.of_proxy(code, details) or details}); is "
-            f"`seedzero serve` running there?{proxy.remark(secured.address)}"
+            f"no {words.kind} answers at {address} ({why}); {words.question}{proxy.remark(address)}"
         )
     if code is grpc.StatusCode.UNIMPLEMENTED:
         return errors.ProtocolError(
-            f"{secured.address} is no policy server ({details or 'no such service'}); give the address that `seedzero "
-            "serve` prints"
+            f"the program at {address} does not have this service ({details or 'no such service'}); {words.advice}"
         )
-    return errors.ProtocolError(f"the policy server at {secured.address} answers {code.name}: {details}")
+    return errors.ProtocolError(f"the {words.kind} at {address} answers {code.name}: {details}")

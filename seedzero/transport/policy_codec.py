@@ -9,7 +9,7 @@ from __future__ import annotations
 import dataclasses
 import math
 from collections.abc import Mapping, Sequence
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
 from google.protobuf import message as protobuf
@@ -24,6 +24,7 @@ MAX_ROWS = 65_536
 _DTYPES: Mapping[str, str] = {"probabilities": "<f4", "value": "<f4", "visits": "<i4", "q_value": "<f4"}
 """Findings -> their dtypes; all but the value have one for each action."""
 _SERVER_LIMIT = 16 * 2**20
+MessageT = TypeVar("MessageT", bound=protobuf.Message)
 
 
 class PolicyRows(NamedTuple):
@@ -195,8 +196,15 @@ def encode_acted(sequence: int, acted: PolicyAnswer) -> bytes:
 
 def decode_reply(data: bytes) -> inference_pb2.PolicyReply:
     """Returns a server's message."""
+    return parsed(inference_pb2.PolicyReply, data)
+
+
+def parsed(kind: type[MessageT], data: object) -> MessageT:
+    """Returns a message; InvalidMessage: its bytes are none of this kind, or it did not come."""
+    if not isinstance(data, bytes):
+        raise errors.InvalidMessage(f"no {kind.__name__} came; expected one")
     try:
-        return inference_pb2.PolicyReply.FromString(data)
+        return kind.FromString(data)
     except protobuf.DecodeError:
         raise codec.undecodable(data) from None
 

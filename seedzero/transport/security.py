@@ -75,14 +75,14 @@ def for_server(token_file: str, tls: sections.TlsConfig) -> ServerSecurity:
     return ServerSecurity(token, grpc.ssl_server_credentials([(key, chain)]))
 
 
-def read_token(token_file: str) -> str:
+def read_token(token_file: str, flag: str = "--token_file") -> str:
     """Returns the token in a file, without surrounding white space; UsageError for one unfit for a header, or short.
 
     From now on this process, and those that it starts, leave no core files: the token would stand in them.
     """
     _leave_no_core_file()
-    name = f"--token_file={token_file}"
-    data = _read("--token_file", token_file)
+    name = f"{flag}={token_file}"
+    data = _read(flag, token_file)
     token = data.decode("ascii", errors="replace").strip()
     if not token:
         raise errors.UsageError(f"{name} is empty; expected a token, as `openssl rand -hex 32 > {token_file}` writes")
@@ -135,8 +135,9 @@ def warnings(transport: sections.TransportConfig, tls: sections.TlsConfig) -> li
 class Guard:
     """Decides whether a call may continue. For one event loop."""
 
-    def __init__(self, token: str, clock: Callable[[], float] = time.monotonic) -> None:
-        self._token, self._clock = token.encode(), clock
+    def __init__(self, token: str, clock: Callable[[], float] = time.monotonic, flag: str = "--token_file") -> None:
+        """flag: by which a client gives the token."""
+        self._token, self._clock, self._flag = token.encode(), clock, flag
         self._complained_at = -_COMPLAINT_SECONDS
 
     def check(self, metadata: Iterable[tuple[str, str | bytes]], peer: str) -> None:
@@ -152,7 +153,7 @@ class Guard:
         if now - self._complained_at >= _COMPLAINT_SECONDS:  # somebody may try many tokens
             self._complained_at = now
             _logger.warning("refused a call from %s: %s", urllib.parse.unquote(peer), reason)
-        raise errors.AccessDenied(f"{reason}; give --token_file=FILE with the text of the learner's own")
+        raise errors.AccessDenied(f"{reason}; give {self._flag}=FILE with the text of the learner's own")
 
 
 # --- a client's end ---

@@ -20,6 +20,7 @@ from seedzero.transport import (
     listeners,
     loop_thread,
     messages,
+    model_pool,
     security,
     streams,
 )
@@ -42,6 +43,7 @@ class Server:
         elsewhere: Callable[[], str] = lambda: "",
         clock: Callable[[], float] = time.monotonic,
         live: messages.Live | None = None,
+        pool: tuple[model_pool.ModelPool, str] | None = None,
     ) -> None:
         """Prepares only; see start().
 
@@ -50,6 +52,7 @@ class Server:
         elsewhere: returns the address of the run's host with the most room, as workers name it, or "" for none; asked
             on the server's thread for each worker that is refused for want of room, after its token. Must not block.
         live: answers pages; None: as a learner that knows none.
+        pool: gives parameters to those with this token; None: to nobody.
         """
         self.has_started = False
         """Its addresses are bound, so that something may come of the run."""
@@ -58,6 +61,8 @@ class Server:
         self._settings, self._secured, self._local = settings, secured, local
         self._streams = streams.Streams(streams.LearnerSide(learner, settings, clock), elsewhere)
         self._service = Service(learner, self._streams, security.Guard(secured.token, clock), live)
+        guard = security.Guard(pool[1] if pool else "", clock, "--serve.token_file")
+        self._pool = model_pool.ModelService(pool[0], guard) if pool else None
         # Answers from other threads; bounded, since a group has at most one unanswered step.
         self._mail: collections.deque[tuple[str, int, int, bytes, bool]] = collections.deque()
         self._mail_announced = False
@@ -137,7 +142,8 @@ class Server:
             self._streams.side.deliver(*self._mail.popleft())
 
     async def _serve(self) -> str:
-        self._listener = listeners.Listener(self._service.methods(), self._settings, self._secured)
+        more = (self._pool.methods(),) if self._pool else ()
+        self._listener = listeners.Listener((*self._service.methods(), *more), self._settings, self._secured)
         bound = await self._listener.start(self._settings.listen, self._local)
         self._streams.watch_leases()
         return bound

@@ -111,6 +111,25 @@ def test_mistakes_are_named(
     said(text[text.index("seedzero: error") :], " ".join(flags))
 
 
+@pytest.mark.parametrize(
+    ("flags", "part"),
+    [
+        ([], "--learner=HOST:PORT"),
+        (["run", "--learner=here:1"], "--run_dir=DIR"),
+        (["run", "--serve.token_file=t"], "--serve.token_file is for --learner"),
+        (["--learner=here:1", "--step=3"], "--step=3: --learner"),
+        (["--learner=here"], "'here'"),
+    ],
+)
+def test_a_run_directory_or_a_learner_is_served(
+    flags: list[str], part: str, capsys: pytest.CaptureFixture[str], said: golden.Said
+) -> None:
+    assert commands.main(["serve", *flags]) == 2
+    text = capsys.readouterr().err
+    assert part in text
+    said(text[text.index("seedzero: error") :], " ".join(flags))
+
+
 def test_a_bucket_is_not_followed(capsys: pytest.CaptureFixture[str]) -> None:
     assert commands.main(["serve", "gs://bucket/r", "--follow"]) == 2
     assert "--follow" in capsys.readouterr().err

@@ -21,6 +21,7 @@ def _catch(**changes: options.Value) -> configs.Config:
     ("changes", "message"),
     [
         ({"env__id": "remote", "worker__num": 2}, "--env=remote .* --workers=2"),
+        ({"serve__token_file": "pool"}, "--serve.token_file=pool .*--listen=HOST:PORT"),
         (
             {"search__policy": "puct", "search__temperature": 0.0, "muzero__policy_gradient_weight": 0.5},
             "muzero.policy_gradient_weight=0.5 .*search.temperature=0 .*--search.temperature=1",

@@ -93,7 +93,7 @@ def test_a_checkpoint_that_cannot_be_read_is_tried_again_and_reported(run: pathl
         follower.look()
     assert told == []
     follower.look()
-    assert told == ["no newer checkpoint could be read for 30 looks: it is damaged"] and changes == []
+    assert told == ["no newer parameters could be read for 30 looks: it is damaged"] and changes == []
     follower.look()
     assert changes == ["main"]
 
@@ -116,3 +116,17 @@ def test_an_unexpected_error_is_handed_on(run: pathlib.Path, monkeypatch: pytest
     follower._thread.join()
     follower.stop()
     assert failures == ["following the run: no room"]
+
+
+def test_looks_take_at_most_a_tenth_of_the_time(run: pathlib.Path) -> None:
+    times = iter((0.0, 0.1, 10.0, 13.0))
+
+    class Slow:
+        players = followers.load(agent_choice.AgentChoice(run), ()).players
+
+        def newer(self, versions: Mapping[str, int]) -> Iterator[tuple[str, greedy.SavedAgent]]:
+            yield from ()
+
+    follower = followers.Follower(cast(Any, Slow()), lambda name, saved: None, print, _fail, lambda: next(times))
+    assert follower.look() == followers.LOOK_SECONDS
+    assert follower.look() == pytest.approx(27.0)  # after 3 s

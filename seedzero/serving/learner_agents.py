@@ -1,0 +1,88 @@
+"""Players of a running learner on another machine, whose parameters come over the wire."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Iterator, Mapping
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from seedzero.agents import base
+from seedzero.checkpoints import run_dirs, spec_file, trees
+from seedzero.core import errors
+from seedzero.evaluation import agent_choice, greedy
+from seedzero.recordings import recording
+from seedzero.serving import followers
+from seedzero.transport import model_pool, security
+
+
+def load(
+    secured: security.ClientSecurity,
+    choice: agent_choice.AgentChoice,
+    names: tuple[str, ...],
+    num_simulations: int | None = None,
+) -> LearnerAgents:
+    """Returns players of a learner; errors as of `model_pool.ask` and `followers.load`.
+
+    choice: in an empty directory, which gets the run's configuration and spec. names: empty: the first learning one.
+    """
+    offer = model_pool.ask(secured)
+    for name, text in ((run_dirs.CONFIG_FILE, offer.config), (spec_file.NAME, offer.spec)):
+        (choice.path / name).write_text(text, encoding="utf-8")
+    config, spec = greedy.read(choice)
+    config = recording.with_simulations(config, num_simulations)
+    everyone = (*offer.learning, *offer.frozen)
+    wanted = everyone if names == (followers.ALL,) else names or everyone[:1]
+    if unknown := [name for name in wanted if name not in everyone]:
+        raise errors.UsageError(
+            f"--player={unknown[0]}: the learner at {secured.address} has {', '.join(everyone)}; give one of them"
+        )
+    agent, template = greedy.make(choice.path, config, spec)
+    blank = greedy.SavedAgent(agent, None, 0, "last", config, spec)
+    recording.check_searches(blank, num_simulations)
+    found = LearnerAgents(choice, names, {}, secured, offer.spec, greedy.in_mode(blank, choice.policy), template)
+    return dataclasses.replace(found, players={name: found.fetch(name) for name in wanted})
+
+
+@dataclasses.dataclass(frozen=True)
+class LearnerAgents:
+    """Players of a learner, and the way to newer ones: `followers.FollowedAgents`.
+
+    spec: the text of the run's spec.json. blank, template: the agent without parameters, and their shapes.
+    """
+
+    choice: agent_choice.AgentChoice
+    names: tuple[str, ...]
+    players: Mapping[str, greedy.SavedAgent]
+    secured: security.ClientSecurity
+    spec: str
+    blank: greedy.SavedAgent
+    template: base.Params
+
+    def newer(self, versions: Mapping[str, int]) -> Iterator[tuple[str, greedy.SavedAgent]]:
+        """Yields players as of `followers.FollowedAgents`; errors as of `fetch`, SpecMismatch for another run."""
+        offer = model_pool.ask(self.secured)
+        if offer.spec != self.spec:
+            raise errors.SpecMismatch(f"the learner at {self.secured.address} trains another run now; start it again")
+        everyone = (*offer.learning, *offer.frozen) if self.names == (followers.ALL,) else ()
+        for name in dict.fromkeys((*versions, *everyone)):
+            if name not in versions or offer.learning.get(name, -1) > versions[name]:
+                yield name, self.fetch(name)
+
+    def fetch(self, name: str) -> greedy.SavedAgent:
+        """Returns a player with its newest parameters.
+
+        Errors as of `model_pool.fetch`; CheckpointError: the parameters are damaged, or another agent's.
+        """
+        version, digest, data = model_pool.fetch(self.secured, name, trees.num_bytes(self.template))
+        arrays, begin = list[np.ndarray](), 0
+        for leaf in trees.describe(self.template):
+            arrays.append(np.ndarray(leaf.shape, jnp.dtype(leaf.dtype), data, begin))
+            begin += leaf.num_bytes
+        if trees.digest(jax.tree.unflatten(jax.tree.structure(self.template), arrays)) != digest:
+            raise errors.CheckpointError(
+                f"the parameters of player {name} from {self.secured.address} are damaged, or of another network"
+            )
+        return self.blank._replace(params=trees.place(arrays, self.template), update=version, player=name)

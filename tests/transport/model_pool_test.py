@@ -1,0 +1,119 @@
+"""A learner's parameters over the wire: whole, one transfer at a time, and for holders of the pool's token alone."""
+
+from __future__ import annotations
+
+import contextlib
+import queue
+import threading
+from collections.abc import Iterator
+
+import golden
+import grpc
+import numpy as np
+import pytest
+from wire import SETTINGS, Learner, serving
+
+from seedzero.core import errors
+from seedzero.transport import codec, model_pool, security
+
+SECONDS = 30.0
+WORKERS, POOL = "0123456789abcdef", "fedcba9876543210"
+ARRAYS = [np.arange(700_000, dtype=np.float32), np.zeros((0, 3), np.float32), np.array(7, np.int32)]
+NUM_BYTES = 2_800_004
+
+
+class Pool:
+    """Two players, one of which is given out only once the test allows it."""
+
+    def __init__(self) -> None:
+        self.asked: list[str] = []
+        self.may_go_on = threading.Semaphore(0)
+
+    def offer(self) -> model_pool.PoolOffer:
+        return model_pool.PoolOffer('{"a": 1}', "{}", {"main": 12}, ("main-0123456789ab",))
+
+    def parameters(self, player: str) -> model_pool.Parameters:
+        self.asked.append(player)
+        if player == "slow":
+            assert self.may_go_on.acquire(timeout=SECONDS)
+        if player == "nobody":
+            raise errors.UsageError("no player 'nobody' is in this run")
+        if player == "broken":
+            raise ZeroDivisionError("a secret")
+        return model_pool.Parameters(12, "digest", ARRAYS)
+
+
+@contextlib.contextmanager
+def _pooling() -> Iterator[tuple[Pool, str]]:
+    pool = Pool()
+    with serving(Learner(SETTINGS, secured=security.ServerSecurity(WORKERS), pool=(pool, POOL))) as address:
+        yield pool, address
+
+
+def _client(address: str, token: str = POOL) -> security.ClientSecurity:
+    return security.for_client(address, token=token)
+
+
+def test_players_and_all_bytes_of_their_parameters_arrive() -> None:
+    with _pooling() as (pool, address):
+        assert model_pool.ask(_client(address)) == pool.offer()
+        version, digest, data = model_pool.fetch(_client(address), "main", NUM_BYTES)
+    assert (version, digest, data) == (12, "digest", b"".join(array.tobytes() for array in ARRAYS))
+
+
+def test_the_workers_token_gives_no_parameters_and_the_pool_s_no_work(said: golden.Said) -> None:
+    with _pooling() as (pool, address):
+        replace = {address: "ADDRESS"}
+        for token in (WORKERS, ""):
+            with said.raises(errors.AccessDenied, "token", token and "workers", replace=replace):
+                model_pool.ask(_client(address, token))
+            with pytest.raises(errors.AccessDenied):
+                model_pool.fetch(_client(address, token), "main", NUM_BYTES)
+        assert pool.asked == []
+        with grpc.insecure_channel(address) as channel, pytest.raises(grpc.RpcError) as raised:
+            channel.unary_unary(codec.STATUS_METHOD)(b"", timeout=SECONDS, metadata=_client(address).metadata)
+        assert raised.value.code() is grpc.StatusCode.UNAUTHENTICATED
+
+
+def test_faults_are_named(said: golden.Said) -> None:
+    with _pooling() as (_, address):
+        replace = {address: "ADDRESS"}
+        with said.raises(errors.ProtocolError, "nobody", "player", replace=replace):
+            model_pool.fetch(_client(address), "nobody", NUM_BYTES)
+        with said.raises(errors.ProtocolError, "log", "bug", replace=replace):
+            model_pool.fetch(_client(address), "broken", NUM_BYTES)
+        for number in (NUM_BYTES - 1, NUM_BYTES + 1):
+            with said.raises(errors.SpecMismatch, "2800004", str(number), replace=replace):
+                model_pool.fetch(_client(address), "main", number)
+    with said.raises(errors.ProtocolError, "no learner", "gone", replace=replace):
+        model_pool.ask(_client(address))
+
+
+def test_a_learner_without_a_pool_says_how_to_get_one(said: golden.Said) -> None:
+    with serving(Learner(SETTINGS)) as address:
+        client = _client(address)
+        with said.raises(errors.ProtocolError, "--serve.token_file", replace={address: "ADDRESS"}):
+            model_pool.ask(client)
+
+
+def test_transfers_come_one_at_a_time_and_few_wait() -> None:
+    with _pooling() as (pool, address):
+        ended = queue.SimpleQueue[bytes | errors.ProtocolError]()
+
+        def fetch() -> None:
+            try:
+                ended.put(model_pool.fetch(_client(address), "slow", NUM_BYTES)[2])
+            except errors.ProtocolError as error:
+                ended.put(error)
+
+        threads = [threading.Thread(target=fetch) for _ in range(model_pool._MAX_ASKING + 1)]
+        for thread in threads:
+            thread.start()
+        assert "8 calls wait" in str(ended.get(timeout=SECONDS))  # of the last one to come: none has ended
+        assert pool.asked == ["slow"]
+        for _ in threads:
+            pool.may_go_on.release()
+        for thread in threads:
+            thread.join(SECONDS)
+        assert [len(ended.get()) for _ in threads[1:]] == [NUM_BYTES] * model_pool._MAX_ASKING  # type: ignore[arg-type]
+        assert pool.asked == ["slow"] * model_pool._MAX_ASKING

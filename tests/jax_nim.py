@@ -31,12 +31,12 @@ class State:
 
 
 class Nim:
-    """The rules. takes_again: whoever takes three moves again."""
+    """The rules. takes_again: whoever takes three moves again. prize: of a win."""
 
     num_players, num_actions, perfect_information = 2, 3, True
 
-    def __init__(self, *, takes_again: bool = False) -> None:
-        self._takes_again = takes_again
+    def __init__(self, *, takes_again: bool = False, prize: float = 1.0) -> None:
+        self._takes_again, self._prize = takes_again, prize
 
     def init(self, key: jax.Array) -> State:
         pile_key, player_key = jax.random.split(key)
@@ -58,7 +58,7 @@ class Nim:
         is_over = state.terminated
         pile = jnp.where(is_over, state.pile, jnp.maximum(state.pile - 1 - action, 0))
         has_won = (pile == 0) & ~is_over
-        reward = jnp.where(has_won, 1.0, 0.0)
+        reward = jnp.where(has_won, self._prize, 0.0)
         rewards = jnp.array([-reward, -reward]).at[state.current_player].set(reward)
         again = (action == 2) & self._takes_again
         after = state.replace(
@@ -80,7 +80,7 @@ class Hidden(Nim):
     perfect_information = False
 
 
-NIM, AGAIN, HIDDEN = Nim(), Nim(takes_again=True), Hidden()
+NIM, AGAIN, HIDDEN, HALF = Nim(), Nim(takes_again=True), Hidden(), Nim(prize=0.5)
 
 
 class Dice:

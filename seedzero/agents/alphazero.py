@@ -18,7 +18,7 @@ import numpy as np
 
 from seedzero import search as mcts
 from seedzero.agents import base, learning, muzero_model, muzero_search, turns
-from seedzero.config import configs
+from seedzero.config import configs, options
 from seedzero.core import errors, types
 from seedzero.envs import pgx_rules
 from seedzero.networks import actor_critic
@@ -28,12 +28,13 @@ from seedzero.replay import priorities, ring_store, sources, windowing
 _OF_MODELS = ("transition", "reward_head")
 """Parts of MuZero's network that rules replace."""
 
-_OF_RESULTS = {"reward.clip": 0.0, "reward.normalize": False}
+_OF_RESULTS: dict[str, options.Value] = {"reward.clip": 0.0, "reward.normalize": False}
 """Settings of MuZero's parts; a game's result is a number of its own."""
 
 
 class _Parts(NamedTuple):
     rules: pgx_rules.GameRules
+    has_results: bool  # three value logits: loss, draw and win
     model: muzero_model.Parts  # network, units and optimizer, of what is stored
     symmetries: tuple[pgx_rules.Symmetry, ...]
 
@@ -46,9 +47,11 @@ def make(config: configs.Config, spec: types.EnvSpec, platform: str) -> base.Age
     """
     rules = _rules(config, spec)
     own = config.alphazero
-    config = configs.override(config, _OF_RESULTS)
+    if own.win_draw_loss:
+        _check_results(config, rules)
+    config = configs.override(config, _OF_RESULTS | ({"network.num_bins": 3} if own.win_draw_loss else {}))
     found = pgx_rules.symmetries(rules.name) if own.symmetries else ()
-    parts = _Parts(rules, muzero_model.make_parts(config, spec.kept, platform), found)
+    parts = _Parts(rules, own.win_draw_loss, muzero_model.make_parts(config, spec.kept, platform), found)
     stored = {
         "action": sources.Stored((), np.dtype(np.int32)),
         "policy": sources.Stored((spec.num_actions,), np.dtype(np.float32)),
@@ -93,6 +96,16 @@ def _rules(config: configs.Config, spec: types.EnvSpec) -> pgx_rules.GameRules:
             "same version of pgx, or of your module, here and at every worker, and leave --env.game_state out"
         )
     return rules
+
+
+def _check_results(config: configs.Config, rules: pgx_rules.GameRules) -> None:
+    """Raises ConfigError for games with other results than -1, 0 and 1."""
+    if rules.num_players == 1 or (found := rules.other_result()) is not None:
+        kind = "a game of one player" if rules.num_players == 1 else f"a game with results as {found:g}"
+        raise errors.ConfigError(
+            f"--alphazero.win_draw_loss=true is for games won, drawn or lost by 1, 0 and -1, and "
+            f"--env={config.env.id} is {kind}; leave it out, and give --network.support_limit the largest result"
+        )
 
 
 def _init(parts: _Parts, key: jax.Array) -> learning.TrainState:
@@ -175,7 +188,28 @@ def _predict(parts: _Parts, params: base.Params, seen: jax.Array) -> tuple[jax.A
     """Returns the network's policy logits [B, A] and values [B] of boards [B, ...]."""
     network = parts.model.network
     logits, value_logits = network.predict(params, network.represent(params, {types.OBSERVATION: seen}))
-    return logits, muzero_model.decode(parts.model, value_logits)
+    return logits, _decode(parts, value_logits)
+
+
+def _decode(parts: _Parts, logits: jax.Array) -> jax.Array:
+    """Returns the values [...] of logits [..., bins]."""
+    if not parts.has_results:
+        return muzero_model.decode(parts.model, logits)
+    chances = jax.nn.softmax(logits)
+    return chances[..., 2] - chances[..., 0]
+
+
+def _encode(parts: _Parts, value: jax.Array) -> jax.Array:
+    """Returns probabilities [..., bins] with these values; of results, 0.25 is a win by 0.25 and a draw by 0.75."""
+    if not parts.has_results:
+        return muzero_model.encode(parts.model, value)
+    value = jnp.clip(value, -1.0, 1.0)
+    return jnp.stack([jnp.maximum(-value, 0.0), 1.0 - jnp.abs(value), jnp.maximum(value, 0.0)], axis=-1)
+
+
+def _exceeds(parts: _Parts, value: jax.Array) -> jax.Array:
+    """Returns whether values [...] are larger than the logits can show, [...] bool."""
+    return jnp.abs(value) > 1.0 if parts.has_results else muzero_model.exceeds(parts.model, value)
 
 
 def _look(
@@ -217,21 +251,24 @@ def _update(
         errors_of = {
             "loss_policy": (-jnp.sum(policy * jax.nn.log_softmax(logits), axis=-1), targets.policy_mask[:, 0]),
             "loss_value": (
-                -jnp.sum(muzero_model.encode(model, targets.value[:, 0]) * jax.nn.log_softmax(value_logits), axis=-1),
+                -jnp.sum(_encode(parts, targets.value[:, 0]) * jax.nn.log_softmax(value_logits), axis=-1),
                 targets.value_mask[:, 0],
             ),
         }
         terms = {name: jnp.mean(windows.weight * jnp.where(m, e, 0.0)) for name, (e, m) in errors_of.items()}
-        value = muzero_model.decode(model, value_logits)
+        value = _decode(parts, value_logits)
         total = terms["loss_policy"] + own.value_loss_weight * terms["loss_value"]
         metrics = {
             "loss": total,
             **terms,
             "value_mean": jnp.mean(value),
             "value_target_mean": jnp.mean(targets.value[:, 0]),
-            types.TARGETS_CLIPPED: jnp.mean(muzero_model.exceeds(model, targets.value[:, 0])),
+            types.TARGETS_CLIPPED: jnp.mean(_exceeds(parts, targets.value[:, 0])),
             "policy_entropy": jnp.mean(-jnp.sum(jax.nn.softmax(logits) * jax.nn.log_softmax(logits), axis=-1)),
         }
+        if parts.has_results:
+            chances = jnp.mean(jax.nn.softmax(value_logits), axis=0)
+            metrics |= {f"{name}_probability": chances[i] for i, name in enumerate(("loss", "draw", "win"))}
         return total, (metrics, value)
 
     gradients, metrics, value = learning.gradients(loss, state.params, axis_name)

@@ -63,6 +63,13 @@ class AlphaZeroConfig(options.AgentSection):
         True, "turn and mirror boards in training, in games that this does not change"
     )
 
+    win_draw_loss: bool = options.at_creation(
+        False,
+        "three logits for the value: win, draw and loss, of games whose results are 1, 0 and -1; the value is the "
+        "probability of a win minus that of a loss, and network.num_bins, support_limit and value_transform are not "
+        "used",
+    )
+
     decay_end = muzero_config.MuZeroConfig.decay_end
 
     def window_steps(self, config: Any) -> int:

@@ -77,6 +77,9 @@ def imply(
         )
     if config.run.agent == "alphazero" and families.of(config.env.id).prefix == "pgx":
         changes["env.game_state"] = True
+    unused = explicit & {f"network.{name}" for name in ("num_bins", "support_limit", "value_transform")}
+    if config.run.agent == "alphazero" and config.alphazero.win_draw_loss and unused:
+        notes.append(f"--{min(unused)} changes nothing: --alphazero.win_draw_loss=true has three values, -1, 0 and 1")
     if config.run.agent == "ppo" and config.ppo.central_value and families.of(config.env.id).prefix == "pettingzoo":
         changes["env.joint_observation"] = True
     if "league" in config.agent.SECTIONS:
@@ -292,6 +295,11 @@ def _search_problems(config: configs.Config) -> Iterator[str]:
         yield (
             f"{comparing[0]} needs the probability of each action, but --search.temperature=0 takes the most visited "
             "one after random noise: the search does not know how often; give --search.temperature=1"
+        )
+    if config.run.agent == "alphazero" and config.alphazero.win_draw_loss and config.reward.discount < 1:
+        yield (
+            f"--reward.discount={config.reward.discount:g} makes results of distant ends smaller than a win, and "
+            "--alphazero.win_draw_loss=true has no such value; give --reward.discount=1, or leave one of them out"
         )
 
 

@@ -10,7 +10,6 @@ import functools
 from typing import Any, NamedTuple
 
 import jax
-import jax.numpy as jnp
 import numpy as np
 
 from seedzero.core import errors, packing
@@ -221,17 +220,6 @@ def _programs(rules: pgx_rules.GameRules) -> _Programs:
         return after, facts(after)
 
     def rollout(state: pgx_rules.State, seed: jax.Array) -> jax.Array:
-        def move(carry: tuple[pgx_rules.State, jax.Array, jax.Array]) -> tuple[pgx_rules.State, jax.Array, jax.Array]:
-            state, key, total = carry
-            key, action_key = jax.random.split(key)
-            logits = jnp.where(state.legal_action_mask, 0.0, -jnp.inf)
-            after = env.step(state, jax.random.categorical(action_key, logits))
-            return after, key, total + after.rewards
-
-        zero = jnp.zeros(rules.num_players)
-        _, _, total = jax.lax.while_loop(
-            lambda carry: ~pgx_rules.is_over(carry[0]), move, (state, jax.random.key(seed), zero)
-        )
-        return total
+        return rules.rollout(state, jax.random.key(seed))
 
     return _Programs(jax.jit(begin), jax.jit(step), jax.jit(rollout))

@@ -28,6 +28,7 @@ _HIDDEN = ("bridge_bidding", "kuhn_poker", "leduc_holdem", "sparrow_mahjong")
 _REMADE = ("observation", "legal_action_mask")
 """Fields of a state that are no part of its bytes: acting sees the one anyway, and its mask is the other."""
 
+_TRIAL_GAMES = 64
 NUM_OUTCOMES = 32
 """Outcomes of a step in the search of a game with chance: this many fixed keys, each with the same probability."""
 
@@ -153,6 +154,35 @@ class GameRules:
         else:
             after = jax.vmap(self.env.step)(states, actions, keys)
         return after, jnp.take_along_axis(after.rewards, movers[:, None], axis=1)[:, 0]
+
+    def rollout(self, state: State, key: jax.Array) -> jax.Array:
+        """Returns each player's sum of rewards [players] of random moves from a single state, key: of them."""
+
+        def move(carry: tuple[State, jax.Array, jax.Array]) -> tuple[State, jax.Array, jax.Array]:
+            state, key, total = carry
+            key, action_key = jax.random.split(key)
+            logits = jnp.where(state.legal_action_mask, 0.0, -jnp.inf)
+            after = self.env.step(state, jax.random.categorical(action_key, logits))
+            return after, key, total + after.rewards
+
+        start = (state, key, jnp.zeros(self.num_players))
+        total: jax.Array = jax.lax.while_loop(lambda carry: ~is_over(carry[0]), move, start)[2]
+        return total
+
+    def other_result(self) -> float | None:
+        """Returns a result but -1, 0 and 1 that a game may have; None: there is none, or not in a few random games.
+
+        Pgx's own games are known; one of a user's is played.
+        """
+        if not pgx_ids.module(self.name):
+            return 2.0 if self.num_players == 1 or self.has_chance else None
+        start_key, move_key = jax.random.split(jax.random.key(0))
+        with on_cpu():
+            states = jax.vmap(self.env.init)(jax.random.split(start_key, _TRIAL_GAMES))
+            play = jax.jit(jax.vmap(self.rollout))
+            totals = np.asarray(play(states, jax.random.split(move_key, _TRIAL_GAMES)))
+        others = totals[~np.isin(totals, (-1, 0, 1))]
+        return float(others[0]) if others.size else None
 
 
 def is_over(states: State) -> Any:

@@ -241,8 +241,9 @@ def test_targets_are_the_movers_results_or_search_values_of_unfinished_games() -
     assert metrics["value_target_mean"] == pytest.approx(np.mean(expected), abs=1e-6)
 
 
-def test_updates_learn_the_stored_policy_and_the_result() -> None:
-    learner = agent(NIM, optimizer__learning_rate=0.01)
+@pytest.mark.parametrize("has_results", [False, True])
+def test_updates_learn_the_stored_policy_and_the_result(has_results: bool) -> None:
+    learner = agent(NIM, optimizer__learning_rate=0.01, alphazero__win_draw_loss=has_results)
     found, state = windows(learner), learner.init(jax.random.key(0))
     update = jax.jit(learner.update, static_argnums=3)
     losses = []
@@ -253,6 +254,23 @@ def test_updates_learn_the_stored_policy_and_the_result() -> None:
     entropy = float(np.mean(-np.sum(policy * np.log(policy), axis=1)))
     assert losses[-1][0] < entropy + 0.1 < losses[0][0] and losses[-1][1] < 0.6 < losses[0][1]
     assert priority is not None and priority.shape == (4,)
+    chances = [float(metrics[f"{name}_probability"]) for name in ("loss", "draw", "win") if has_results]
+    assert not chances or sum(chances) == pytest.approx(1.0)
+    assert float(metrics["value_mean"]) == pytest.approx(float(metrics["value_target_mean"]), abs=0.05)
+    assert not chances or chances[2] - chances[0] == pytest.approx(float(metrics["value_mean"]))
+    assert (3 if has_results else 5) in {leaf.shape[-1] for leaf in jax.tree.leaves(state.params["value_head"])}
+
+
+def test_values_of_results_are_wins_less_losses() -> None:
+    parts = agent(NIM, alphazero__win_draw_loss=True).update.args[0]
+    logits = jnp.log(jnp.array([[0.2, 0.3, 0.5], [0.6, 0.3, 0.1], [0.25, 0.5, 0.25]]))
+    np.testing.assert_allclose(alphazero._decode(parts, logits), [0.3, -0.5, 0.0], atol=1e-6)
+    expected = [[0, 0.75, 0.25], [1, 0, 0], [0, 1, 0], [0.5, 0.5, 0], [0, 0, 1]]
+    values = jnp.array([0.25, -1.0, 0.0, -0.5, 1.5])
+    np.testing.assert_allclose(alphazero._encode(parts, values), expected)
+    assert alphazero._exceeds(parts, values).tolist() == [False] * 4 + [True]
+    plain = agent(NIM).update.args[0]
+    assert alphazero._encode(plain, values).shape == (5, 5)
 
 
 def test_windows_are_turned_with_their_policies() -> None:
@@ -285,6 +303,22 @@ def test_environments_without_rules_to_search_by_are_refused_by_name(env: str, s
     wrong = configs.override(config(), {"env.id": env})
     with said.raises(errors.ConfigError, label=env):
         agent_table.make(wrong, types.EnvSpec((3,), "float32", 4), "cpu")
+
+
+@pytest.mark.parametrize("name", ["jax_nim:HALF", "jax_nim:DICE"])
+def test_results_but_wins_draws_and_losses_are_refused_by_name(name: str, said) -> None:
+    spec = pgx_rules.game(name).spec(has_state=True)
+    with said.raises(errors.ConfigError, f"win_draw_loss.*{name}", name):
+        agent_table.make(config(name, alphazero__win_draw_loss=True), spec, "cpu")
+
+
+def test_results_need_no_discount_and_no_bins(said) -> None:
+    asked = config(alphazero__win_draw_loss=True)
+    combinations.check(combinations.imply(asked, preset_env="", explicit=set())[0])
+    with said.raises(errors.ConfigError, r"--reward\.discount=0\.9.*win_draw_loss"):
+        combinations.check(configs.override(asked, {"reward.discount": 0.9, "env.game_state": True}))
+    _, notes = combinations.imply(asked, preset_env="", explicit={"network.num_bins", "network.width"})
+    assert [note for note in notes if "--network.num_bins changes nothing" in note]
 
 
 def test_environments_that_show_no_state_or_another_layout_are_refused_by_name(said) -> None:

@@ -130,7 +130,12 @@ VARIANTS: Mapping[str, Mapping[str, options.Value]] = {
     },
     "sac": _SAC,
     "alphazero": _ALPHAZERO,
-    "alphazero with everything": {**_ALPHAZERO, "replay.priority_alpha": 0.6, "search.policy": "puct"},
+    "alphazero with everything": {
+        **_ALPHAZERO,
+        "replay.priority_alpha": 0.6,
+        "search.policy": "puct",
+        "alphazero.win_draw_loss": True,
+    },
     "sac with everything": {**_SAC, "network.frame_stack": 3, "optimizer.clip_norm": 1.0},
 }
 """Each agent at its plainest, and with all that changes the shapes of what it stores, carries or looks at."""

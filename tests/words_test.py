@@ -155,6 +155,11 @@ def test_messages_have_no_old_phrase() -> None:
     _check({name: old_phrases(text) for name, text in _messages().items()})
 
 
+def test_the_newest_changes_have_no_old_phrase() -> None:
+    changes = (ROOT / "CHANGELOG.md").read_text(encoding="utf-8").split("\n## [")[1]
+    assert changes.startswith("Unreleased]") and not old_phrases(changes)
+
+
 def test_docstrings_and_comments_have_no_old_phrase() -> None:
     files = [path for path in (ROOT / "seedzero").rglob("*.py") if "_pb2" not in path.name]
     _check({str(path): old_phrases(docstrings(path.read_text(encoding="utf-8"))) for path in files})

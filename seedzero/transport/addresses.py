@@ -1,8 +1,8 @@
-"""Addresses: "HOST:PORT" and "unix:PATH"; for clients "dns:///HOST:PORT" and "dns://DNS_SERVER/HOST:PORT" too.
+"""Reads addresses: "HOST:PORT" and "unix:PATH", for clients also "dns:///HOST:PORT" and "dns://DNS_SERVER/HOST:PORT".
 
-A worker takes several, "A,B": the hosts of one run.
+A worker takes several, "A,B", which are the hosts of one run.
 
-A client resolves a name again whenever it connects: each attempt has a channel of its own, and gRPC keeps no names.
+A client resolves a name again whenever it connects, because each attempt has its own channel and gRPC keeps no names.
 """
 
 from __future__ import annotations
@@ -23,7 +23,10 @@ _PROBE_SECONDS = 1.0
 
 
 def listed(text: str) -> tuple[str, ...]:
-    """Returns the addresses of "A,B"; UsageError for an empty or repeated entry, or unix sockets beside others."""
+    """Returns the addresses in "A,B".
+
+    Raises UsageError for empty or repeated entries, or unix sockets among several.
+    """
     if "," not in text:
         return (text,)
     entries, expected = tuple(text.split(",")), "expected HOST:PORT,HOST:PORT or unix:PATH,unix:PATH"
@@ -45,7 +48,7 @@ def listed(text: str) -> tuple[str, ...]:
 
 
 def target(address: str) -> str:
-    """Returns gRPC's name of an address, for a client; UsageError for an address in none of the forms above."""
+    """Returns gRPC's name of a client's address. Raises UsageError for an address in none of the forms above."""
     if named := re.fullmatch(r"dns:(?://[^/]*/)?(.*)", address):
         _check_host_and_port(named[1], address)
         return address
@@ -53,7 +56,7 @@ def target(address: str) -> str:
 
 
 def bound_target(address: str) -> str:
-    """Returns gRPC's name of an address, for a server; UsageError unless HOST:PORT or unix:PATH."""
+    """Returns gRPC's name of a server's address. Raises UsageError unless it is HOST:PORT or unix:PATH."""
     if address.startswith(UNIX_PREFIX):
         return UNIX_PREFIX + urllib.parse.quote(str(unix_path(address)))
     _check_host_and_port(address, address)
@@ -69,7 +72,7 @@ def _check_host_and_port(text: str, address: str) -> None:
 
 
 def unix_path(address: str) -> pathlib.Path:
-    """Returns the absolute path of a unix socket; UsageError if it is empty or too long."""
+    """Returns the absolute path of a unix socket. Raises UsageError if it is empty or too long."""
     name = address.removeprefix(UNIX_PREFIX)
     if not name:
         raise errors.UsageError(f"address {address!r} has no path; write unix:PATH")
@@ -87,8 +90,8 @@ def unix_path(address: str) -> pathlib.Path:
 def free_unix_path(address: str) -> None:
     """Removes a dead server's socket file, if present.
 
-    gRPC would replace any socket file, also that of a living server, which could not be reached any more: UsageError,
-    and also where the file is no socket or its directory does not exist.
+    gRPC would replace any socket file, even that of a living server, which nobody could then reach. Raises UsageError
+    in that case, and if the file is no socket or its directory does not exist.
     """
     path = unix_path(address)
     if not path.parent.is_dir():
@@ -99,7 +102,7 @@ def free_unix_path(address: str) -> None:
         raise errors.UsageError(f"cannot listen on {address}: {path} exists and is not a socket")
     with socket.socket(socket.AF_UNIX) as probe:
         probe.settimeout(_PROBE_SECONDS)
-        # All but a refusal (a full backlog, say) comes from a process that holds the socket.
+        # Anything but a refusal, such as a full backlog, comes from a process that holds the socket.
         if probe.connect_ex(str(path)) not in (errno.ECONNREFUSED, errno.ENOENT):
             raise errors.UsageError(f"cannot listen on {address}: another process listens there")
     path.unlink(missing_ok=True)

@@ -1,4 +1,4 @@
-"""The worker's end of the wire: a blocking interface over one gRPC stream with automatic reconnection.
+"""Connects a worker to its learner: a blocking interface over one gRPC stream that reconnects by itself.
 
     with client.Client(address, hello) as learner:
         while (assignment := learner.join()) is not None:          # None: training is over
@@ -11,10 +11,10 @@
             if isinstance(event, messages.End):
                 break                                               # messages.Restart: join again
 
-The stream lives on a thread of its own, which sends heartbeats while the worker's thread steps slow environments.
-When the stream breaks it reconnects, for as long as it takes, and repeats steps without an answer; the worker sees a
-Restart at most, if the learner has ended the session meanwhile. Permanent errors are raised. Of several hosts, a full
-one and one without an answer are left for another: see hosts.py.
+The stream has its own thread, which sends heartbeats while the worker's thread steps slow environments. When the
+stream breaks, it reconnects, however long that takes, and repeats steps without an answer. The worker notices at most
+a Restart, if the learner has ended the session meanwhile. Permanent errors are raised. With several hosts, it leaves a
+full or silent one for another, see hosts.py.
 """
 
 from __future__ import annotations
@@ -29,11 +29,11 @@ from seedzero.transport import addresses, connection, hosts, loop_thread, messag
 
 _DEFAULTS = sections.TransportConfig()
 CLOSE_SECONDS = 5.0
-"""Longest time that close() takes for its Goodbye."""
+"""Longest time that close() spends on its Goodbye."""
 
 
 class Client(contextlib.AbstractContextManager["Client"]):
-    """A worker's connection to a learner. All methods but `leave` are for the worker's own thread.
+    """A worker's connection to a learner. Only `leave` may be called from other threads.
 
     Every method may raise the permanent error that ended the connection, and then every later one does: AccessDenied,
     VersionMismatch, SpecMismatch, InvalidMessage, SequenceError.
@@ -47,14 +47,15 @@ class Client(contextlib.AbstractContextManager["Client"]):
         settings: sections.TransportConfig = _DEFAULTS,
         access: security.Access = security.PLAIN,
     ) -> None:
-        """Starts the transport thread; connects with the first join(). The learner sets the pace of heartbeats.
+        """Starts the transport thread, which connects at the first join(). The learner sets the pace of heartbeats.
 
-        address: one, or the hosts of one run, "A,B"; `access` is the same for all.
-        Raises UsageError if the address, or a file of `access`, cannot be read.
+        address: one address, or the hosts of one run, "A,B"; `access` is used for all. Raises UsageError if the
+        address, or a file of `access`, cannot be read.
         """
         secured = [security.for_client(entry, access) for entry in addresses.listed(address)]
         self._hosts = hosts.Hosts(secured, hello.worker_id, settings.beat_seconds)
-        # Bounded by the protocol: at most one answer a group and one of each other kind of event, see connection.py.
+        # Bounded by the protocol: at most one answer for each group and one of each other kind of event, see
+        # connection.py.
         self._inbox: queue.SimpleQueue[connection.Event] = queue.SimpleQueue()
         self._assignment: types.Assignment | None = None
         self._next_sequence: dict[int, int] = {}
@@ -68,14 +69,15 @@ class Client(contextlib.AbstractContextManager["Client"]):
 
     @property
     def address(self) -> str:
-        """Address of the learner that assigned the session, or is asked to."""
+        """Address of the learner that assigned the session, or that is asked for one."""
         return self._hosts.present.address
 
     def join(self) -> types.Assignment | None:
         """Waits for an assignment, however long the learner is away or full.
 
-        For the first session, and again after each Restart; UsageError before that. Reset all environments with the
-        assignment's seeds. None: training is over (or `leave` was called), exit with success.
+        Call it for the first session and after each Restart; at other times it raises UsageError. Then reset all
+        environments with the assignment's seeds. None means that training is over or `leave` was called, so exit with
+        success.
         """
         if self._assignment is not None:
             session = f"session {self._assignment.session_id}"
@@ -90,20 +92,20 @@ class Client(contextlib.AbstractContextManager["Client"]):
         return assignment
 
     def start(self, spec: types.EnvSpec) -> None:
-        """Sends the environments' spec; does not block. Steps go out once the learner takes them.
+        """Sends the environments' spec without blocking. Steps are sent once the learner accepts them.
 
         The next receive() raises SpecMismatch if the learner's networks were built for another spec.
         """
         self._thread.post(self._side.start, self._running().session_id, spec)
 
     def send(self, group: int, step: types.EnvStep) -> None:
-        """Sends the newest step of a group; does not block.
+        """Sends the newest step of a group without blocking.
 
-        The first one of a group shows first observations; each later one follows the group's Actions. The arrays are
-        read on the transport thread, again after a reconnect: leave them alone until those Actions have come. A later
+        A group's first step shows first observations; each later one follows the group's Actions. The transport thread
+        reads the arrays, and again after a reconnect, so do not change them until those Actions have come. A later
         call raises the error of a step that is too large or refused.
 
-        Raises InvalidMessage where there is no such group, SequenceError before the answer to its last step.
+        Raises InvalidMessage if there is no such group, and SequenceError before the answer to its last step.
         """
         assignment = self._running()
         if (sequence := self._next_sequence.get(group)) is None:
@@ -120,9 +122,9 @@ class Client(contextlib.AbstractContextManager["Client"]):
         """Waits for the learner's next message.
 
         Returns:
-          Actions: step that group and send the outcome.
+          Actions: step that group and send the result.
           Restart: the session is over; reset all environments, then join() again.
-          End: training is over (or `leave` was called), exit with success. Later calls return it again.
+          End: training is over or `leave` was called, so exit with success. Later calls return it again.
         """
         event = self._take()
         assert not isinstance(event, types.Assignment)  # only join() asks for one
@@ -133,13 +135,13 @@ class Client(contextlib.AbstractContextManager["Client"]):
         return event
 
     def leave(self, reason: str) -> None:
-        """Makes join() return None and receive() return End, soon. For any thread and for signal handlers."""
+        """Makes join() return None and receive() return End soon. Any thread and signal handlers may call it."""
         self._inbox.put(messages.End(reason))
 
     def close(self, reason: str, failed: bool = False) -> None:
-        """Says Goodbye on an open stream, and ends the transport thread. Further calls do nothing.
+        """Says Goodbye on an open stream and ends the transport thread. Further calls do nothing.
 
-        failed: the environments failed; a restart of this process would fail again.
+        failed: whether the environments failed, so that a restart of this process would fail again.
         """
         if self._closed:
             return
@@ -159,7 +161,7 @@ class Client(contextlib.AbstractContextManager["Client"]):
         return self._assignment
 
     def _take(self) -> types.Assignment | messages.Actions | messages.Restart | messages.End:
-        """Returns the next event; an error or End stays for all later calls."""
+        """Returns the next event; after an error or End, all later calls give the same."""
         event = self._over or self._inbox.get()
         if isinstance(event, (messages.End, Exception)):
             self._over = event

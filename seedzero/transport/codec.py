@@ -1,7 +1,7 @@
-"""Steps, actions and short messages to bytes and back; `handshake` has the rest.
+"""Converts steps, actions and short messages to bytes and back; `handshake` has the other messages.
 
-protos/seedzero/transport/inference.proto explains the fields. The observation of a WorkerMessage lies beside its other
-fields: put and found here without protobuf's copies.
+protos/seedzero/transport/inference.proto explains the fields. The observation of a WorkerMessage is handled separately
+from its other fields, without protobuf's copies.
 
 Shape letters: E environments of one group, A actions, D numbers of a continuous action.
 """
@@ -26,10 +26,10 @@ STATUS_METHOD = f"/{SERVICE}/Status"
 
 MAX_NAME = 256
 MAX_AXES = 32
-"""Of one array; numpy has no more than 64."""
+"""The most dimensions of an array; numpy allows no more than 64."""
 MAX_REASON = 1000
 _MAX_FIELDS = 64
-"""Of one message at its top level; this protocol has two, one to come may have more."""
+"""The most fields of a message at its top level; this protocol has two, and later ones may have more."""
 _MAX_ASK_BYTES = 1024
 _TAG = inference_pb2.WorkerMessage.OBSERVATION_FIELD_NUMBER << 3 | 2
 _FLOAT = np.dtype("<f4")
@@ -46,7 +46,10 @@ HEARTBEAT = inference_pb2.WorkerMessage(heartbeat=inference_pb2.Heartbeat()).Ser
 
 
 def encode_step(group: int, sequence: int, step: types.EnvStep) -> bytes:
-    """Returns a Step message; the observations are copied once. InvalidMessage for other objects than arrays."""
+    """Returns a Step message; the observations are copied once.
+
+    Raises InvalidMessage for objects that are no arrays.
+    """
     try:
         observation = np.ascontiguousarray(step.observation)
         if observation.dtype.hasobject:
@@ -55,7 +58,7 @@ def encode_step(group: int, sequence: int, step: types.EnvStep) -> bytes:
             observation = observation.astype(observation.dtype.newbyteorder("="))
         packed = observation.data.cast("B") if observation.size else b""
         message = inference_pb2.WorkerMessage()
-        fields = message.step  # filled where it lies: a Step made apart would be copied
+        fields = message.step  # filled in place, because a separate Step would be copied
         fields.group, fields.sequence = group, sequence
         fields.observation_shape.extend(step.observation.shape)
         fields.observation_dtype = _NAMES.get(observation.dtype) or observation.dtype.name
@@ -78,18 +81,18 @@ def encode_step(group: int, sequence: int, step: types.EnvStep) -> bytes:
 
 
 def from_worker(**content: Any) -> bytes:
-    """Returns a worker's message with the fields of hello, spec or goodbye."""
+    """Returns a worker's message with the fields of a hello, spec or goodbye."""
     return inference_pb2.WorkerMessage(**content).SerializeToString()
 
 
 def decode_worker(data: bytes) -> tuple[inference_pb2.WorkerMessage, memoryview]:
-    """Returns a worker's message without its observation, and the observation as a view of the message's bytes."""
+    """Splits a worker's message into its fields without observation, and the observation as a view of its bytes."""
     head, observation = split(data)
     return _parsed(inference_pb2.WorkerMessage, head, data), observation
 
 
 class StepLayout:
-    """The expected layout of every Step of a session, computed once."""
+    """The layout that every Step of a session must have, computed once."""
 
     def __init__(self, spec: types.EnvSpec, num_envs: int) -> None:
         self.num_envs = num_envs
@@ -105,7 +108,7 @@ class StepLayout:
 
 
 def step_of(fields: inference_pb2.Step, observation: memoryview, layout: StepLayout) -> types.EnvStep:
-    """Returns the arrays of a Step, read-only views of the message wherever alignment allows; checks their layout."""
+    """Checks the layout of a Step's arrays and returns them, as read-only views wherever alignment allows."""
     num_envs, group, reward = layout.num_envs, fields.group, fields.reward
     axes, dtype = fields.observation_shape, fields.observation_dtype
     if len(axes) != len(layout.axes) or axes != layout.axes or dtype != layout.dtype_name:
@@ -158,7 +161,7 @@ def encode_actions(
     dtype = _FLOAT if actions.dtype.kind == "f" else _INTEGER
     packed = actions.astype(dtype, casting="same_kind", copy=False).tobytes()
     message = inference_pb2.LearnerMessage()
-    fields = message.actions  # filled where it lies: half the time of a message made apart and copied
+    fields = message.actions  # filled in place, which takes half the time of a separate message that is copied
     fields.group, fields.sequence, fields.action, fields.weights_version = group, sequence, packed, weights_version
     if bot is not None:
         fields.bot = bot.tobytes()
@@ -166,7 +169,7 @@ def encode_actions(
 
 
 def from_learner(**content: Any) -> bytes:
-    """Returns a learner's message with the fields of assign, start, restart or end."""
+    """Returns a learner's message with the fields of an assign, start, restart or end."""
     return inference_pb2.LearnerMessage(**content).SerializeToString()
 
 
@@ -177,7 +180,7 @@ def decode_learner(data: bytes) -> inference_pb2.LearnerMessage:
 def actions_of(
     fields: inference_pb2.Actions, num_envs: int, spec: types.EnvSpec, num_bots: int = 0
 ) -> messages.Actions:
-    """Returns the actions of a group; InvalidMessage for a number other than E, or one out of bounds."""
+    """Returns a group's actions. Raises InvalidMessage if there are not E of them, or one is out of bounds."""
     shape, dtype = (num_envs, *spec.action_shape), _FLOAT if spec.is_continuous else _INTEGER
     check_length("action", fields.group, len(fields.action), 4 * math.prod(shape))
     actions = np.frombuffer(fields.action, dtype).reshape(shape)
@@ -197,7 +200,7 @@ def actions_of(
 
 
 def _bot(fields: inference_pb2.Actions, num_envs: int, num_bots: int) -> np.ndarray | None:
-    """Returns [E] uint8; None for empty bytes."""
+    """Returns [E] uint8, or None for empty bytes."""
     if not fields.bot:
         return None
     check_length("bot", fields.group, len(fields.bot), num_envs)
@@ -210,13 +213,13 @@ def _bot(fields: inference_pb2.Actions, num_envs: int, num_bots: int) -> np.ndar
 
 
 def check_size(data: Sequence[int], limit: int) -> None:
-    """Raises InvalidMessage if a message is larger than the limit in bytes."""
+    """Raises InvalidMessage if a message has more bytes than the limit."""
     if len(data) > limit:
         raise errors.InvalidMessage(f"a message has {len(data)} bytes; expected at most {limit}, see inference.proto")
 
 
 def live_ask(data: object) -> messages.LiveAsk:
-    """Returns a page's question; other objects than bytes: none came. Raises InvalidMessage."""
+    """Returns a page's question; anything but bytes means that none came. Raises InvalidMessage."""
     content = data if isinstance(data, bytes) else b""
     check_size(content, _MAX_ASK_BYTES)
     try:
@@ -227,9 +230,9 @@ def live_ask(data: object) -> messages.LiveAsk:
 
 
 def check_counts(error: type[errors.Error], title: str, fields: protobuf.Message, **limits: int) -> None:
-    """Raises an error for a repeated field beyond a limit of entries, without making Python objects.
+    """Raises an error for a repeated field with too many entries, without making Python objects.
 
-    A message within its bytes may hold millions of entries, which would stop the server's thread for seconds.
+    A message of legal size may have millions of entries, which would stop the server's thread for seconds.
     """
     for name, limit in limits.items():
         if (came := len(getattr(fields, name))) > limit:
@@ -245,15 +248,15 @@ def _parsed(kind: type[MessageT], fields: bytes, data: bytes) -> MessageT:
 
 
 def join(head: bytes, observation: memoryview | bytes) -> bytes:
-    """Returns a WorkerMessage of the other fields and the observation, copied once."""
+    """Joins the other fields and the observation as a WorkerMessage, copied once."""
     return b"".join((head, bytes([_TAG]), _varint(len(observation)), observation))
 
 
 def split(data: bytes) -> tuple[bytes, memoryview]:
     """Returns a WorkerMessage's other fields, and its observation as a view of the message's bytes.
 
-    The rest is left to the protobuf library. Only the top level is walked: tags and lengths; InvalidMessage where they
-    make no sense, or there are more fields than any message has.
+    The protobuf library reads the rest; this only walks tags and lengths at the top level. Raises InvalidMessage if
+    they make no sense, or there are more fields than any message has.
     """
     position, num_fields = 0, 0
     tag_start = start = end = len(data)
@@ -297,35 +300,35 @@ def _varint(value: int) -> bytes:
 
 
 def any_true(mask: np.ndarray) -> bool:
-    """Returns whether any is true; for small masks in a quarter of the time of mask.any()."""
+    """Returns whether any entry is true, for small masks in a quarter of the time of mask.any()."""
     return b"\1" in mask.tobytes()
 
 
 def all_true(mask: np.ndarray) -> bool:
-    """Returns whether all are true; for small masks in a quarter of the time of mask.all()."""
+    """Returns whether all entries are true, for small masks in a quarter of the time of mask.all()."""
     return b"\0" not in mask.tobytes()
 
 
 def check_length(name: str, group: int, came: int, expected: int) -> None:
-    """Raises InvalidMessage if an array has another number of bytes than expected."""
+    """Raises InvalidMessage if an array does not have the expected number of bytes."""
     if came != expected:
         raise errors.InvalidMessage(f"{name} of group {group} has {came} bytes; expected {expected}")
 
 
 def aligned(array: np.ndarray) -> np.ndarray:
-    """Returns the array, or a copy of an unaligned array."""
+    """Returns the array, or a copy if it is not aligned."""
     return array if array.flags.aligned else array.copy()
 
 
 def action_mask(group: int, data: bytes, shape: tuple[int, int] | None) -> np.ndarray | None:
-    """Returns bool of this shape; None without a mask, and then the bytes must be empty."""
+    """Returns bool of this shape, or None without a mask, when the bytes must be empty."""
     if shape is None and not data:
         return None
     return flags("action_mask", group, data, math.prod(shape or (0,))).reshape(shape or 0)
 
 
 def flags(name: str, group: int, data: bytes, length: int) -> np.ndarray:
-    """Returns [length] bool from bytes of 0 or 1."""
+    """Converts bytes of 0 or 1 to [length] bool."""
     check_length(name, group, len(data), length)
     if others := data.strip(_FLAGS):  # begins with the first byte that is neither
         raise errors.InvalidMessage(f"{name} of group {group} has a byte {others[0]}; expected 0 or 1")
@@ -333,12 +336,12 @@ def flags(name: str, group: int, data: bytes, length: int) -> np.ndarray:
 
 
 def shown(group: int, data: bytes, length: int, *, has_seats: bool) -> np.ndarray | None:
-    """Returns [length] bool; None for empty bytes, which they must be without seats."""
+    """Returns [length] bool, or None for empty bytes, which they must be without seats."""
     return flags("shown", group, data, length if has_seats else 0) if data else None
 
 
 def numbers(name: str, group: int, data: bytes, length: int, end: int) -> np.ndarray | None:
-    """Returns [length] int32, each below `end`; None for empty bytes."""
+    """Returns [length] int32, each below `end`, or None for empty bytes."""
     if not data:
         return None
     check_length(name, group, len(data), 4 * length)

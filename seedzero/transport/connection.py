@@ -1,7 +1,7 @@
-"""A worker's connection: one stream after another, until a learner says End, an error is permanent, or close().
+"""Keeps a worker connected: one stream after another, until a learner says End, an error is permanent, or close().
 
-way of a step:    Client.send -> WorkerSide.submit -> WorkerStream.put -> the stream
-way of an answer: Connection._use -> WorkerSide.receive -> Client.receive
+way of a step: Client.send -> WorkerSide.submit -> WorkerStream.put -> the stream way of an answer: Connection._use ->
+WorkerSide.receive -> Client.receive
 
 Everything here runs on the event loop's thread.
 """
@@ -39,12 +39,12 @@ _MIN_HEARTBEAT_SECONDS = 0.01
 _logger = logging.getLogger(__name__)
 
 Event = types.Assignment | messages.Actions | messages.Restart | messages.End | Exception
-"""For the worker's thread. Its queue holds at most one Actions a group, and one of each other kind."""
+"""What the worker's thread sees. Its queue holds at most one Actions for each group, and one of each other kind."""
 
 
 @dataclasses.dataclass
 class WorkerSession:
-    """The present session. unanswered: number and content of each group's step without an answer."""
+    """The present session. unanswered: number and content of each group's step that has no answer yet."""
 
     assignment: types.Assignment  # as first received
     spec: types.EnvSpec | None = None  # before the worker's start()
@@ -54,7 +54,7 @@ class WorkerSession:
 
 
 class WorkerStream:
-    """A stream and the waiting messages: at most a step a group, a heartbeat and the handshake."""
+    """A stream and its waiting messages: at most a step for each group, a heartbeat and the handshake."""
 
     def __init__(self, call: aio.StreamStreamCall[bytes, bytes]) -> None:
         self.call = call  # gRPC's side of it
@@ -63,17 +63,17 @@ class WorkerStream:
         self._tasks = [asyncio.create_task(self._write())]
 
     def put(self, data: bytes | None) -> None:
-        """Queues a message; None: the stream ends after the waiting messages."""
+        """Queues a message. None ends the stream after the waiting messages."""
         self._outbox.put(data)
 
     def beat_every(self, seconds: float) -> None:
-        """Has heartbeats written from now on."""
+        """Writes heartbeats from now on."""
         for task in self._tasks[1:]:
             task.cancel()
         self._tasks[1:] = [asyncio.create_task(self._beat(seconds))]
 
     async def stop(self) -> None:
-        """Writes no more."""
+        """Stops writing."""
         for task in self._tasks:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
@@ -81,11 +81,11 @@ class WorkerStream:
     async def _beat(self, seconds: float) -> None:
         while True:
             await asyncio.sleep(seconds)
-            if not self._outbox.waiting:  # a message that waits renews the lease as well
+            if not self._outbox.waiting:  # a waiting message renews the lease as well
                 self.put(codec.HEARTBEAT)
 
     async def _write(self) -> None:
-        """Writes messages until None or the stream's end; the reader knows the reason of the latter."""
+        """Writes messages until None or the end of the stream, whose reason the reader knows."""
         try:
             await self._outbox.write_all()
             await self.call.done_writing()
@@ -99,11 +99,12 @@ class WorkerSide:
     def __init__(
         self, at: hosts.Hosts, hello: messages.Hello, deliver: Callable[[Event], None], patience_seconds: float
     ) -> None:
-        """patience_seconds: longest wait for a host without an answer, until one tells its lease."""
+        """patience_seconds: longest wait for a host that does not answer, until one reports its lease."""
         self.wanted = asyncio.Event()
         self._hosts, self._hello, self.deliver = at, hello, deliver
         self._patience_seconds = patience_seconds
-        self._alone_since = math.inf  # time since which the worker waits for an Assign; infinity: it does not
+        # time since which the worker has waited for an Assign; infinity if it is not waiting
+        self._alone_since = math.inf
         self._session: WorkerSession | None = None
         self._stream: WorkerStream | None = None
 
@@ -123,14 +124,14 @@ class WorkerSide:
                 self._put(self._stream, lambda: handshake.encode_spec(spec))
 
     def submit(self, session_id: str, group: int, sequence: int, step: types.EnvStep) -> None:
-        """Sends a step, now and after every reconnect until its answer."""
+        """Sends a step, now and after every reconnect until its answer comes."""
         if session := self._current(session_id):
             session.unanswered[group] = (sequence, step)
             if self._stream and self._stream.phase is sessions.STARTED:
                 self._send(self._stream, session, group)
 
     def _current(self, session_id: str) -> WorkerSession | None:
-        """Returns the session of this id; None: it is over."""
+        """Returns the session of this id, or None if it is over."""
         return self._session if self._session and self._session.assignment.session_id == session_id else None
 
     # --- from the connection ---
@@ -142,7 +143,7 @@ class WorkerSide:
         stream.put(handshake.encode_hello(dataclasses.replace(self._hello, session_id=session_id)))
 
     def leave(self, reason: str, failed: bool) -> bool:
-        """Says Goodbye and ends an open stream; returns whether one was open."""
+        """Says Goodbye and ends an open stream; returns whether there was one."""
         if self._stream is None:
             return False
         self._stream.put(codec.from_worker(goodbye=dict(reason=reason[: codec.MAX_REASON], failed=failed)))
@@ -150,14 +151,14 @@ class WorkerSide:
         return True
 
     def detach(self) -> None:
-        """Drops the stream; the session stays."""
+        """Drops the stream but keeps the session."""
         self._stream = None
         self._alone_since = min(self._alone_since, time.monotonic())
 
     def release(self, is_refused: bool) -> bool:
-        """Returns whether the worker may go to another host; ends a session that its host has ended by now, too.
+        """Returns whether the worker may go to another host. Ends a session that its host must have ended by now.
 
-        is_refused: the host has no room.
+        is_refused: whether the host has no room.
         """
         if is_refused and self._session is None:
             return True
@@ -263,12 +264,12 @@ class Connection:
         self._closing = False
 
     async def open(self) -> None:
-        """Starts the connecting task, as soon as there is a message."""
+        """Starts the task that connects, once there is a message."""
         self._task = asyncio.create_task(self._keep_connected())
         self._task.add_done_callback(self._ended)
 
     async def close(self, reason: str, failed: bool, timeout_seconds: float) -> None:
-        """Says Goodbye on an open stream, and waits for its sending, at most `timeout_seconds`."""
+        """Says Goodbye on an open stream and waits until it is sent, at most `timeout_seconds`."""
         self._closing = True
         if self._side.leave(reason, failed):
             await asyncio.wait([self._task], timeout=timeout_seconds)
@@ -284,13 +285,13 @@ class Connection:
             await asyncio.sleep(self._hosts.retry(trouble, self._side.release))
 
     async def _converse(self, host: security.ClientSecurity) -> hosts.Trouble | None:
-        """Holds one stream from beginning to end; returns the reason to try again, None for none.
+        """Runs one stream from beginning to end; returns the reason to try again, or None.
 
         Raises a permanent error.
         """
         async with security.channel(host, aio, options.client(self._settings)) as channel:
             connect = channel.stream_stream(codec.CONNECT_METHOD, bytes, bytes)
-            call = connect(metadata=host.metadata)  # written to and read from below
+            call = connect(metadata=host.metadata)  # written and read below
             try:
                 await asyncio.wait_for(call.wait_for_connection(), _CONNECT_SECONDS)
                 return await self._use(WorkerStream(call))
@@ -298,7 +299,7 @@ class Connection:
                 return hosts.Trouble(f"no connection within {_CONNECT_SECONDS:g} s{proxy.remark(host.address)}")
             except aio.AioRpcError as error:
                 code, details = error.code(), error.details() or ""
-                # On a thread, since it may try the port.
+                # On a thread, because it may try the port.
                 final = grpc_status.error_of(error) or await asyncio.to_thread(security.explain, code, details, host)
                 if final is not None:
                     raise final from None
@@ -325,7 +326,7 @@ class Connection:
             await stream.stop()
 
     def _ended(self, task: asyncio.Task[None]) -> None:
-        """Delivers the permanent error that ended the connection: the worker may wait for an answer."""
+        """Delivers the permanent error that ended the connection, because the worker may be waiting for an answer."""
         error = None if task.cancelled() else task.exception()
         if isinstance(error, Exception):
             self._side.deliver(error)

@@ -1,4 +1,4 @@
-"""Errors as gRPC status codes and back. The table is documented in protos/seedzero/transport/inference.proto."""
+"""Converts errors to gRPC status codes and back. protos/seedzero/transport/inference.proto documents the table."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ from grpc import aio
 from seedzero.core import errors
 
 ERROR_KEY = "seedzero-error"
-"""Trailing metadata that names the error's class."""
+"""Name of the trailing metadata with the error's class."""
 
 _ELSEWHERE_KEY = "seedzero-elsewhere"
-"""Trailing metadata of a full host's refusal: the address of another host of its run."""
+"""Name of the trailing metadata in which a full host gives the address of another host of its run."""
 
 _MAX_DETAILS = 1000
 _NEUTRAL = "the learner failed; its log says why"
@@ -24,7 +24,7 @@ _logger = logging.getLogger(__name__)
 
 Context = aio.ServicerContext[bytes, bytes]
 
-# The first class that fits counts.
+# The first class that fits is used.
 _CODES: tuple[tuple[type[errors.Error] | tuple[type[errors.Error], ...], grpc.StatusCode], ...] = (
     (errors.InvalidMessage, grpc.StatusCode.INVALID_ARGUMENT),
     (errors.SequenceError, grpc.StatusCode.OUT_OF_RANGE),
@@ -43,29 +43,29 @@ _FINAL = {
 }
 
 _HTTP = re.compile(r"Received http2 header with status: (\d+)|http1\.x server \(HTTP status (\d+)\)")
-"""gRPC's words for an answer of HTTP alone, with its status: no gRPC server gives one."""
+"""What gRPC says about an answer of plain HTTP, with its status, which no gRPC server gives."""
 
 _NAMED: dict[str, type[errors.Error]] = {name: kind for name, kind in vars(errors).items() if isinstance(kind, type)}
 
 
 @dataclasses.dataclass(frozen=True)
 class Failure:
-    """An end of a stream other than OK: gRPC's code, details for the peer, the error's class, and another host."""
+    """How a stream ended, if not with OK: gRPC's code, details for the peer, the error's class, and another host."""
 
     code: grpc.StatusCode
     details: str
-    kind: str = ""  # "": none
-    elsewhere: str = ""  # address; "": none is known
+    kind: str = ""  # "" if unknown
+    elsewhere: str = ""  # address, or "" if none is known
 
     async def abort(self, context: Context) -> None:
-        """Ends a call with this failure. An address that no header holds is left out."""
+        """Ends a call with this failure; an address that does not fit a header is omitted."""
         is_fit = self.elsewhere.isascii() and self.elsewhere.isprintable()
         trailer = {ERROR_KEY: self.kind, _ELSEWHERE_KEY: self.elsewhere if is_fit else ""}
         await context.abort(self.code, self.details, tuple((key, text) for key, text in trailer.items() if text))
 
 
 def failure_of(error: BaseException) -> Failure:
-    """Returns an error for the peer; the text of an unexpected error goes into the log only."""
+    """Returns an error for the peer. The text of an unexpected error only goes into the log."""
     code = next((code for kind, code in _CODES if isinstance(error, kind)), grpc.StatusCode.INTERNAL)
     if code is grpc.StatusCode.INTERNAL:
         _logger.error("a call failed", exc_info=error)
@@ -74,7 +74,7 @@ def failure_of(error: BaseException) -> Failure:
 
 
 def error_of(error: aio.AioRpcError) -> errors.Error | None:
-    """Returns a stream's final error if permanent, else None."""
+    """Returns a stream's final error if it is permanent, else None."""
     code, details = error.code(), error.details() or ""
     # gRPC's own limit on the size of a message; it names both sizes.
     if code is grpc.StatusCode.RESOURCE_EXHAUSTED and "larger than max" in details:
@@ -87,13 +87,13 @@ def error_of(error: aio.AioRpcError) -> errors.Error | None:
 
 
 def elsewhere_of(error: aio.AioRpcError) -> str:
-    """Returns the address that a full host names, as it came; "": none."""
+    """Returns the address that a full host names, unchecked, or ""."""
     trailer: Any = error.trailing_metadata() or {}
     return str(trailer.get(_ELSEWHERE_KEY, ""))
 
 
 def of_proxy(code: grpc.StatusCode, details: str) -> str:
-    """Returns a proxy's answer in the learner's place, for the user; "": no proxy did, as far as gRPC tells."""
+    """Describes a proxy that answered instead of the learner, for the user; "" if none did, as far as gRPC shows."""
     if found := _HTTP.search(details):
         return f"a proxy answered: HTTP status {found[1] or found[2]}; no learner is behind it, or not yet"
     if code is grpc.StatusCode.UNIMPLEMENTED and not details:  # Envoy's 404; gRPC servers name the method

@@ -1,4 +1,4 @@
-"""The messages before the first step: Hello and Spec of a worker, Assign and Start of a learner.
+"""Converts the messages before the first step: a worker's Hello and Spec, a learner's Assign and Start.
 
 protos/seedzero/transport/inference.proto explains the fields. Shape letters: E environments of one group.
 """
@@ -34,7 +34,7 @@ _ROLE_OF = {number: role for role, number in _ROLES.items()}
 
 
 def check_generated(kind: type[Any], generated: type[protobuf.Message]) -> None:
-    """Raises ImportError for a generated message without a field of a dataclass, as after an update of the sources."""
+    """Raises ImportError if a generated message lacks a field of a dataclass, as after an update of the sources."""
     known = generated.DESCRIPTOR.fields_by_name
     if missing := [field.name for field in dataclasses.fields(kind) if field.name not in known]:
         raise ImportError(
@@ -55,7 +55,7 @@ def encode_hello(hello: messages.Hello) -> bytes:
 
 
 def hello_of(fields: inference_pb2.Hello) -> messages.Hello:
-    """Returns a worker's introduction; VersionMismatch, or InvalidMessage for a missing field or one out of range."""
+    """Returns a worker's introduction. Raises VersionMismatch, or InvalidMessage for a missing or impossible field."""
     if fields.protocol_version != PROTOCOL_VERSION:
         older = ": the worker's is older and sends no observations of several arrays"
         raise errors.VersionMismatch(
@@ -83,7 +83,7 @@ def hello_of(fields: inference_pb2.Hello) -> messages.Hello:
 
 
 def encode_spec(spec: types.EnvSpec) -> bytes:
-    """Returns a worker's spec; what is false is left out, as it is on the wire, and needs no stub that knows it."""
+    """Returns a worker's spec; false fields are omitted, as on the wire, so stubs need not know them."""
     return codec.from_worker(spec=spec_fields(spec))
 
 
@@ -93,7 +93,7 @@ def spec_fields(spec: types.EnvSpec) -> dict[str, Any]:
 
 
 def spec_of(fields: inference_pb2.Spec, num_envs: int, limit: int) -> types.EnvSpec:
-    """Returns a worker's spec, for groups of E environments; SpecMismatch if messages of `limit` bytes cannot do."""
+    """Returns a worker's spec for groups of E environments. Raises SpecMismatch if `limit` bytes are too few."""
     codec.check_counts(errors.SpecMismatch, "Spec", fields, **_SPEC_LIMITS)
     fewest = 0 if fields.action_low else 1
     has_actions = fewest <= fields.num_actions <= _MAX_ACTIONS
@@ -132,7 +132,7 @@ def spec_of(fields: inference_pb2.Spec, num_envs: int, limit: int) -> types.EnvS
 
 
 def _arrays_of(fields: inference_pb2.Spec) -> tuple[types.ArraySpec, ...]:
-    """Returns the arrays of composite observations; SpecMismatch for an impossible array."""
+    """Returns the arrays of composite observations. Raises SpecMismatch for an impossible array."""
     for array in fields.packed:
         if not 1 <= len(array.name) <= codec.MAX_NAME or not array.name.isprintable() or not array.low <= array.high:
             raise errors.SpecMismatch(
@@ -150,7 +150,7 @@ def encode_assign(assignment: types.Assignment, settings: sections.TransportConf
 
 
 def assignment_of(fields: inference_pb2.Assign) -> types.Assignment:
-    """Returns a learner's assignment; InvalidMessage for a missing field or one out of range."""
+    """Returns a learner's assignment. Raises InvalidMessage for a missing or impossible field."""
     num_envs = fields.num_groups * fields.envs_per_group
     if not fields.session_id or fields.role not in _ROLE_OF or not 1 <= fields.num_groups <= messages.MAX_GROUPS:
         raise errors.InvalidMessage(
@@ -167,14 +167,14 @@ def assignment_of(fields: inference_pb2.Assign) -> types.Assignment:
 
 
 def max_message_bytes(spec: types.EnvSpec, num_envs: int) -> int:
-    """Returns the largest message of a session: a Step of E environments, and room for the rest."""
+    """Returns the largest message of a session: a Step of E environments, with room for everything else."""
     per_env = spec.observation_bytes + 4 + 1 + 1 + spec.num_actions * spec.has_action_mask
     per_env += 4 * bool(spec.tasks) + bool(spec.seats) + 4 * (spec.num_players == 2 or bool(spec.seats))
     return _OVERHEAD_BYTES + num_envs * (per_env + 4 * infos.MAX_INFOS)
 
 
 def _values(fields: protobuf.Message, kind: type[Any]) -> dict[str, Any]:
-    """Returns a dataclass's fields from a message's fields of the same names."""
-    # A stub may be older than a flag, which is false then.
+    """Returns a dataclass's fields from the fields of the same names in a message."""
+    # A stub may be older than a flag, which is then false.
     values = {field.name: getattr(fields, field.name, False) for field in dataclasses.fields(kind)}
     return {name: value if isinstance(value, _PLAIN) else tuple(value) for name, value in values.items()}

@@ -26,11 +26,11 @@ _logger = logging.getLogger(__name__)
 
 
 class Trouble(NamedTuple):
-    """The end of a stream, or of an attempt, after which a worker tries again."""
+    """How a stream, or an attempt, ended, after which a worker tries again."""
 
     text: str
     is_full: bool = False
-    elsewhere: str = ""  # the address that the host names, untrusted; "": none
+    elsewhere: str = ""  # the address that the host names, untrusted, or ""
 
 
 class Hosts:
@@ -49,7 +49,7 @@ class Hosts:
     def retry(self, trouble: Trouble, release: Callable[[bool], bool]) -> float:
         """Chooses the host of the next attempt, and returns the pause before it in seconds.
 
-        release: returns whether another host may follow; asked with the trouble's is_full.
+        release: takes the trouble's is_full and returns whether another host may follow.
         """
         here, goal, text, hint = self.present.address, "again", trouble.text, trouble.elsewhere
         if hint and all(hint != host.address for host in self._order):
@@ -66,7 +66,7 @@ class Hosts:
         return pause_seconds * random.uniform(0.5, 1.0)
 
     def heard(self, kind: str | None) -> None:
-        """Takes note of a message: an Assign ends complaints and the round, Actions end the doubling."""
+        """Notes a message: an Assign ends complaints and the round, and Actions end the doubling."""
         if kind == "assign":
             self._asked.clear()
             if self._complaints:
@@ -76,7 +76,7 @@ class Hosts:
             self._backoff_seconds = _FIRST_BACKOFF_SECONDS
 
     def _move(self, hint: str) -> bool:
-        """Goes to another host, if possible the hint's; returns whether a new round begins."""
+        """Goes to another host, if possible the one of the hint; returns whether a new round begins."""
         place = self._order.index(self.present)
         others = self._order[place + 1 :] + self._order[:place]
         self._asked.add(self.present.address)

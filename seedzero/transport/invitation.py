@@ -1,4 +1,4 @@
-"""The command by which a worker joins a learner, with the flags for its token and its certificate."""
+"""Writes the command with which a worker joins a learner, with the flags for its token and its certificate."""
 
 from __future__ import annotations
 
@@ -15,18 +15,18 @@ from seedzero.core import env_ids
 from seedzero.transport import security
 
 _MOST_FILES = 32
-"""Files beside a certificate that are tried as the authority's."""
+"""Files next to a certificate that may be the authority's."""
 _ENDINGS = (".pem", ".crt", ".cer")
 _UNKNOWN_AUTHORITY = "CERTIFICATE_OF_ITS_AUTHORITY"
 
 
 def to_worker(config: configs.Config, address: str) -> str:
-    """Returns the command for a worker to join a learner at an address; its files are the learner's own.
+    """Returns the command with which a worker joins a learner at an address, with the learner's own files.
 
-    With --env=remote that is a program of the user, as `examples/remote_worker.py`.
+    With --env=remote, that is the user's own program, such as `examples/remote_worker.py`.
     """
     host, _, port = address.rpartition(":")
-    if host in ("0.0.0.0", "[::]"):  # all of this machine's
+    if host in ("0.0.0.0", "[::]"):  # all addresses of this machine
         host = socket.gethostname()
         address = f"{host}:{port}"
     flags = [f"--server={address}"]
@@ -44,7 +44,7 @@ def waiting(config: configs.Config, which: str = "") -> str:
 
 
 def _of_certificate(tls: sections.TlsConfig, host: str) -> list[str]:
-    """Returns the flags for the certificate that vouches for the learner's, and for another name than the host."""
+    """Returns the flags for the certificate that vouches for the learner's, and for a name other than the host."""
     trusted = next((found for found in _authorities(tls) if _handshake(tls, found) is not None), "")
     flags = [f"--tls.ca_file={trusted or _UNKNOWN_AUTHORITY}"]
     # An authority's certificate may be elsewhere; the names are read from the learner's own.
@@ -55,17 +55,17 @@ def _of_certificate(tls: sections.TlsConfig, host: str) -> list[str]:
 
 
 def _authorities(tls: sections.TlsConfig) -> Iterator[str]:
-    """Yields files that may vouch for the learner's certificate: itself, public authorities, its neighbours."""
+    """Yields files that may vouch for the learner's certificate: itself, public authorities, and files next to it."""
     yield tls.cert_file
     yield security.SYSTEM_ROOTS
     folder, beside = pathlib.Path(tls.cert_file).parent, list[pathlib.Path]()
-    with contextlib.suppress(OSError):  # a directory that may be entered and not listed
+    with contextlib.suppress(OSError):  # a directory that may be entered but not listed
         beside = sorted(file for file in folder.iterdir() if file.suffix in _ENDINGS and file.is_file())
     yield from map(str, beside[:_MOST_FILES])
 
 
 def _names(certificate: Mapping[str, Any]) -> list[str]:
-    """Returns the names that a certificate is for, a wildcard's example last."""
+    """Returns the names that a certificate is valid for; an example of a wildcard comes last."""
     found = [name for kind, name in certificate.get("subjectAltName", ()) if kind in ("DNS", "IP Address")]
     subject = dict(pair for part in certificate.get("subject", ()) for pair in part)
     found = found or [name for name in [subject.get("commonName", "")] if name]
@@ -75,9 +75,10 @@ def _names(certificate: Mapping[str, Any]) -> list[str]:
 def _handshake(
     tls: sections.TlsConfig, authority: str, *, host: str = "", is_partial: bool = False
 ) -> Mapping[str, Any] | None:
-    """Returns the learner's certificate as a client sees it that trusts an authority; None: the client refuses.
+    """Returns the learner's certificate as a client that trusts an authority sees it, or None if it refuses it.
 
-    Both ends are in memory. host: it must be for this name; "": any. is_partial: the authority may be no root.
+    Both ends are in memory. host: the name it must be valid for, or "". is_partial: whether the authority may be no
+    root.
     """
     server, client = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER), ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
     client.check_hostname = bool(host)

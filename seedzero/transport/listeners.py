@@ -1,4 +1,4 @@
-"""A gRPC server at its addresses, and the parts that every service has: health, and the token before anything else."""
+"""Runs a gRPC server at its addresses, with what every service has: health, and the token before anything else."""
 
 from __future__ import annotations
 
@@ -17,14 +17,14 @@ from seedzero.transport import addresses, grpc_status, options, security
 Context = grpc_status.Context
 
 _MAX_WATCHING = 2
-"""Streams of strangers that stay: each may hold some megabytes that nobody reads."""
+"""The most streams of strangers that may stay; each may hold some megabytes that nobody reads."""
 _HEALTH_SERVICE = "grpc.health.v1.Health"
 _SERVING = health_pb2.HealthCheckResponse(status=health_pb2.HealthCheckResponse.SERVING)
 _NOT_SERVING = health_pb2.HealthCheckResponse(status=health_pb2.HealthCheckResponse.NOT_SERVING)
 
 
 class Listener:
-    """A server of some methods, on the event loop of its caller."""
+    """A server of some methods on its caller's event loop."""
 
     def __init__(
         self,
@@ -32,16 +32,16 @@ class Listener:
         settings: sections.TransportConfig,
         secured: security.ServerSecurity,
     ) -> None:
-        """secured: of HOST:PORT."""
+        """secured: the access of HOST:PORT."""
         self._server = aio.server(options=options.server(settings))
         self._server.add_generic_rpc_handlers(tuple(methods))
         self._secured = secured
         self._places: list[int | str] = []  # ports, and paths of unix sockets
 
     async def start(self, listen: str, local: str = "") -> str:
-        """Serves at an address, and at a second one; returns the first one as clients name it, with the real port.
+        """Serves at one or two addresses; returns the first as clients name it, with the real port.
 
-        UsageError: it is in use, or impossible.
+        Raises UsageError if an address is in use or impossible.
         """
         bound = self._bind(listen)
         if local:
@@ -60,7 +60,8 @@ class Listener:
         is_unix = listen.startswith(addresses.UNIX_PREFIX)
         if is_unix:
             addresses.free_unix_path(listen)
-        mask = os.umask(0o077)  # a socket's file is this user's alone from its beginning: nothing else guards it
+        # a socket's file belongs to this user alone from the beginning, because nothing else guards it
+        mask = os.umask(0o077)
         try:
             if is_unix or credentials is None:
                 port = self._server.add_insecure_port(target)
@@ -74,20 +75,23 @@ class Listener:
             os.umask(mask)
         self._places.append(str(addresses.unix_path(listen)) if is_unix else port)
         forks.keep_listener(self._places[-1])
-        if is_unix:  # whoever reads it may be in another directory
+        if is_unix:  # its reader may be in another directory
             return f"{addresses.UNIX_PREFIX}{addresses.unix_path(listen)}"
         return f"{listen.rpartition(':')[0]}:{port}"
 
 
 class Health:
-    """The standard health service: for everybody, and the same for every service, as no request is read."""
+    """The standard health service.
+
+    Everybody may ask, and it is the same for every service, because it reads no request.
+    """
 
     def __init__(self, is_serving: Callable[[], bool]) -> None:
         self._is_serving = is_serving
         self._num_watching = 0
 
     def methods(self) -> grpc.GenericRpcHandler[bytes, bytes]:
-        """Returns the methods for a grpc.aio server; each is a stream to gRPC, which would read a unary request."""
+        """Returns the methods for a grpc.aio server as streams, because gRPC would read a unary request."""
         state = health_pb2.HealthCheckResponse.SerializeToString
         health = {
             "Check": grpc.stream_unary_rpc_method_handler(self.check, None, state),
@@ -100,7 +104,7 @@ class Health:
         return _SERVING if self._is_serving() else _NOT_SERVING
 
     async def watch(self, requests: object, context: Context) -> None:
-        """Sends the server's health, unchanged until its end."""
+        """Sends the server's health, which never changes until the server ends."""
         if self._num_watching == _MAX_WATCHING:
             many = f"{_MAX_WATCHING} streams watch the learner's health already; ask by Check instead"
             await context.abort(grpc.StatusCode.RESOURCE_EXHAUSTED, many)
@@ -113,7 +117,7 @@ class Health:
 
 
 async def refuse_strangers(guard: security.Guard, context: Context) -> None:
-    """Ends a call without the token; nothing of it was read."""
+    """Ends a call without the token, before anything of it is read."""
     try:
         guard.check(context.invocation_metadata() or (), context.peer())
     except errors.AccessDenied as error:

@@ -1,4 +1,4 @@
-"""An asyncio event loop on a separate thread."""
+"""Runs an asyncio event loop on a separate thread."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ class LoopThread:
         return threading.get_ident() == self._thread.ident
 
     def post(self, callback: Callable[[*Ts], object], *args: *Ts) -> None:
-        """Runs a callback soon; from any thread or signal handler. Does nothing after stop()."""
+        """Runs a callback soon. Any thread or signal handler may call it; it does nothing after stop()."""
         try:
             self._loop.call_soon_threadsafe(callback, *args)
         except RuntimeError:
@@ -32,11 +32,11 @@ class LoopThread:
                 raise
 
     def run(self, coroutine: Coroutine[Any, Any, T]) -> T:
-        """Runs a coroutine to the end and returns the result; from any other thread."""
+        """Runs a coroutine until it ends and returns the result. Any other thread may call it."""
         return asyncio.run_coroutine_threadsafe(coroutine, self._loop).result()
 
     def stop(self) -> None:
-        """Cancels all tasks, then ends loop and thread."""
+        """Cancels all tasks, then ends the loop and the thread."""
         if self._loop.is_closed():
             return
         self.run(_cancel_others())

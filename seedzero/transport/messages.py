@@ -1,4 +1,4 @@
-"""Messages between the wire and its users, on both sides, and the learner behind a server. numpy only.
+"""Messages between the transport and its users on both sides, and the learner behind a server. numpy only.
 
 Shape letters: E environments of one group, A actions, D numbers of a continuous action.
 """
@@ -14,53 +14,54 @@ import numpy as np
 from seedzero.core import types
 
 MAX_GROUPS = 64
-"""Most groups of environments in one worker."""
+"""The most groups of environments in one worker."""
 
 WORKER_LOST = "worker_lost"
-"""Reason of a session whose lease expired, or whose worker's place another process took."""
+"""Why a session ended whose lease expired, or whose worker's place another process took."""
 
 GOODBYE = "goodbye"
-"""Reason of a session whose worker left."""
+"""Why a session ended whose worker left."""
 
 FAILED = "failed: "
-"""Begins the reason of a session that an error ended."""
+"""Prefix of the reason of a session that an error ended."""
 
 OVERDUE = FAILED + "overdue: "
-"""Begins the reason of a session whose worker sent heartbeats alone for too long: its environments may hang."""
+"""Prefix of the reason of a session whose worker sent only heartbeats for too long, so that its environments may hang.
+"""
 
 
 @dataclasses.dataclass(frozen=True)
 class Hello:
     """A worker's introduction.
 
-    Its environments are ids ("catch") or families ("gym", "atari", "spiel") that it can make; "yours": only its own.
+    Its environments are ids ("catch") or families ("gym", "atari", "spiel") that it can make, or "yours" for its own.
     """
 
-    worker_id: str  # its name in reports; a process that takes another's place uses the same name
-    session_id: str  # of the session to resume; "": none
-    roles: tuple[types.Role, ...]  # accepted, at least one
+    worker_id: str  # its name in reports; a process that replaces another one uses the same name
+    session_id: str  # of the session to resume, or ""
+    roles: tuple[types.Role, ...]  # roles that it accepts, at least one
     environments: tuple[str, ...]
     max_envs: int  # in all groups together
-    key: str = dataclasses.field(default="", repr=False)  # given by the learner that started the worker; "": none
-    knows_bots: bool = False  # it plays a league's bots, where it makes the games itself
+    key: str = dataclasses.field(default="", repr=False)  # from the learner that started the worker, or ""
+    knows_bots: bool = False  # it plays a league's bots if it makes the games itself
 
 
 class StepRequest(NamedTuple):
-    """A step of a group, checked against the session's spec, waiting for actions."""
+    """A group's step, checked against the session's spec, that waits for actions."""
 
     session_id: str
     role: types.Role  # of the session
     group: int  # 0 .. num_groups - 1
     sequence: int  # number of this step within session and group, from 0
     step: types.EnvStep  # the newest observations; read-only arrays
-    first: np.ndarray  # [E] bool, true: first observation of an episode (or of the session)
+    first: np.ndarray  # [E] bool, true: the first observation of an episode (or of the session)
 
 
 class LiveAsk(NamedTuple):
-    """A page's question; fields as in inference.proto."""
+    """A page's question; its fields are as in inference.proto."""
 
     call: int
-    environment: int | None  # slot of the environment; None: none is watched
+    environment: int | None  # slot of the environment to watch, or None
     step: int
 
 
@@ -77,12 +78,13 @@ class Presence(NamedTuple):
 
 
 class Actions(NamedTuple):
-    """The learner's answer to a group's step; ignored where the observation was an episode's last."""
+    """The learner's answer to a group's step; ignored if the observation was an episode's last."""
 
     group: int
     actions: np.ndarray  # [E] int32, each in 0 .. num_actions - 1, or [E, D] float32 within the spec's bounds
     weights_version: int  # of the network that chose them
-    bot: np.ndarray | None = None  # [E] uint8, not 0: number of the assignment's bot that moves instead; None: none
+    # [E] uint8; if not 0, the number of the assignment's bot that moves instead; None: no bot moves
+    bot: np.ndarray | None = None
 
 
 @dataclasses.dataclass(frozen=True)
@@ -100,26 +102,26 @@ class End:
 
 
 Live: TypeAlias = Callable[[LiveAsk, Sequence[Presence]], tuple[str, bytes]]
-"""Answers a page, given all sessions: JSON, and the observations of its steps. On the server's event-loop thread."""
+"""Answers a page, given all sessions, with JSON and the observations of its steps. Runs on the server's event loop."""
 
 
 class Handler(Protocol):
-    """The learner behind a server. Called on the server's event-loop thread: no method may block."""
+    """The learner behind a server. The server's event-loop thread calls it, so no method may block."""
 
     def assign(self, hello: Hello) -> types.Assignment:
         """Returns a joining worker's assignment, with a new session id and resumed=False; may raise errors.Error."""
 
     def begin(self, session_id: str, spec: types.EnvSpec) -> None:
-        """Takes a session's spec, once; may raise SpecMismatch. The worker may send steps when this returns."""
+        """Takes a session's spec, once; may raise SpecMismatch. When it returns, the worker may send steps."""
 
     def step(self, request: StepRequest) -> None:
         """Queues a step for `Server.reply`. A group has at most one unanswered step."""
 
     def end(self, session_id: str, reason: str) -> None:
-        """Takes the end of a session, once for each that assign() began and Server.restart() did not end.
+        """Hears of the end of a session, once for each that assign() began and Server.restart() did not end.
 
         The reason is GOODBYE, or begins with WORKER_LOST or FAILED.
         """
 
     def status(self) -> Mapping[str, object]:
-        """Returns counters and state, ready for JSON."""
+        """Returns counters and state that can be written as JSON."""

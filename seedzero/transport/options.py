@@ -1,7 +1,7 @@
-"""Channel options of both ends. Times of gRPC are milliseconds.
+"""Channel options of both ends. gRPC's times are in milliseconds.
 
-Keepalive alone notices a vanished peer only after a minute, whatever its settings: HTTP/2's own ping timeout rules, so
-it is set too. A server disconnects clients that ping more often than it allows, so it allows as much.
+Keepalive alone notices a vanished peer only after a minute, whatever its settings, because HTTP/2 has its own ping
+timeout, so that is set, too. A server disconnects clients that ping more often than it allows, so it allows that many.
 """
 
 from __future__ import annotations
@@ -19,9 +19,9 @@ def server(settings: sections.TransportConfig) -> Options:
         *_keepalive(settings),
         ("grpc.http2.min_recv_ping_interval_without_data_ms", 100),
         ("grpc.http2.max_ping_strikes", 0),
-        # Two servers on one port would share its connections, without an error.
+        # Two servers on one port would share its connections without an error.
         ("grpc.so_reuseport", 0),
-        # Identity alone: a small message could grow to the limit below.
+        # No compression: a small message could grow to the limit below.
         ("grpc.compression_enabled_algorithms_bitset", 1),
         ("grpc.max_receive_message_length", settings.max_message_bytes),
         ("grpc.max_send_message_length", _LEARNER_MESSAGE_BYTES),
@@ -33,7 +33,7 @@ def client(settings: sections.TransportConfig) -> Options:
     return [
         *_keepalive(settings),
         ("grpc.http2.max_pings_without_data", 0),
-        # The client pauses between attempts by itself; a shared subchannel would add gRPC's own pauses of up to 120 s.
+        # The client itself pauses between attempts; a shared subchannel would add gRPC's own pauses of up to 120 s.
         ("grpc.use_local_subchannel_pool", 1),
         ("grpc.min_reconnect_backoff_ms", _CONNECT_MILLISECONDS),
         ("grpc.enable_retries", 0),

@@ -9,23 +9,23 @@ from collections.abc import Callable, Coroutine
 from typing import Any, TypeAlias
 
 Write: TypeAlias = Callable[[bytes], Coroutine[Any, Any, None]]
-"""A stream's write: a coroutine that waits for nothing but futures, as those of grpc.aio do."""
+"""The write method of a stream: a coroutine that only waits for futures, like those of grpc.aio."""
 
 
 class Outbox:
-    """Writes one message after another: by callbacks, since a task that sleeps and wakes costs as much as a message.
+    """Writes one message after another, by callbacks, because waking a task costs as much as a message.
 
-    waiting: None: the end.
+    waiting: messages, where None is the end.
     """
 
     def __init__(self, write: Write) -> None:
         self._write = write
         self.waiting: collections.deque[bytes | None] = collections.deque()
-        self._is_idle = False  # it writes, and nothing waits
-        self._over: asyncio.Future[None]  # from write_all() on
+        self._is_idle = False  # whether it is writing while nothing waits
+        self._over: asyncio.Future[None]  # set by write_all()
 
     def put(self, data: bytes | None) -> None:
-        """Has a message written; never blocks. None: the end."""
+        """Queues a message without blocking; None is the end."""
         self.waiting.append(data)
         if self._is_idle:
             self._is_idle = False
@@ -48,7 +48,7 @@ class Outbox:
             self._go_on(self._write(data))
 
     def _go_on(self, write: Coroutine[Any, Any, None], waited: object = None) -> None:
-        """Runs a write up to its next wait, or its end."""
+        """Runs a write until it waits or ends."""
         try:
             write.send(None).add_done_callback(functools.partial(self._go_on, write))
         except StopIteration:

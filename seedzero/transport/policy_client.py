@@ -1,9 +1,9 @@
-"""A blocking client of a policy server: one session, which survives lost connections.
+"""A blocking client of a policy server, whose session survives lost connections.
 
     with PolicyClient("127.0.0.1:50052", num_rows=8) as client:
         acted = client.act(rows)
 
-gRPC's own thread writes requests, and heartbeats while there is none.
+gRPC's own thread writes requests, and heartbeats in between.
 """
 
 from __future__ import annotations
@@ -29,19 +29,20 @@ from seedzero.transport import (
 
 _DESCRIBE_SECONDS = 5.0
 _FEW = 3
-"""Attempts to reach a server whose connection broke."""
+"""How often to try to reach a server whose connection broke."""
 _FIRST_BEAT_SECONDS = 0.5
-"""Between heartbeats until the server tells its own time."""
+"""Time between heartbeats until the server reports its own."""
 _SETTINGS = sections.TransportConfig()
 _AGAIN = (grpc.StatusCode.UNAVAILABLE, grpc.StatusCode.CANCELLED, grpc.StatusCode.ABORTED)
 _LOST = (grpc.StatusCode.NOT_FOUND, grpc.StatusCode.DEADLINE_EXCEEDED)
-"""The session is over: its rows have no memory any more."""
+"""The session is over, so its rows no longer have a memory."""
 
 
 def describe(secured: security.ClientSecurity) -> policy_codec.PolicyOffer:
     """Returns a server's description.
 
-    AccessDenied: it refuses the token, or the two ends do not agree on TLS; ProtocolError: no policy server answers.
+    Raises AccessDenied if the server refuses the token, or the two ends do not agree on TLS, and ProtocolError if no
+    policy server answers.
     """
     with security.channel(secured) as channel:
         method = f"/{policy_codec.SERVICE}/Describe"
@@ -54,7 +55,7 @@ def describe(secured: security.ClientSecurity) -> policy_codec.PolicyOffer:
 
 
 def watch(secured: security.ClientSecurity) -> Iterator[dict[str, int]]:
-    """Yields players and versions, now and after every change; errors as of `describe`."""
+    """Yields players and versions, now and after every change. Errors are those of `describe`."""
     with security.channel(secured) as channel:
         method = f"/{policy_codec.SERVICE}/Watch"
         call = channel.stream_stream(method, None, inference_pb2.Announcement.FromString)
@@ -66,24 +67,24 @@ def watch(secured: security.ClientSecurity) -> Iterator[dict[str, int]]:
 
 
 class PolicyClient(contextlib.AbstractContextManager["PolicyClient"]):
-    """A session of some rows with a player; for one thread at a time."""
+    """A session of some rows with a player, for one thread at a time."""
 
     def __init__(
         self, secured: security.ClientSecurity, offer: policy_codec.PolicyOffer, *, player: str = "", num_rows: int = 1
     ) -> None:
-        """Connects with the first request. player: "": the server's first one."""
+        """Connects at the first request. player: "" is the server's first one."""
         self.num_rows = num_rows
         self._secured, self._offer, self._player = secured, offer, player
         self._session_id, self._sequence = "", 0
         self._stream: _Stream | None = None
 
     def act(self, rows: policy_codec.PolicyRows) -> policy_codec.PolicyAnswer:
-        """Returns the answer to some rows; waits for it as long as it takes.
+        """Waits for the answer to some rows, as long as it takes, and returns it.
 
-        A new session follows a lost one where all rows begin an episode.
+        A new session follows a lost one if all rows begin an episode.
 
-        ProtocolError: the server refuses the request or cannot be reached, or the session is over, because its lease
-        has expired or the server is new. AccessDenied: as of `describe`.
+        Raises ProtocolError if the server refuses the request or cannot be reached, or the session is over because its
+        lease has expired or the server is new. Raises AccessDenied as `describe` does.
         """
         for attempt in range(1, _FEW + 1):
             try:
@@ -138,7 +139,7 @@ class PolicyClient(contextlib.AbstractContextManager["PolicyClient"]):
 
 
 class _Stream:
-    """A stream on a connection of its own."""
+    """A stream with its own connection."""
 
     def __init__(self, secured: security.ClientSecurity) -> None:
         self._waiting: queue.SimpleQueue[bytes | None] = queue.SimpleQueue()  # at most a request and the end
@@ -148,7 +149,7 @@ class _Stream:
         self._call = method(self._requests(), metadata=secured.metadata)
 
     def put(self, data: bytes | None) -> None:
-        """Has a message written; None: the end."""
+        """Queues a message; None is the end."""
         self._waiting.put(data)
 
     def take(self) -> inference_pb2.PolicyReply:
@@ -158,11 +159,11 @@ class _Stream:
         raise errors.ProtocolError("the server closed the stream without an answer")
 
     def beat_every(self, seconds: float) -> None:
-        """Has heartbeats written from the next one on."""
+        """Writes heartbeats after the next one."""
         self._beat_seconds = seconds
 
     def finish(self) -> None:
-        """Waits for the server's end, once all is written."""
+        """Waits until the server ends the stream, once everything is written."""
         with contextlib.suppress(grpc.RpcError):
             for _ in self._call:
                 continue
@@ -174,7 +175,7 @@ class _Stream:
         self._channel.close()
 
     def _requests(self) -> Iterator[bytes]:
-        """Yields messages, on a thread of gRPC's."""
+        """Yields messages on one of gRPC's threads."""
         while True:
             try:
                 data = self._waiting.get(timeout=self._beat_seconds)
@@ -186,7 +187,7 @@ class _Stream:
 
 
 class Words(NamedTuple):
-    """A server in messages: its kind, a question where none answers, and advice where it lacks the service."""
+    """How messages speak of a server: its kind, a question if none answers, and advice if it lacks the service."""
 
     kind: str
     question: str
@@ -199,7 +200,7 @@ POLICY_SERVER = Words(
 
 
 def explained(error: grpc.RpcError, secured: security.ClientSecurity, words: Words = POLICY_SERVER) -> errors.Error:
-    """Returns the error of a call that failed, for the user."""
+    """Returns the error for the user of a call that failed."""
     code, details, address = error.code(), error.details() or "", secured.address
     if code is grpc.StatusCode.UNAUTHENTICATED:
         return errors.AccessDenied(f"the {words.kind} at {address} refuses this call: {details}")

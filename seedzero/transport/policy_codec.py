@@ -1,4 +1,4 @@
-"""Messages of the policy server to bytes and back, for both ends.
+"""Converts messages of the policy server to bytes and back, for both ends.
 
 protos/seedzero/transport/inference.proto explains the fields. Shape letters: N rows of a request, A actions, D numbers
 of a continuous action.
@@ -20,9 +20,9 @@ from seedzero.transport import codec, handshake, inference_pb2
 SERVICE = "seedzero.transport.Policy"
 VERSION = 1
 MAX_ROWS = 65_536
-"""Of a session, at most."""
+"""The most rows of a session."""
 _DTYPES: Mapping[str, str] = {"probabilities": "<f4", "value": "<f4", "visits": "<i4", "q_value": "<f4"}
-"""Findings -> their dtypes; all but the value have one for each action."""
+"""Findings -> their dtypes; all except the value have one entry for each action."""
 _SERVER_LIMIT = 16 * 2**20
 MessageT = TypeVar("MessageT", bound=protobuf.Message)
 
@@ -34,8 +34,8 @@ class PolicyRows(NamedTuple):
       row: [N] int32 within the session.
       step: observations, rewards, masks and tasks; flags of ends are false.
       first: [N] bool, true: an episode's first observation.
-      findings: whether the answer has the agent's findings.
-      only_look: whether the rows' memory stays.
+      findings: whether the answer includes the agent's findings.
+      only_look: whether to leave the rows' memory unchanged.
       explore: whether to act with the noise of training.
     """
 
@@ -48,7 +48,7 @@ class PolicyRows(NamedTuple):
 
 
 class PolicyAnswer(NamedTuple):
-    """An answer: actions [N] or [N, D], the parameters' version, and findings by name, if asked for."""
+    """An answer: actions [N] or [N, D], the parameters' version, and findings by name, if requested."""
 
     actions: np.ndarray
     version: int
@@ -57,7 +57,7 @@ class PolicyAnswer(NamedTuple):
 
 @dataclasses.dataclass(frozen=True)
 class PolicyOffer:
-    """A server's description of itself; fields as of `Description` in inference.proto.
+    """A server's description of itself, with the fields of `Description` in inference.proto.
 
     players: name -> version.
     """
@@ -102,7 +102,7 @@ def encode_rows(sequence: int, rows: PolicyRows) -> bytes:
 
 
 def decode_client(data: bytes) -> tuple[inference_pb2.PolicyMessage, memoryview]:
-    """Returns a client's message without its observation, and the observation as a view of the message's bytes."""
+    """Splits a client's message into its fields without observation, and the observation as a view of its bytes."""
     head, observation = codec.split(data)
     try:
         return inference_pb2.PolicyMessage.FromString(head), observation
@@ -111,7 +111,7 @@ def decode_client(data: bytes) -> tuple[inference_pb2.PolicyMessage, memoryview]
 
 
 def check_hello(fields: inference_pb2.PolicyHello, max_rows: int) -> None:
-    """Raises VersionMismatch for another protocol, InvalidMessage for a field out of range."""
+    """Raises VersionMismatch for another protocol, and InvalidMessage for an impossible field."""
     if fields.protocol_version != VERSION:
         raise errors.VersionMismatch(
             f"the client speaks version {fields.protocol_version} of the policy protocol, the server {VERSION}; "
@@ -126,7 +126,10 @@ def check_hello(fields: inference_pb2.PolicyHello, max_rows: int) -> None:
 def rows_of(
     fields: inference_pb2.Rows, observation: memoryview, spec: types.EnvSpec, num_rows: int, *, reads_reward: bool
 ) -> PolicyRows:
-    """Returns a request, its arrays as read-only views of the message; InvalidMessage: it does not fit the spec."""
+    """Returns a request, with arrays as read-only views of the message.
+
+    Raises InvalidMessage if it does not fit the spec.
+    """
     if len(fields.row) % 4 or not 1 <= (number := len(fields.row) // 4) <= num_rows:
         raise errors.InvalidMessage(f"Rows.row has {len(fields.row)} bytes; expected 4 for each of 1 to {num_rows}")
     row = np.frombuffer(fields.row, "<i4")
@@ -210,7 +213,7 @@ def parsed(kind: type[MessageT], data: object) -> MessageT:
 
 
 def acted_of(fields: inference_pb2.Acted, num_rows: int, spec: types.EnvSpec) -> PolicyAnswer:
-    """Returns an answer for N rows; InvalidMessage if it does not fit."""
+    """Returns an answer for N rows. Raises InvalidMessage if it does not fit."""
     taken = codec.actions_of(
         inference_pb2.Actions(action=fields.action, weights_version=fields.version), num_rows, spec
     )
@@ -240,7 +243,7 @@ def players_of(fields: Sequence[inference_pb2.Served]) -> dict[str, int]:
 
 
 def offer_of(fields: inference_pb2.Description) -> PolicyOffer:
-    """Returns a server's description; VersionMismatch or SpecMismatch for one that this version does not know."""
+    """Returns a server's description. Raises VersionMismatch or SpecMismatch if this version does not know it."""
     if fields.protocol_version != VERSION:
         raise errors.VersionMismatch(
             f"the server speaks version {fields.protocol_version} of the policy protocol, this client {VERSION}; "
@@ -253,5 +256,5 @@ def offer_of(fields: inference_pb2.Description) -> PolicyOffer:
 
 
 def max_message_bytes(spec: types.EnvSpec, num_rows: int) -> int:
-    """Returns the largest request of a session."""
+    """Returns the size of the largest request of a session."""
     return handshake.max_message_bytes(spec, num_rows) + 16 * num_rows

@@ -1,4 +1,4 @@
-"""The policy server: answers any program with the actions of saved agents. `policy_sides` handles its messages."""
+"""Answers any program with the actions of saved agents. `policy_sides` handles the server's messages."""
 
 from __future__ import annotations
 
@@ -23,13 +23,13 @@ from seedzero.transport import (
 )
 
 MAX_WATCHING = 64
-"""Streams of Watch; each holds one announcement at a time."""
+"""The most streams of Watch; each holds one announcement at a time."""
 Answer = tuple[str, int, bytes | grpc_status.Failure]
-"""Id of the session, sequence number, and the message, or a failure that ends the session."""
+"""The session's id, the sequence number, and the message, or a failure that ends the session."""
 
 
 class PolicyServer:
-    """Serves clients on a thread of its own. Its methods may be called on any other thread."""
+    """Serves clients on a separate thread. Any other thread may call its methods."""
 
     def __init__(
         self,
@@ -39,7 +39,7 @@ class PolicyServer:
         secured: security.ServerSecurity = security.OPEN,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        """Prepares only; see start()."""
+        """Only prepares; see start()."""
         self._settings, self._secured = settings, secured
         self._side = policy_sides.PolicySide(player, settings, clock)
         self._streams = streams.Streams(self._side)
@@ -47,7 +47,10 @@ class PolicyServer:
         self._thread: loop_thread.LoopThread | None = None
 
     def start(self) -> str:
-        """Binds the address and serves from now on; returns the address. UsageError: it is in use or impossible."""
+        """Binds the address, serves from now on and returns the address.
+
+        Raises UsageError if it is in use or impossible.
+        """
         self._thread = loop_thread.LoopThread("seedzero-policy")
         try:
             return self._thread.run(self._serve())
@@ -57,18 +60,18 @@ class PolicyServer:
             raise
 
     def answer(self, answers: Sequence[Answer]) -> None:
-        """Answers requests; one wake-up for all."""
+        """Answers requests, with one wake-up for all."""
         if (thread := self._thread) is not None:
             thread.post(self._deliver, answers)
 
     def announce(self, players: Mapping[str, int]) -> None:
-        """Tells all watchers of players and versions."""
+        """Announces players and versions to all watchers."""
         if (thread := self._thread) is not None:
             thread.post(self._service.announce, players)
 
     @property
     def num_sessions(self) -> int:
-        """Sessions at the moment."""
+        """Number of sessions at the moment."""
         return len(self._side.sessions)
 
     def stop(self, reason: str, grace_seconds: float = 2.0) -> None:
@@ -94,7 +97,7 @@ class PolicyServer:
 
 
 class PolicyService:
-    """Answers calls; reads nothing before the token was looked at. Runs on the server's event-loop thread."""
+    """Answers calls, reading nothing before the token is checked. Runs on the server's event-loop thread."""
 
     def __init__(
         self,
@@ -109,7 +112,7 @@ class PolicyService:
         self._changed = asyncio.Event()
 
     def methods(self) -> tuple[grpc.GenericRpcHandler[bytes, bytes], ...]:
-        """Returns all methods for a grpc.aio server, as streams: gRPC would read the request of any other one."""
+        """Returns all methods for a grpc.aio server as streams, because gRPC would read a unary request."""
         description = inference_pb2.Description.SerializeToString
         ours = {
             "Describe": grpc.stream_unary_rpc_method_handler(self.describe, None, description),
@@ -146,7 +149,7 @@ class PolicyService:
             self._num_watching -= 1
 
     def announce(self, players: Mapping[str, int]) -> None:
-        """Wakes all watchers; a slow one misses what comes meanwhile."""
+        """Wakes all watchers; a slow one misses what comes in between."""
         self._players = players
         before, self._changed = self._changed, asyncio.Event()
         before.set()

@@ -1,7 +1,7 @@
-"""The policy server's side of its clients' streams: sessions, their rows, leases and sequence numbers.
+"""Handles a policy server's clients: their sessions, rows, leases and sequence numbers.
 
-way of a request: Streams.serve -> PolicySide.receive -> _on_rows -> Player.act
-way of an answer: PolicyServer.answer -> PolicySide.deliver -> Stream.put -> Outbox -> the stream
+way of a request: Streams.serve -> PolicySide.receive -> _on_rows -> Player.act way of an answer: PolicyServer.answer
+-> PolicySide.deliver -> Stream.put -> Outbox -> the stream
 
 Everything here runs on the server's event-loop thread. Shape letters: N rows of a request.
 """
@@ -30,11 +30,11 @@ TRANSITIONS: sessions.Transitions = {
     "goodbye": tuple(sessions.StreamPhase),
     "": ("a message without content; expected PolicyHello, Rows, Heartbeat or Goodbye",) * 5,
 }
-"""Of a client's stream, which is new, then started, then closed."""
+"""The phases of a client's stream, which is new, then started, then closed."""
 
 
 class PolicyRequest(NamedTuple):
-    """Checked rows that wait for their actions. slots: [N] int32 places of the server's memory."""
+    """Checked rows that wait for their actions. slots: [N] int32, places in the server's memory."""
 
     session_id: str
     sequence: int
@@ -52,15 +52,15 @@ class PolicyPlayer(Protocol):
         """Returns the server's description."""
 
     def act(self, request: PolicyRequest) -> None:
-        """Queues a request, which `PolicyServer.answer` answers. A session has at most one."""
+        """Queues a request for `PolicyServer.answer`. A session has at most one."""
 
 
 class PolicySession:
-    """Rows of a client, from its hello to its goodbye or the end of its lease."""
+    """A client's rows, from its hello to its goodbye or the end of its lease."""
 
     def __init__(self, session_id: str, player: str, slots: np.ndarray, lease_seconds: float, now: float) -> None:
         self.session_id, self.player, self.slots = session_id, player, slots
-        self.is_unused = np.ones(len(slots), bool)  # rows whose memory is another client's
+        self.is_unused = np.ones(len(slots), bool)  # rows whose memory another client has
         self.progress = sessions.Group(np.zeros(0, bool), math.inf)
         self.stream: Any = None
         self._lease_seconds = lease_seconds
@@ -72,14 +72,14 @@ class PolicySession:
 
 
 class PolicySide:
-    """Sessions, and the effect of each message of a client; a `streams.Side`."""
+    """Sessions, and what each message of a client does; a `streams.Side`."""
 
     def __init__(self, player: PolicyPlayer, settings: sections.TransportConfig, clock: Callable[[], float]) -> None:
         self._player, self.settings, self.clock = player, settings, clock
-        self._offer = player.offer()  # whose players change; the rest does not
+        self._offer = player.offer()  # only its players change
         self.sessions: dict[str, PolicySession] = {}
         self._free = list(range(player.num_slots))[::-1]
-        self._leaving: dict[str, np.ndarray] = {}  # slots of ended sessions whose request is on its way
+        self._leaving: dict[str, np.ndarray] = {}  # slots of ended sessions whose request is not answered yet
 
     # --- from the player ---
 
@@ -102,7 +102,7 @@ class PolicySide:
     # --- from the streams ---
 
     def expire(self) -> None:
-        """Ends sessions of clients that are silent."""
+        """Ends sessions of silent clients."""
         now, seconds = self.clock(), self.settings.lease_seconds
         for session in [session for session in self.sessions.values() if session.expires_at <= now]:
             stream = session.stream
@@ -112,7 +112,7 @@ class PolicySide:
                 stream.close(grpc_status.Failure(grpc.StatusCode.DEADLINE_EXCEEDED, silent))
 
     def end(self, session: PolicySession, reason: str) -> None:
-        """Ends a session, once; its rows are free as soon as no request of it is on its way."""
+        """Ends a session, once; its rows become free once no request of it is being answered."""
         if self.sessions.pop(session.session_id, None) is None:
             return
         if session.stream is not None:
@@ -124,7 +124,10 @@ class PolicySide:
             self._free += session.slots.tolist()
 
     def receive(self, stream: streams.Stream, data: bytes) -> None:
-        """Handles a message; raises ProtocolError for a breach of the protocol, UsageError for an unknown player."""
+        """Handles a message.
+
+        Raises ProtocolError for a breach of the protocol, and UsageError for an unknown player.
+        """
         stream.check_unread()
         codec.check_size(data, stream.max_message_bytes)
         message, observation = policy_codec.decode_client(data)

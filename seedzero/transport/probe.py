@@ -1,4 +1,4 @@
-"""A question to a learner: health, status, or its live view."""
+"""Asks a learner for its health, its status, or its live view."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _MAX_LIVE_BYTES = 16 << 20
 
 
 def health(address: str, access: security.Access = security.PLAIN) -> str:
-    """Returns the state that a learner's health service reports, SERVING or another; raises as `status`."""
+    """Returns the state that a learner's health service reports, such as SERVING. Raises as `status`."""
     with _asking(address, access, DEADLINE_SECONDS) as (channel, _):
         reply = health_pb2_grpc.HealthStub(channel).Check(health_pb2.HealthCheckRequest(), timeout=DEADLINE_SECONDS)
     return str(health_pb2.HealthCheckResponse.ServingStatus.Name(reply.status))
@@ -42,10 +42,10 @@ def status(
 
 
 class LiveProbe:
-    """Asks one learner for its live view, again and again, over one connection; for one thread at a time."""
+    """Asks one learner for its live view again and again over one connection, for one thread at a time."""
 
     def __init__(self, address: str, access: security.Access = security.PLAIN) -> None:
-        """Raises UsageError for an address, or a file of `access`, of no use."""
+        """Raises UsageError for an unusable address, or an unusable file of `access`."""
         self._secured = security.for_client(address, access)
         self._channel = security.channel(self._secured, given=[("grpc.max_receive_message_length", _MAX_LIVE_BYTES)])
         self._stub = inference_pb2_grpc.InferenceStub(self._channel)  # type: ignore[no-untyped-call]
@@ -94,7 +94,7 @@ def _asking(
 
 
 def _explained(error: grpc.RpcError, secured: security.ClientSecurity, deadline_seconds: float) -> errors.Error:
-    """Returns the error of a call that failed, for the user."""
+    """Returns the error for the user of a call that failed."""
     code, details = error.code(), error.details() or ""
     if code is grpc.StatusCode.UNAUTHENTICATED:
         return errors.AccessDenied(f"the learner at {secured.address} refuses this call: {details}")

@@ -1,4 +1,4 @@
-"""The proxy that gRPC takes from this process's variables: a learner's own address rarely lies behind it."""
+"""Finds the proxy that gRPC takes from this process's variables; a learner is rarely behind one."""
 
 from __future__ import annotations
 
@@ -11,13 +11,13 @@ from seedzero.transport import addresses
 
 _VARIABLES = ("grpc_proxy", "https_proxy", "http_proxy")
 _EXCEPTIONS = ("no_grpc_proxy", "no_proxy")
-"""Variables of gRPC; of both kinds the first one that is set counts, though it be empty."""
+"""gRPC's variables; of both kinds, the first one that is set counts, even if it is empty."""
 
 
 def remark(address: str, variables: Mapping[str, str] = os.environ) -> str:
-    """Returns the end of a message about a call that failed: the proxy in between, and the way past; "": no proxy.
+    """Ends a message about a call that failed with the proxy in between and how to avoid it; "" without a proxy.
 
-    The proxy's user name and password are left out.
+    The proxy's user name and password are omitted.
     """
     name = next((name for name in _VARIABLES if name in variables), "")
     if address.startswith(addresses.UNIX_PREFIX) or not name:

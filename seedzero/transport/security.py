@@ -1,10 +1,10 @@
-"""A bearer token and TLS, on both ends of the wire.
+"""Secures both ends of the connection by a bearer token and TLS.
 
     learner: a token that every call must present, except for the health service and over a unix socket, which the
              permissions of its file guard. HOST:PORT speaks TLS alone, or plain text alone.
     client:  a token to present; TLS where it has certificates to trust, else plain text.
 
-gRPC reports every error before the first call as UNAVAILABLE, like a learner that is away; `explain` finds the
+gRPC reports every error before the first call as UNAVAILABLE, as if the learner were away; `explain` finds the
 permanent errors among them.
 """
 
@@ -36,7 +36,7 @@ SYSTEM_ROOTS = "system"
 """Instead of a file: the public authorities that gRPC knows."""
 
 MIN_TOKEN_BYTES, MAX_TOKEN_BYTES = 16, 4096
-"""Shorter tokens can be guessed; longer ones do not fit into the header of a call."""
+"""Shorter tokens can be guessed, and longer ones do not fit into the header of a call."""
 
 _HEADER = "authorization"
 _SCHEME = "Bearer"
@@ -52,7 +52,7 @@ Metadata = tuple[tuple[str, str], ...]
 
 @dataclasses.dataclass(frozen=True)
 class ServerSecurity:
-    """A learner's requirements for clients of HOST:PORT: the token of every call ("": none), and TLS (None: no)."""
+    """What a learner requires of clients of HOST:PORT: every call's token (or ""), and TLS (None: plain text)."""
 
     token: str = dataclasses.field(default="", repr=False)
     credentials: grpc.ServerCredentials | None = None
@@ -63,22 +63,22 @@ OPEN = ServerSecurity()
 
 
 def for_server(token_file: str, tls: sections.TlsConfig) -> ServerSecurity:
-    """Returns a learner's token and certificate, read from their files; UsageError for an unusable file."""
+    """Reads a learner's token and certificate from their files. Raises UsageError for an unusable file."""
     token = read_token(token_file) if token_file else ""
     if not tls.cert_file:
         return ServerSecurity(token)
     chain, key = _read("--tls.cert_file", tls.cert_file), _read("--tls.key_file", tls.key_file)
     names = f"--tls.cert_file={tls.cert_file} and --tls.key_file={tls.key_file}"
     with _usable(names, "a PEM certificate and its own PEM key, without a passphrase"):
-        # gRPC would only say that it cannot bind. A passphrase would be asked for on the terminal.
+        # gRPC would only report that it cannot bind. It would ask for a passphrase on the terminal.
         ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER).load_cert_chain(tls.cert_file, tls.key_file, password=lambda: "")
     return ServerSecurity(token, grpc.ssl_server_credentials([(key, chain)]))
 
 
 def read_token(token_file: str, flag: str = "--token_file") -> str:
-    """Returns the token in a file, without surrounding white space; UsageError for one unfit for a header, or short.
+    """Returns the token in a file without surrounding white space. Raises UsageError if it is short or fits no header.
 
-    From now on this process, and those that it starts, leave no core files: the token would stand in them.
+    From now on this process, and those that it starts, leave no core files, because these would contain the token.
     """
     _leave_no_core_file()
     name = f"{flag}={token_file}"
@@ -100,7 +100,7 @@ def read_token(token_file: str, flag: str = "--token_file") -> str:
 
 
 def take_token(variable: str) -> str:
-    """Returns the token in a variable of the environment, and removes it there: programs that start get none."""
+    """Takes the token out of an environment variable, so that programs started later do not get it."""
     _leave_no_core_file()
     return os.environ.pop(variable, "")
 
@@ -110,7 +110,7 @@ def _leave_no_core_file() -> None:
 
 
 def exposure(token_file: str) -> str | None:
-    """Returns a warning for a token's file readable by every user of this machine, else None."""
+    """Returns a warning if every user of this machine can read a token's file, else None."""
     mode = stat.S_IMODE(os.stat(token_file).st_mode) if token_file else 0
     if not mode & stat.S_IROTH:
         return None
@@ -141,7 +141,7 @@ class Guard:
         self._complained_at = -_COMPLAINT_SECONDS
 
     def check(self, metadata: Iterable[tuple[str, str | bytes]], peer: str) -> None:
-        """Raises AccessDenied for a call without the token in its metadata. peer: gRPC's name of the caller."""
+        """Raises AccessDenied for a call whose metadata lack the token. peer: gRPC's name of the caller."""
         if not self._token or peer.startswith(addresses.UNIX_PREFIX):
             return
         values = [value for key, value in metadata if key == _HEADER]
@@ -161,16 +161,16 @@ class Guard:
 
 @dataclasses.dataclass(frozen=True)
 class Access:
-    """A client's access to its learner; without secrets."""
+    """How a client accesses its learner, without secrets."""
 
-    token_file: str = ""  # with the learner's token; empty: none
-    ca_file: str = ""  # PEM certificates that may vouch for the learner's, or SYSTEM_ROOTS; empty: plain text
-    server_name: str = ""  # in the learner's certificate; empty: the host of the address
+    token_file: str = ""  # file with the learner's token, or ""
+    ca_file: str = ""  # PEM certificates that may vouch for the learner's, or SYSTEM_ROOTS; "" for plain text
+    server_name: str = ""  # name in the learner's certificate; "" for the host of the address
 
 
 @dataclasses.dataclass(frozen=True)
 class ClientSecurity:
-    """The credentials of a client's channels (None: plain text) to `target`, which the user calls `address`."""
+    """The credentials of a client's channels to `target`, which the user calls `address`; None for plain text."""
 
     target: str
     address: str
@@ -210,7 +210,7 @@ def for_client(address: str, access: Access = PLAIN, token: str = "") -> ClientS
 
 
 def channel(security: ClientSecurity, library: Any = grpc, given: Sequence[tuple[str, int]] = ()) -> Any:
-    """Returns a new channel: of `grpc`, blocking, or of `grpc.aio`, for an event loop; `given` are its options."""
+    """Returns a new channel of `grpc`, which blocks, or of `grpc.aio`, for an event loop. `given`: its options."""
     if security.credentials is None:
         return library.insecure_channel(security.target, options=given)
     name = security.access.server_name
@@ -219,9 +219,9 @@ def channel(security: ClientSecurity, library: Any = grpc, given: Sequence[tuple
 
 
 def explain(code: grpc.StatusCode, details: str, security: ClientSecurity) -> errors.AccessDenied | None:
-    """Returns the error of two ends that cannot agree on TLS, None for another reason of a call's end.
+    """Returns the error if the two ends cannot agree on TLS, or None if the call ended for another reason.
 
-    May try the port for some seconds: a learner that requires TLS just hangs up on a client without.
+    May try the port for some seconds, because a learner that requires TLS just disconnects a client without.
     """
     if code is not grpc.StatusCode.UNAVAILABLE:
         return None
@@ -273,7 +273,7 @@ def _read(flag: str, path: str) -> bytes:
 
 @contextlib.contextmanager
 def _usable(names: str, expected: str) -> Iterator[None]:
-    """Raises UsageError for files unusable for TLS, naming the flags."""
+    """Raises UsageError for files that TLS cannot use, naming the flags."""
     try:
         yield
     except (ssl.SSLError, ValueError) as error:

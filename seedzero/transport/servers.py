@@ -1,4 +1,4 @@
-"""The learner's end of the wire: a gRPC server on its own thread; `streams` serves the workers."""
+"""Runs the learner's gRPC server on its own thread; `streams` serves the workers."""
 
 from __future__ import annotations
 
@@ -26,12 +26,12 @@ from seedzero.transport import (
 )
 
 _MAX_ASKING = 8
-"""Live calls at a time; each is answered at once when its request is there."""
+"""The most live calls at a time; each is answered as soon as its request is there."""
 _ASK_SECONDS = 5.0
 
 
 class Server:
-    """Serves workers. Its methods may be called on any thread; start and stop not on the server's own."""
+    """Serves workers. Any thread may call its methods, except that start and stop must not run on the server's own."""
 
     def __init__(
         self,
@@ -45,31 +45,33 @@ class Server:
         live: messages.Live | None = None,
         pool: tuple[model_pool.ModelPool, str] | None = None,
     ) -> None:
-        """Prepares only; see start().
+        """Only prepares; see start().
 
         secured: token and TLS of the address, if it is HOST:PORT.
-        local: a second address, unix:PATH, for processes of this user alone; empty: none.
-        elsewhere: returns the address of the run's host with the most room, as workers name it, or "" for none; asked
-            on the server's thread for each worker that is refused for want of room, after its token. Must not block.
-        live: answers pages; None: as a learner that knows none.
-        pool: gives parameters to those with this token; None: to nobody.
+        local: a second address, unix:PATH, for processes of this user alone, or "".
+        elsewhere: returns the address of the run's host with the most room, as workers name it, or "". The server's
+            thread calls it for each worker with a valid token that does not fit, so it must not block.
+        live: answers pages; None for a learner without them.
+        pool: gives parameters to those with this token; None gives them to nobody.
         """
         self.has_started = False
-        """Its addresses are bound, so that something may come of the run."""
+        """Whether its addresses are bound, so that the run may make progress."""
         self.address = ""
-        """The configured address as workers name it, with the real port, once it has started."""
+        """The configured address as workers name it, with the real port, once the server has started."""
         self._settings, self._secured, self._local = settings, secured, local
         self._streams = streams.Streams(streams.LearnerSide(learner, settings, clock), elsewhere)
         self._service = Service(learner, self._streams, security.Guard(secured.token, clock), live)
         guard = security.Guard(pool[1] if pool else "", clock, "--serve.token_file")
         self._pool = model_pool.ModelService(pool[0], guard) if pool else None
-        # Answers from other threads; bounded, since a group has at most one unanswered step.
+        # Answers from other threads; bounded, because a group has at most one unanswered step.
         self._mail: collections.deque[tuple[str, int, int, bytes, bool]] = collections.deque()
         self._mail_announced = False
         self._thread: loop_thread.LoopThread | None = None
 
     def start(self) -> str:
-        """Binds the configured addresses and serves from now on; UsageError for an address in use or impossible.
+        """Binds the configured addresses and serves from now on.
+
+        Raises UsageError for an address in use or impossible.
 
         Returns the configured address as workers name it, with the real port: "127.0.0.1:50051" or "unix:/path".
         """
@@ -91,9 +93,9 @@ class Server:
         weights_version: int,
         bot: np.ndarray | None = None,
     ) -> None:
-        """Answers a step. Answers to a session that is over are dropped, and so are all after stop().
+        """Answers a step. Answers to sessions that are over, and all after stop(), are dropped.
 
-        actions: [E] of any integer dtype, or [E, D] of any float dtype. bot: as of `messages.Actions`, not all 0.
+        actions: [E] of any integer dtype, or [E, D] of any float dtype. bot: as in `messages.Actions`, not all 0.
         """
         num_axes = 2 if actions.dtype.kind == "f" else 1
         if actions.shape[:1] != request.first.shape or actions.ndim != num_axes:
@@ -114,7 +116,7 @@ class Server:
             thread.post(self._deliver_mail)
 
     def restart(self, session_id: str, reason: str) -> None:
-        """Ends a session without Handler.end, and has its worker reset and join again.
+        """Ends a session without Handler.end, and makes its worker reset and join again.
 
         A message that the server's thread handles at this moment may still reach the handler.
         """
@@ -122,13 +124,13 @@ class Server:
             thread.post(self._streams.side.restart, session_id, reason)
 
     def silent(self) -> str:
-        """Returns the workers with heartbeats alone, with times; "": none."""
+        """Returns the workers that send only heartbeats, with times, or ""."""
         return self._streams.side.silent
 
     def stop(self, *, finished: bool, reason: str, grace_seconds: float = 2.0) -> None:
-        """Ends all streams and the server; from the beginning of `stop` on, only the handler's status is called.
+        """Ends all streams and the server. Once `stop` has begun, only the handler's status is called.
 
-        finished: training is over, workers leave with success; else they try to reconnect.
+        finished: whether training is over, so that workers leave with success; otherwise they try to reconnect.
         grace_seconds: longest wait for workers to leave.
         """
         thread, self._thread = self._thread, None
@@ -170,8 +172,8 @@ class Service:
     def methods(self) -> tuple[grpc.GenericRpcHandler[bytes, bytes], ...]:
         """Returns all methods for a grpc.aio server.
 
-        Each is a stream to gRPC, which would read and keep the whole request of a unary one before the token is looked
-        at. Connect and Live alone read, raw bytes: `codec` decodes them.
+        gRPC sees each as a stream, because it would read and keep the whole request of a unary method before the token
+        is checked. Only Connect and Live read, as raw bytes, which `codec` decodes.
         """
         unary, stream = grpc.stream_unary_rpc_method_handler, grpc.stream_stream_rpc_method_handler
         reply = inference_pb2.StatusReply.SerializeToString

@@ -1,6 +1,6 @@
-"""Phases, sessions, leases and sequence numbers: the rules of the wire without sockets, threads or clocks.
+"""Knows phases, sessions, leases and sequence numbers: the protocol's rules without sockets, threads or clocks.
 
-The rules are explained in protos/seedzero/transport/inference.proto. Times are seconds of any one clock, passed in.
+protos/seedzero/transport/inference.proto explains the rules. Times are seconds of any one clock, passed in.
 
 Shape letters: E environments of one group.
 """
@@ -20,21 +20,21 @@ from seedzero.transport import codec, messages
 
 StreamT = TypeVar("StreamT")
 Place: TypeAlias = Callable[[], str]
-"""Names a group and its step, for an error."""
+"""Names a group and its step for an error."""
 _ON_FIRST = "on an episode's first observation; expected next-step auto-reset, see inference.proto"
 
 
 class StreamPhase(enum.IntEnum):
     NEW = 0  # before Assign
-    ASSIGNED = 1  # Assign was sent: the session's Spec is next
-    STARTED = 2  # Start was sent: steps and answers follow
-    RESTARTED = 3  # Restart was sent: messages until the next Hello belong to the session that is over
-    CLOSED = 4  # nothing more is sent after the messages that wait
+    ASSIGNED = 1  # Assign was sent, and the session's Spec comes next
+    STARTED = 2  # Start was sent; steps and answers follow
+    RESTARTED = 3  # Restart was sent; messages until the next Hello belong to the session that is over
+    CLOSED = 4  # nothing more is sent after the waiting messages
 
     def after(self, message: str, session_id: str = "", table: Transitions | None = None) -> StreamPhase:
-        """Returns the phase after a message ("": without content); InvalidMessage for a message out of place.
+        """Returns the phase after a message ("" has no content). Raises InvalidMessage for a message out of place.
 
-        table: None: of workers' streams.
+        table: None for that of workers' streams.
         """
         phase = (TRANSITIONS if table is None else table)[message][self]
         if isinstance(phase, StreamPhase):
@@ -43,7 +43,7 @@ class StreamPhase(enum.IntEnum):
 
 
 Transitions: TypeAlias = Mapping[str, tuple[StreamPhase | str, ...]]
-"""Message -> the next phase for every phase in order, or the refusal."""
+"""For each message: the next phase for every phase in order, or why it is rejected."""
 
 NEW, ASSIGNED, STARTED, RESTARTED, CLOSED = StreamPhase
 _NO_HELLO = "{} came before Hello; expected Hello first"
@@ -62,10 +62,10 @@ TRANSITIONS: Transitions = {
     "close": (CLOSED,) * 5,
     "": ("a message without content; expected Hello, Spec, Step, Heartbeat or Goodbye",) * 5,
 }
-"""Of workers' streams; the learner's messages, and close(), change the phase, too."""
+"""The table of workers' streams; the learner's messages and close() change the phase, too."""
 
 Repeat = enum.Enum("Repeat", ["NEW", "PENDING"])
-"""The meaning of a sequence number without an answer."""
+"""What a sequence number without an answer means."""
 
 
 @dataclasses.dataclass
@@ -73,15 +73,15 @@ class Group:
     """The progress of a group of environments."""
 
     final: np.ndarray  # [E] bool, true: the last accepted observation was its episode's last (or there was none yet)
-    owed_since: float  # time since which the worker owes the Spec or the next step; infinity: it owes none
+    owed_since: float  # time since which the worker owes the Spec or the next step; infinity if it owes none
     any_final: bool = True  # whether one of `final` is true
     next_sequence: int = 0  # number of the next new step
     pending: bool = False  # the step numbered next_sequence - 1 has no answer yet
     last_reply: bytes = b""  # answer to the step numbered next_sequence - 1, unless pending
-    asked_bots: bool = False  # the last reply names bots: the next step tells their actions
+    asked_bots: bool = False  # the last reply names bots, so the next step reports their actions
 
     def look_up(self, group: int, sequence: int) -> Repeat | bytes:
-        """Returns NEW, PENDING, or the answer to a step of this number; SequenceError for other numbers."""
+        """Returns NEW, PENDING, or the answer to a step of this number. Raises SequenceError for other numbers."""
         if sequence == self.next_sequence and not self.pending:
             return Repeat.NEW
         if sequence == self.next_sequence - 1:
@@ -95,7 +95,7 @@ class Group:
 
 
 class LearnerSession(Generic[StreamT]):
-    """A worker's environments from a reset to the next."""
+    """A worker's environments from one reset to the next."""
 
     def __init__(self, worker_id: str, assignment: types.Assignment, lease_seconds: float, now: float) -> None:
         self.worker_id, self.assignment = worker_id, assignment
@@ -109,7 +109,7 @@ class LearnerSession(Generic[StreamT]):
 
     @property
     def owed_since(self) -> float:
-        """Start of the wait for the worker's Spec or step; infinity: the worker waits for answers."""
+        """Time since which the worker's Spec or step is awaited; infinity if the worker waits for answers."""
         return min(group.owed_since for group in self._groups)
 
     def renew(self, now: float) -> None:
@@ -123,7 +123,7 @@ class LearnerSession(Generic[StreamT]):
             group.owed_since = max(group.owed_since, now)
 
     def begin(self, spec: types.EnvSpec, now: float) -> bool:
-        """Takes the spec; returns whether it is the session's first. SpecMismatch for a changed spec."""
+        """Takes the spec and returns whether it is the session's first. Raises SpecMismatch for a changed spec."""
         if self.spec not in (None, spec):
             raise errors.SpecMismatch(f"session {self.assignment.session_id} began with {self.spec}; now came {spec}")
         is_first, self.spec = self.spec is None, spec
@@ -141,13 +141,13 @@ class LearnerSession(Generic[StreamT]):
         return is_first
 
     def look_up(self, group: int, sequence: int) -> Repeat | bytes:
-        """Returns NEW, PENDING, or the answer to this step; InvalidMessage for an unknown group."""
+        """Returns NEW, PENDING, or the answer to this step. Raises InvalidMessage for an unknown group."""
         if group >= len(self._groups):
             raise errors.InvalidMessage(f"group is {group}; expected 0 to {len(self._groups) - 1}")
         return self._groups[group].look_up(group, sequence)
 
     def accept(self, group: int, sequence: int, step: types.EnvStep) -> messages.StepRequest:
-        """Takes a NEW step, pending from now on; InvalidMessage for impossible values."""
+        """Takes a NEW step, which is pending from now on. Raises InvalidMessage for impossible values."""
         state = self._groups[group]
         first, final, shown = state.final, step.final, step.shown
 
@@ -176,7 +176,10 @@ class LearnerSession(Generic[StreamT]):
         return messages.StepRequest(self.assignment.session_id, self.assignment.role, group, sequence, step, first)
 
     def answer(self, group: int, sequence: int, reply: bytes, now: float, *, asks_bots: bool = False) -> bool:
-        """Keeps the answer to the pending step; returns False if that step isn't pending. asks_bots: it names some."""
+        """Keeps the answer to the pending step; returns False if that step is not pending.
+
+        asks_bots: it names some.
+        """
         state = self._groups[group]
         if not state.pending or sequence != state.next_sequence - 1:
             return False
@@ -204,7 +207,7 @@ def _check_values(
 
 
 def _check_seats(place: Place, step: types.EnvStep, shown: np.ndarray, final: np.ndarray, num_seats: int) -> None:
-    """Raises InvalidMessage for rows of seats that make no game; final: [E] bool, after the step."""
+    """Raises InvalidMessage for rows of seats that do not make up a game. final: [E] bool, after the step."""
     _refuse(place, ~shown & (step.final | (step.reward != 0)), "a reward or an end in a row that is not shown")
     games = (-1, num_seats)
     chairs = np.sort(step.tasks.reshape(games), axis=1)

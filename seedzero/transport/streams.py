@@ -1,7 +1,7 @@
-"""The learner's end of workers' streams, and its side of the protocol.
+"""Serves workers' streams, as the learner's side of the protocol.
 
-way of a step:    Streams.serve -> receive -> LearnerSide.receive -> _on_step -> Handler.step
-way of an answer: Server.reply -> LearnerSide.deliver -> Stream.put -> Outbox -> the stream
+way of a step: Streams.serve -> receive -> LearnerSide.receive -> _on_step -> Handler.step way of an answer:
+Server.reply -> LearnerSide.deliver -> Stream.put -> Outbox -> the stream
 
 Everything here runs on the server's event-loop thread.
 """
@@ -34,14 +34,14 @@ Session = sessions.LearnerSession["Stream"]
 
 
 class Side(Protocol):
-    """The server's side of a protocol of streams and sessions; `LearnerSide` has workers, and others have clients."""
+    """The server's side of a protocol of streams and sessions; `LearnerSide` is for workers, others for clients."""
 
     settings: sections.TransportConfig
     clock: Callable[[], float]
     sessions: dict[str, Any]
 
     def receive(self, stream: Stream, data: bytes) -> None:
-        """Handles a message; raises Error for a breach of the protocol, or a refusal."""
+        """Handles a message. Raises Error for a breach of the protocol, or to reject it."""
 
     def expire(self) -> None:
         """Ends sessions that are past a deadline."""
@@ -57,7 +57,7 @@ class Streams(Generic[SideT]):
     """All streams of workers or other clients, from beginning to end; `side` handles their messages."""
 
     def __init__(self, side: SideT, elsewhere: Callable[[], str] = lambda: "") -> None:
-        """elsewhere: returns the address of a host with more room, for refused workers; "": none is known."""
+        """elsewhere: returns the address of a host with more room, for rejected workers, or ""."""
         self.side, self._elsewhere = side, elsewhere
         self._open: set[Stream] = set()
         self.farewell: Callable[[Stream], None] | None = None  # dismisses a worker; None: serving continues
@@ -95,7 +95,8 @@ class Streams(Generic[SideT]):
         loop.call_later(min(lease / _TICKS_A_LEASE, _MAX_TICK_SECONDS), self.watch_leases)
         if self.farewell:
             return
-        if loop.time() - self._watched_at > lease / 2:  # this process stood still; its workers' messages wait unread
+        # this process stood still, and its workers' messages wait unread
+        if loop.time() - self._watched_at > lease / 2:
             for session in self.side.sessions.values():
                 session.restart_deadlines(now)
             for stream in self._open:
@@ -108,7 +109,7 @@ class Streams(Generic[SideT]):
                 stream.close(grpc_status.Failure(grpc.StatusCode.DEADLINE_EXCEEDED, silent))
 
     async def dismiss(self, finished: bool, reason: str, grace_seconds: float) -> None:
-        """Dismisses all workers, later ones too; waits for all to leave, at most `grace_seconds`."""
+        """Dismisses all workers, later ones too, and waits until all leave, at most `grace_seconds`."""
         gone = grpc_status.Failure(grpc.StatusCode.UNAVAILABLE, f"the learner stops: {reason}")
         end = codec.from_learner(end=dict(reason=reason))
         self.farewell = (lambda stream: stream.put(end)) if finished else (lambda stream: stream.close(gone))
@@ -121,7 +122,7 @@ class Streams(Generic[SideT]):
                     await self._empty.wait()
 
     def receive(self, stream: Stream, data: object) -> bool:
-        """Handles a message (other objects than bytes: the worker has closed its side); returns whether to read on."""
+        """Handles a message, and returns whether to read on. Anything but bytes: the worker has closed its side."""
         if not isinstance(data, bytes) or stream.phase is sessions.CLOSED:
             return False
         if not self.farewell:
@@ -129,12 +130,12 @@ class Streams(Generic[SideT]):
         return True
 
     async def _read(self, stream: Stream) -> None:
-        # No name here holds on to a message: its memory is free for the next one.
+        # No variable here keeps a message, so that its memory is free for the next one.
         while self.receive(stream, await stream.context.read()):
             pass
 
     def _reading_ended(self, stream: Stream, task: asyncio.Task[None]) -> None:
-        """Ends a stream: its worker closed the stream, broke the protocol, or an unexpected error occurred here."""
+        """Ends a stream: its worker closed it or broke the protocol, or an unexpected error occurred here."""
         error = None if task.cancelled() else task.exception()
         failure = None if error is None or isinstance(error, aio.BaseError) else grpc_status.failure_of(error)
         stream.close(failure)
@@ -142,7 +143,7 @@ class Streams(Generic[SideT]):
             self.side.end(stream.session, messages.FAILED + failure.details)
 
     def _with_hint(self, failure: grpc_status.Failure) -> grpc_status.Failure:
-        """Returns a refusal for want of room with the address of another host, and other failures as they are."""
+        """Adds the address of another host to a rejection for lack of room; returns other failures unchanged."""
         if failure.kind != errors.SlotsExhausted.__name__:
             return failure
         try:
@@ -151,7 +152,7 @@ class Streams(Generic[SideT]):
             return grpc_status.failure_of(error)
 
     def _forget(self, stream: Stream) -> None:
-        """Drops a stream; its session lives on until the lease expires."""
+        """Drops a stream; its session remains until the lease expires."""
         self._open.discard(stream)
         if stream.session:
             stream.session.stream = None
@@ -161,19 +162,19 @@ class Streams(Generic[SideT]):
 
 
 class LearnerSide:
-    """Sessions, and the effect of each message of a worker."""
+    """Sessions, and what each message of a worker does."""
 
     def __init__(
         self, learner: messages.Handler, settings: sections.TransportConfig, clock: Callable[[], float]
     ) -> None:
         self._learner, self.settings, self.clock = learner, settings, clock
         self.sessions: dict[str, Session] = {}
-        self.silent = ""  # names workers that send heartbeats alone; "": there are none. Any thread may read it
+        self.silent = ""  # names workers that send only heartbeats, or "". Any thread may read it
 
     # --- from the learner ---
 
     def deliver(self, session_id: str, group: int, sequence: int, reply: bytes, asks_bots: bool = False) -> None:
-        """Answers a step; does nothing for an ended session. asks_bots: the reply names bots."""
+        """Answers a step; does nothing for an ended session. asks_bots: whether the reply names bots."""
         session = self.sessions.get(session_id)
         is_new = session is not None and session.answer(group, sequence, reply, self.clock(), asks_bots=asks_bots)
         if is_new and session and session.stream and session.stream.phase is sessions.STARTED:
@@ -204,12 +205,12 @@ class LearnerSide:
     # --- from the streams ---
 
     def expire(self) -> None:
-        """Ends sessions of workers that send nothing, or heartbeats alone for too long; names the latter before."""
+        """Ends sessions of workers that send nothing, or only heartbeats for too long, which it reports first."""
         now, settings = self.clock(), self.settings
         for session in [session for session in self.sessions.values() if session.expires_at <= now]:
             if session.stream and session.spec is None:
-                # It makes its environments, perhaps within one call that leaves its Python no time for heartbeats, as
-                # ALE does. HTTP/2's pings, which need no Python, end the stream of a dead one.
+                # It is making environments, perhaps in one call that leaves its Python no time for heartbeats, as
+                # ALE does. HTTP/2's pings, which need no Python, end the stream of a dead worker.
                 session.renew(now)
                 continue
             explanation = f"nothing came for {settings.lease_seconds:g} s"
@@ -243,7 +244,7 @@ class LearnerSide:
             self._learner.end(session.assignment.session_id, reason)
 
     def receive(self, stream: Stream, data: bytes) -> None:
-        """Handles a message; raises ProtocolError for a breach of the protocol, or the learner's refusal."""
+        """Handles a message. Raises ProtocolError for a breach of the protocol, or the learner's rejection."""
         stream.check_unread()
         codec.check_size(data, stream.max_message_bytes)
         message, observation = codec.decode_worker(data)
@@ -324,29 +325,29 @@ def _state(session: Session, now: float) -> str:
 
 
 class Stream:
-    """A stream, and the messages waiting to be written."""
+    """A stream, and the messages that wait to be written."""
 
     def __init__(self, context: Context, now: float) -> None:
         self.context = context  # gRPC's side of it
         self.phase = sessions.NEW
         self.session: Session | None = None  # before Hello and after Restart
         self.idle_since = now  # time since which it has had no session; means nothing while it has one
-        self.max_message_bytes = handshake.HANDSHAKE_BYTES  # larger messages are refused
-        self.failure: grpc_status.Failure | None = None  # end of the stream; None: OK
+        self.max_message_bytes = handshake.HANDSHAKE_BYTES  # larger messages are rejected
+        self.failure: grpc_status.Failure | None = None  # how the stream ended; None: OK
         self._outbox = outbox.Outbox(lambda data: context.write(data))
 
     def put(self, data: bytes) -> None:
-        """Has a message written; never blocks. The protocol bounds how many wait."""
+        """Queues a message without blocking. The protocol bounds how many wait."""
         if self.phase is not sessions.CLOSED:
             self._outbox.put(data)
 
     def check_unread(self) -> None:
-        """Raises InvalidMessage for a worker sending requests without reading answers."""
+        """Raises InvalidMessage if a worker sends requests without reading answers."""
         if (waiting := len(self._outbox.waiting)) > _MAX_UNREAD:
             raise errors.InvalidMessage(f"{waiting} answers wait to be read; read them before asking again")
 
     def close(self, failure: grpc_status.Failure | None = None) -> None:
-        """Ends the stream once all is written. The first call counts."""
+        """Ends the stream once everything is written. The first call counts."""
         if self.phase is not sessions.CLOSED:
             self.phase, self.failure = self.phase.after("close"), failure
             self._outbox.put(None)

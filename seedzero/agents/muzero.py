@@ -277,10 +277,7 @@ def _circumstances(parts: muzero_model.Parts, inputs: base.Inputs) -> dict[str, 
 def _reanalyse(
     parts: muzero_model.Parts, params: base.Params, windows: windowing.Windows, key: jax.Array
 ) -> tuple[dict[str, jax.Array], dict[str, jax.Array]]:
-    """Searches replayed positions again (MuZero Reanalyse: Schrittwieser et al.
-
-    2021); returns targets and their changes.
-    """
+    """Searches replayed positions again (MuZero Reanalyse, 2021); returns their targets, and how much these change."""
     old = {name: values[:, 0] for name, values in windows.stored.items()}
     fresh = _search_again(parts, params, windows, slice(1), old.get("legal"), key)
     changes = {"reanalyse_value_change": jnp.abs(fresh["value"] - old["value"])}

@@ -1,4 +1,4 @@
-"""`seedzero benchmark`: the speed of the parts on a machine."""
+"""`seedzero benchmark`: measures how fast the parts run on a machine."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ ROWS: Mapping[str, tuple[str | int, ...]] = {
     "network": ("free", "small", "middle"),
     "policy": ("gumbel", "puct"),
 }
-"""Flags of `search` -> their choices, as in benchmark/search.py, which can't be asked without loading JAX."""
+"""Flags of `search` -> their choices, as in benchmark/search.py, which cannot be read without loading JAX."""
 
 PLAYERS = (1, 2, 4, 8)
 """Choices of `acting`'s flag --players, as in benchmark/players.py."""
@@ -35,10 +35,10 @@ def run(arguments: parse.Arguments) -> int:
     chosen = _chosen(part, arguments)
     stream = sys.stderr if as_json else sys.stdout
     module = "players" if "players" in chosen else part
-    reports = module in ("players", "search")  # minutes of rows, each shown at once
+    reports = module in ("players", "search")  # a row may take minutes, so each is shown at once
     if reports:
         chosen["report"] = row_printer(stream)
-    # By name: each part loads what it measures, and only that.
+    # By name, so that each part loads only what it measures.
     figures = importlib.import_module(f"seedzero.benchmark.{module}").run(**chosen)
     show(figures, stream, with_rows=not reports)
     if as_json:
@@ -47,7 +47,7 @@ def run(arguments: parse.Arguments) -> int:
 
 
 def _chosen(part: str, arguments: parse.Arguments) -> dict[str, Any]:
-    """Returns the arguments of the part's `run`; refuses mistakes before JAX is loaded."""
+    """Returns the arguments of the part's `run`, and rejects mistakes before JAX is loaded."""
     rows = {flag: _names(flag, arguments.flags[flag], ROWS[flag]) for flag in ROWS if flag in arguments.flags}
     if rows and part != "search":
         raise errors.UsageError(f"--{next(iter(rows))} chooses rows of search; {part} has none: leave it out")
@@ -68,7 +68,7 @@ def _chosen(part: str, arguments: parse.Arguments) -> dict[str, Any]:
 
 
 def _names(flag: str, value: str, choices: Sequence[str | int]) -> tuple[str | int, ...]:
-    """Returns the rows named by a flag, each once, in table order; UsageError for an unknown name."""
+    """Returns the rows that a flag names, each once, in the table's order. Raises UsageError for an unknown name."""
     known = {str(name): name for name in choices}
     given = value.split(",")
     if not set(given) <= known.keys():
@@ -80,7 +80,7 @@ def _names(flag: str, value: str, choices: Sequence[str | int]) -> tuple[str | i
 
 
 def row_printer(stream: TextIO, rows: Sequence[Mapping[str, Any]] = ()) -> Callable[[Mapping[str, Any]], None]:
-    """Returns a function for printing a row at once, after the names; widths are of `rows`, or of the first row."""
+    """Returns a function that prints a row at once, below the names. widths: those of `rows`, or of the first row."""
     widths: list[int] = []
 
     def line(texts: Sequence[str]) -> str:
@@ -97,7 +97,7 @@ def row_printer(stream: TextIO, rows: Sequence[Mapping[str, Any]] = ()) -> Calla
 
 
 def show(figures: Mapping[str, Any], stream: TextIO, *, with_rows: bool = False) -> None:
-    """Prints the figures, one a line, and the rows as columns."""
+    """Prints the figures on a line each, and the rows as columns."""
     single = {name: _text(figure) for name, figure in figures.items() if not isinstance(figure, list)}
     width = max(map(len, single))
     for name, text in single.items():

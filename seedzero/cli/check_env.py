@@ -1,4 +1,4 @@
-"""`seedzero check-env`: an environment's arrays, episodes and speed, and its settings for training; trains nothing."""
+"""`seedzero check-env`: reports an environment's arrays, episodes and speed, and its settings for training."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ def _report(asked: request.Request, num_steps: int, max_seconds: float) -> dict[
     )
     findings, found, spec = seen.findings, seen.warnings, seen.spec
     network, misfits = _network(config, spec)
-    reads = configs.is_read("reward.discount", config)  # an agent of the user's own may have one of its own
+    reads = configs.is_read("reward.discount", config)  # a user's own agent may have its own
     discount = config.reward.discount if reads else float(getattr(config.agent, "discount", 1.0))
     random_play.remember(config.env, list(map(sum, findings.episodes)))
     largest = 0.0 if found.errors else check.largest_return(findings, discount)
@@ -99,7 +99,7 @@ def _episodes(findings: check.Findings) -> dict[str, Any]:
 
 
 def _network(config: configs.Config, spec: types.EnvSpec) -> tuple[str, list[str]]:
-    """Returns the setting of the network's kind, with the kind, and errors for environments without a fitting one."""
+    """Returns the setting of the network's kind, with the kind, and errors for environments that no network suits."""
     name = "network.kind"
     if not configs.is_read(name, config):
         return "", []
@@ -110,7 +110,7 @@ def _network(config: configs.Config, spec: types.EnvSpec) -> tuple[str, list[str
 
 
 def _beyond_support(config: configs.Config, largest: float, rewards: Sequence[float]) -> list[str]:
-    """Returns a warning for seen returns beyond MuZero's categorical values."""
+    """Returns a warning if the returns seen are beyond MuZero's categorical values."""
     if config.run.agent != "muzero" or config.reward.clip or not largest:
         return []
     sizes = [abs(reward) for reward in rewards if reward]
@@ -143,7 +143,7 @@ def _lines(report: Mapping[str, Any]) -> list[str]:
 def _command(env_id: str, preset: str | None, settings: Mapping[str, str]) -> str:
     """Returns the command line that trains on the environment as it was checked."""
     given = {"env": env_id, **({"preset": preset} if preset else {}), **settings}
-    given.pop("env.id", None)  # of a preset's file
+    given.pop("env.id", None)  # from a preset's file
     return shlex.join(["seedzero", "train", *(f"--{name}={value}" for name, value in given.items())])
 
 

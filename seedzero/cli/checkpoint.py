@@ -1,4 +1,4 @@
-"""`seedzero checkpoint`: the checkpoints of a run, listed or verified."""
+"""`seedzero checkpoint`: lists or verifies the checkpoints of a run."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from seedzero.core import errors, printable
 
 
 def run(arguments: parse.Arguments) -> int:
-    """Lists or verifies the checkpoints of a run; returns the exit code, 1 for a damaged one."""
+    """Lists or verifies the checkpoints of a run; returns the exit code, which is 1 for a damaged one."""
     as_json = arguments.switch("json")
     from seedzero.bucket import run_copy
 
@@ -33,7 +33,7 @@ def run(arguments: parse.Arguments) -> int:
 
 
 def table(rows: Sequence[Mapping[str, Any]], now: float, *, verified: bool) -> Iterator[str]:
-    """Yields the lines of a table of checkpoints; now: seconds since the epoch."""
+    """Yields the lines of a table of checkpoints. now: seconds since the epoch."""
     cells = [("update", "written", "size", "replay", "state"), *(_cells(row, now, verified=verified) for row in rows)]
     *widths, _ = [max(map(len, column)) for column in zip(*cells, strict=True)]
     for update, *others, state in cells:

@@ -1,4 +1,4 @@
-"""`seedzero compare`: scores of runs, and the settings in which they differ."""
+"""`seedzero compare`: shows scores of runs, and the settings in which they differ."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ def _numbered(groups: Sequence[run_groups.RunGroup]) -> list[tuple[int, Any]]:
 
 
 def settings_table(groups: Sequence[run_groups.RunGroup]) -> str:
-    """Returns the settings that differ, a column a group."""
+    """Returns the settings that differ, with a column for each group."""
     from seedzero.api import scores
 
     rows = []
@@ -65,7 +65,7 @@ def _marked(value: str | None, is_given: bool) -> str | None:
 
 
 def runs_table(groups: Sequence[run_groups.RunGroup]) -> str:
-    """Returns a row a run: totals, last and best evaluation."""
+    """Returns a row for each run: totals, last and best evaluation."""
     from seedzero.api import run_places, scores
 
     runs = _numbered(groups)
@@ -100,7 +100,7 @@ def _score(score: Mapping[str, Any] | None) -> str | None:
 
 
 def groups_table(groups: Sequence[run_groups.RunGroup]) -> str:
-    """Returns a row a group: its scores over seeds; "": no group has two runs."""
+    """Returns a row for each group with its scores over seeds; "" if no group has two runs."""
     from seedzero.api import scores
 
     if all(len(group.runs) == 1 for group in groups):

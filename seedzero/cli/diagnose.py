@@ -1,4 +1,4 @@
-"""`seedzero diagnose`: a run's metrics read by the table of docs/troubleshooting.md, without JAX."""
+"""`seedzero diagnose`: checks a run's metrics by the table of docs/troubleshooting.md, without JAX."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 
 def run(arguments: parse.Arguments) -> int:
-    """Prints a verdict for each row of the table; returns the exit code, 1 for symptoms."""
+    """Prints a verdict for each row of the table; returns the exit code, which is 1 if there are symptoms."""
     place = arguments.flags["run_dir"]
     from seedzero.bucket import run_copy
     from seedzero.checkpoints import run_dirs, spec_file
@@ -57,7 +57,7 @@ def run(arguments: parse.Arguments) -> int:
 
 
 def _lines(found: Sequence[diagnosis.RuleVerdict]) -> Iterator[str]:
-    """Yields the table's lines; advice follows on another line."""
+    """Yields the table's lines; advice follows on its own line."""
     width = max(len(verdict.rule.name) for verdict in found)
     for verdict in found:
         seen = f": {verdict.seen}" if verdict.seen else ""

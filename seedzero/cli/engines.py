@@ -1,4 +1,4 @@
-"""`seedzero gtp` and `seedzero uci`: a saved player as an engine, for programs with a board."""
+"""`seedzero gtp` and `seedzero uci`: let programs with a board play a saved player."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ def run_uci(arguments: parse.Arguments) -> int:
 
 @contextlib.contextmanager
 def _playing(arguments: parse.Arguments) -> Iterator[tuple[turn_games.TurnGame, match.Player, TextIO]]:
-    """Yields the game, the player, compiled, and standard output, on which nothing else prints meanwhile."""
+    """Yields the game, the compiled player, and standard output, on which nothing else prints meanwhile."""
     choice, num_simulations = evaluate.read_choice(arguments), arguments.integer("simulations", minimum=1)
     answers = open(os.dup(1), "w", buffering=1, encoding="utf-8")  # noqa: SIM115
     with answers as out, runs.opened(choice) as here, output.others_aside():

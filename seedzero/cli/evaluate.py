@@ -1,4 +1,4 @@
-"""`seedzero evaluate`: a checkpoint's returns; `play`: an episode as a video; `export`: programs for JAX."""
+"""`seedzero evaluate` scores a checkpoint, `play` shows an episode as a video, `export` writes programs for JAX."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ _OF_SERVER = {
     "tls.cert_file=FILE": "tls.cert_file",
     "tls.key_file=FILE": "tls.key_file",
 }
-"""Flags of the server that --listen starts -> the setting of the same meaning."""
+"""Flags of the server that --listen starts -> the settings with the same meaning."""
 
 
 def run(arguments: parse.Arguments) -> int:
@@ -57,9 +57,9 @@ def run(arguments: parse.Arguments) -> int:
 
 
 def _access(arguments: parse.Arguments, *, is_served: bool) -> configs.Config | None:
-    """Returns a configuration with the address, token and certificate of the flags; None without --listen.
+    """Returns a configuration with the flags' address, token and certificate, or None without --listen.
 
-    is_served: the opponent has a server of its own.
+    is_served: whether the opponent has its own server.
     """
     flags, listens = arguments.flags, "listen" in arguments.flags
     read: Mapping[str, str] = _OF_SERVER if listens else status.ACCESS if is_served else {}
@@ -88,7 +88,7 @@ def _access(arguments: parse.Arguments, *, is_served: bool) -> configs.Config | 
 
 
 def read_step(arguments: parse.Arguments) -> runs.Step | None:
-    """Returns the checkpoint named by --step; None without the flag. Raises UsageError."""
+    """Returns the checkpoint that --step names, or None without the flag. Raises UsageError."""
     step = arguments.flags.get("step")
     is_number = step is not None and step.isdecimal()
     if not is_number and step not in (None, "best", "last"):
@@ -111,9 +111,9 @@ def read_choice(arguments: parse.Arguments) -> agent_choice.AgentChoice:
 
 
 def _report(deed: str, choice: agent_choice.AgentChoice, result: Mapping[str, Any], *, is_game: bool) -> None:
-    """Reports the checkpoint, the reason for its choice, and episodes ended by the limit of steps.
+    """Reports the checkpoint, why it was chosen, and episodes that the limit of steps ended.
 
-    is_game: of two players.
+    is_game: whether it is a game of two players.
     """
     if "player" in result:
         output.say(f"{deed} the player {result['player']}, of update {result['step']}")
@@ -136,7 +136,7 @@ def _report(deed: str, choice: agent_choice.AgentChoice, result: Mapping[str, An
 
 
 def play(arguments: parse.Arguments) -> int:
-    """Plays one episode into a video, or into a record on the page; returns the exit code."""
+    """Plays an episode into a video, or into a record on the page; returns the exit code."""
     choice = read_choice(arguments)
     if arguments.flags.get("human", "false") != "false":
         from seedzero.cli import play_human
@@ -164,7 +164,7 @@ def play(arguments: parse.Arguments) -> int:
 
 
 def _free_name(path: pathlib.Path) -> pathlib.Path:
-    """Returns a path without a file: this one, else play-2.mp4 for play.mp4, and so on."""
+    """Returns a path that does not exist yet: this one, or play-2.mp4 for play.mp4, and so on."""
     others = (path.with_stem(f"{path.stem}-{number}") for number in itertools.count(2))
     return next(free for free in itertools.chain([path], others) if not os.path.lexists(free))
 

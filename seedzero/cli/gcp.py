@@ -2,7 +2,7 @@
 
 Everything from `train` or `worker` on is a command line of `seedzero`. This adds the learner's address, from
 CLUSTER_SPEC (a custom job of Vertex AI) or from an object that the learner writes, and the token and certificate from
-Secret Manager: none of these is in the job's description, and the secret is on no command line.
+Secret Manager. None of these is in the job's description, and no command line has the secret.
 """
 
 from __future__ import annotations
@@ -21,14 +21,14 @@ from seedzero.launch import google_cloud
 from seedzero.processes import respawn
 
 PORT = 7777
-"""The learner's port where Vertex AI gives none."""
+"""The learner's port if Vertex AI assigns none."""
 SERVER_NAME = "seedzero-learner"
 """The name in the certificate of gcp/setup.sh, whatever the machine is called."""
 COMMANDS = ("train", "worker")
 
 
 class Files(NamedTuple):
-    """The secret as files readable by the user alone."""
+    """Files with the secret, which only the user can read."""
 
     token: pathlib.Path
     certificate: pathlib.Path
@@ -72,7 +72,7 @@ def _run(args: Sequence[str], environ: Mapping[str, str]) -> int:
 
 
 def split(args: Sequence[str]) -> tuple[list[str], list[str]]:
-    """Returns the program's own flags, and the following command line of `seedzero`; UsageError without a command."""
+    """Splits off the program's own flags from the command line of `seedzero`. Raises UsageError without a command."""
     for position, word in enumerate(args):
         if word in COMMANDS:
             return list(args[:position]), list(args[position:])

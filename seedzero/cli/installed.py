@@ -1,4 +1,4 @@
-"""Checks the installed packages against seedzero's requirements; another installation may have changed them."""
+"""Checks the installed packages against seedzero's requirements, which another installation may have broken."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _COMPARE: Mapping[str, Callable[[tuple[int, ...], tuple[int, ...]], bool]] = {
 
 
 def explain(error: ImportError) -> str | None:
-    """Returns the cause of a failed import, and the remedy, for installed packages outside seedzero's bounds."""
+    """Explains a failed import, and what to do, if installed packages are outside seedzero's bounds."""
     try:
         required = metadata.requires("seedzero") or []
     except metadata.PackageNotFoundError:  # a clone that nobody installed
@@ -40,7 +40,7 @@ def explain(error: ImportError) -> str | None:
 def misfits(required: Iterable[str], version_of: Callable[[str], str | None]) -> list[tuple[str, str | None, str]]:
     """Returns (name, installed version or None, bounds) of each requirement that is not met.
 
-    required: as in a wheel's metadata. Extras are left out, and so are bounds that are no comparisons.
+    required: as in a wheel's metadata. Extras are ignored, and so are bounds that are no comparisons.
     """
     found = {}
     for requirement in required:

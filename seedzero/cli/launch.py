@@ -1,4 +1,4 @@
-"""`seedzero launch`: learners, mostly one, and workers on a cluster."""
+"""`seedzero launch`: starts learners, usually one, and workers on a cluster."""
 
 from __future__ import annotations
 
@@ -18,13 +18,14 @@ from seedzero.launch import launch_plan
 
 _TOKEN_FILE = "transport.token_file"
 _OF_THE_ADDRESS = ("transport.listen", _TOKEN_FILE, "tls.cert_file", "tls.key_file")
-"""Settings of the address that the learner listens on, whether given or saved: its node has the files, and checks."""
+"""Settings of the address where the learner listens, given or saved; its node has the files and checks them."""
 
 
 def run(arguments: parse.Arguments) -> int:
     """Runs learners and workers on a Ray cluster until training is over; returns the exit code.
 
-    UsageError for wrong settings, no Ray, no cluster or no room on it; TrainingFailure after too many failures.
+    Raises UsageError for wrong settings, without Ray or a cluster, or if it is full; TrainingFailure after too many
+    failures.
     """
     launch_plan.check_settings(arguments.settings)
     num_workers = arguments.integer("num_workers", minimum=1) or 1
@@ -35,7 +36,7 @@ def run(arguments: parse.Arguments) -> int:
     settings |= {"worker.num": "0", "worker.num_remote": str(num_workers)}
     if several := arguments.integer("num_learners", minimum=1):
         settings["cluster.num_hosts"] = str(several)
-    # The learner's node need not remember this user's own runs.
+    # The learner's node may not know this user's own runs.
     asked = request.make({**arguments.flags, "run_dir": run_dir}, settings, is_here=False)
     num_learners = asked.config.cluster.num_hosts
     launch_plan.check_learners(num_learners, num_workers)
@@ -107,7 +108,7 @@ def _token(file: str) -> str:
 
 
 def load(user: str) -> types.ModuleType:
-    """Returns the module for Ray; UsageError without Ray. user: of Ray, for the message."""
+    """Returns the module for Ray. Raises UsageError without Ray. user: who needs it, for the message."""
     try:
         from seedzero.launch import ray_launch
     except ModuleNotFoundError as error:

@@ -1,4 +1,4 @@
-"""`seedzero league`: the players of a run, their matches, results and ratings."""
+"""`seedzero league`: shows the players of a run, their matches, results and ratings."""
 
 from __future__ import annotations
 
@@ -64,7 +64,7 @@ def run(arguments: parse.Arguments) -> int:
 
 
 def _write(arguments: parse.Arguments, view: str, out: pathlib.Path) -> int:
-    """Writes a view into a file; returns the exit code."""
+    """Writes a view to a file; returns the exit code."""
     if out.suffix.lower() not in _ENDINGS[view]:
         raise errors.UsageError(f"--out={out}: the name must end in {' or '.join(_ENDINGS[view])}")
     if arguments.switch("policies"):
@@ -101,7 +101,7 @@ def _encoded(value: Mapping[str, Any]) -> bytes:
 
 
 def _written(arguments: parse.Arguments, out: pathlib.Path, content: bytes, update: int, num_players: int) -> int:
-    """Writes the file and tells so; returns the exit code."""
+    """Writes the file and reports it; returns the exit code."""
     from seedzero.checkpoints import durable
 
     try:
@@ -143,7 +143,7 @@ def _match(arguments: parse.Arguments, names: Sequence[str]) -> int:
             "",
             "first move",
         )
-        if "policy" in found:  # stakes differ there, so that a rate of wins says little
+        if "policy" in found:  # stakes differ there, so a win rate means little
             mean, half = found["mean_return"], 1.96 * found["stderr_return"]
             gain = f"has a mean return of {mean:.4g} ({mean - half:.4g} to {mean + half:.4g} at 95 %), and "
             first = "first seat"
@@ -209,7 +209,7 @@ def _payoff(league: leagues.SavedLeague) -> tuple[str, dict[str, Any]]:
 
 
 def _anchors(text: str) -> dict[str, float]:
-    """Returns the points of players from NAME=POINTS, several by commas. Raises UsageError."""
+    """Returns the players' points from NAME=POINTS, separated by commas. Raises UsageError."""
     found = dict[str, float]()
     for part in filter(None, text.split(",")):
         name, equals, points = part.strip().rpartition("=")

@@ -1,4 +1,4 @@
-"""`seedzero league nash`: the judge of a run's players, exact or by a learned response."""
+"""`seedzero league nash`: judges a run's players, exactly or with a learned response."""
 
 from __future__ import annotations
 
@@ -64,7 +64,7 @@ def judge(arguments: parse.Arguments) -> int:
 
 
 def _keep(place: str, found: Mapping[str, Any]) -> None:
-    """Writes the newest judgement into the run directory, for the page; not into a bucket."""
+    """Writes the newest judgement into the run directory, for the page, unless that is a bucket."""
     from seedzero.bucket import bucket
     from seedzero.checkpoints import run_dirs
     from seedzero.monitoring import league_log

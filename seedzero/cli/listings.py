@@ -1,4 +1,4 @@
-"""`seedzero agents`, `envs` and `config`: the algorithms, the families of environments, and every setting."""
+"""`seedzero agents`, `envs` and `config`: list the algorithms, the families of environments, and every setting."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ def envs(arguments: parse.Arguments) -> int:
 
 
 def config(arguments: parse.Arguments) -> int:
-    """Prints a preset's settings; returns the exit code. ConfigError for wrong ones; last, for impossible sets."""
+    """Prints a preset's settings; returns the exit code. Raises ConfigError for wrong or impossible ones."""
     preset = arguments.flags["preset"]
     agent = arguments.settings.get("run.agent", configs.agent_names()[0])
     base = presets.get(preset, agent)
@@ -80,7 +80,7 @@ def config(arguments: parse.Arguments) -> int:
 
 
 def _entry(name: str, value: options.Value, on_cpu: options.Value | None, metadata: Mapping[str, Any]) -> str:
-    """Returns a setting as `--name=value unit`, and below its meaning."""
+    """Returns a setting as `--name=value unit`, with its meaning below."""
     cpu = "" if on_cpu is None else f"  (on a CPU: {_text(on_cpu)})"
     unit = f"  {metadata['unit']}" if metadata["unit"] else ""
     choices = f" [{' | '.join(metadata['choices'])}]" if metadata["choices"] else ""

@@ -3,7 +3,7 @@
 Exit codes: 0 done; 1 failure; 2 bad usage or configuration; 75 run directory in use (train --supervised); 130 left at
 once on Ctrl-C.
 
-Nothing here or in the commands' files imports JAX before it is needed: mistakes in the command line are reported at
+Nothing here or in the commands' files imports JAX before it is needed, so mistakes in the command line are reported at
 once, and workers never load it.
 """
 
@@ -87,13 +87,13 @@ def main(args: Sequence[str] | None = None) -> int:
         output.say(f"interrupted{error}")
         return exit_codes.INTERRUPTED
     except BrokenPipeError:
-        # The reader of our output has gone; nothing more can be written, not even at Python's exit.
+        # The reader of our output has gone, so nothing more can be written, not even when Python exits.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return exit_codes.FAILED
 
 
 def program() -> NoReturn:
-    """Runs the console command: `main`, after which everything is saved and ended, and then the process ends."""
+    """Runs the console command: `main`, which saves and ends everything; then the process ends."""
     sys.stdout, sys.stderr = sys.stdout or _nowhere(), sys.stderr or _nowhere()
     exit_codes.leave(main())
 

@@ -1,4 +1,4 @@
-"""The output of commands: messages on standard error; one line of JSON ends standard output."""
+"""Prints the output of commands: messages on standard error, and a line of JSON at the end of standard output."""
 
 from __future__ import annotations
 
@@ -13,16 +13,17 @@ from seedzero.core import errors, exit_codes, json_object, printable
 
 _STDOUT, _STDERR = 1, 2
 PROGRESS_SECONDS = 10.0
-"""Between two messages about the progress of something, as between two lines of training."""
+"""Seconds between two messages about progress, as between two lines of training."""
 
 
 @contextlib.contextmanager
 def _read_or_not() -> Iterator[None]:
-    """Ignores a closed standard error: messages are no results, and training needs none."""
+    """Ignores a closed standard error, because messages are no results, and training does not need it."""
     try:
         yield
     except BrokenPipeError:
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stderr.fileno())  # for what is still buffered, and for all later
+        # for what is still buffered, and for everything later
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stderr.fileno())
 
 
 say = _read_or_not()(printable.say)
@@ -30,7 +31,7 @@ say = _read_or_not()(printable.say)
 
 
 def progress(what: str, clock: Callable[[], float] = time.monotonic) -> Callable[[int, int], None]:
-    """Returns a function for printing the numbers done and expected, at most every `PROGRESS_SECONDS`."""
+    """Returns a function that prints the numbers done and expected, at most every `PROGRESS_SECONDS`."""
     last = clock()
 
     def tell(done: int, expected: int) -> None:
@@ -43,17 +44,20 @@ def progress(what: str, clock: Callable[[], float] = time.monotonic) -> Callable
 
 
 def show(text: str) -> None:
-    """Prints a report, a listing or a help text on standard output, lines broken to the terminal's width."""
+    """Prints a report, a listing or a help text on standard output, with lines broken to the terminal's width."""
     print(printable.wrap(text, printable.columns(sys.stdout)))
 
 
 def show_command(text: str, command: str) -> None:
-    """Prints a text and a command line on standard output; the command line stays whole, to be copied."""
+    """Prints a text and a command line on standard output.
+
+    The command line is not broken, so that it can be copied.
+    """
     print(printable.with_command(text, command, printable.columns(sys.stdout)))
 
 
 def table(rows: Sequence[Mapping[str, object]], *, num_left: int = 1) -> str:
-    """Returns rows as columns below their names, the first `num_left` of them flush left; None: -."""
+    """Returns rows as columns below their names, the first `num_left` of them left-aligned; None is shown as -."""
     cells = [list(rows[0]), *([_cell(value) for value in row.values()] for row in rows)] if rows else []
     widths = [max(map(len, column)) for column in zip(*cells, strict=True)]
     justify = [str.ljust] * num_left + [str.rjust] * (len(widths) - num_left)
@@ -77,10 +81,10 @@ def fail(error: errors.Error) -> int:
 
 @contextlib.contextmanager
 def others_aside() -> Iterator[None]:
-    """While entered, whatever else prints on standard output, such as an environment, prints on standard error.
+    """Redirects to standard error, while entered, what others print on standard output, such as an environment.
 
-    The answer of a command is then a line of its own and the last one: C code writes what it printed at its own time,
-    the end of the process among them.
+    The answer of a command is then a separate line and the last one. C code writes its output whenever it likes, for
+    example at the end of the process.
     """
     sys.stdout.flush()
     kept = os.dup(_STDOUT)
@@ -95,6 +99,6 @@ def others_aside() -> Iterator[None]:
 
 
 def print_json(value: Mapping[str, object] | Sequence[object]) -> None:
-    """Prints a line of strict JSON; numbers that are not finite become text."""
+    """Prints a line of strict JSON; numbers that are not finite become texts."""
 
     print(json_object.encode(value), flush=True)

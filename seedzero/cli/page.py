@@ -1,4 +1,4 @@
-"""`seedzero page`: a web page for the runs in a directory."""
+"""`seedzero page`: serves a web page for the runs in a directory."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Reads a command line: `--key=value`, `--key value`, bare switches; and prints help."""
+"""Reads a command line, with `--key=value`, `--key value` and bare switches, and prints help."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from seedzero.core import errors
 
 WIDTH = 110
 PRESET = "preset=NAME|FILE"
-"""The flag of commands that take a preset from a file, too."""
+"""The flag of commands that also take a preset from a file."""
 
 
 RUN_DIR = {"run_dir=DIR|gs://BUCKET/PATH": "directory of the training run; DIR alone means the same"}
@@ -32,7 +32,7 @@ TRUST = {
 
 
 def of_fields(fields: Mapping[str, dataclasses.Field[Any]]) -> dict[str, str]:
-    """Returns the flags of fields with help and placeholder in their metadata."""
+    """Returns flags for fields whose metadata have help and a placeholder."""
     return {_flag(name, field.metadata["placeholder"]): field.metadata["help"] for name, field in fields.items()}
 
 
@@ -42,19 +42,22 @@ def _flag(name: str, placeholder: str) -> str:
 
 @dataclasses.dataclass(frozen=True)
 class Arguments:
-    """The parsed command line."""
+    """A parsed command line."""
 
     words: tuple[str, ...]  # without dashes, in order
-    flags: Mapping[str, str]  # values of the command's own flags as given; switches "true" or "false"
+    flags: Mapping[str, str]  # values of the command's own flags as given; switches are "true" or "false"
     settings: Mapping[str, str]  # values of configuration settings as given, by SECTION.KEY
     rest: tuple[str, ...] = ()  # words after --, for another command
-    of_file: Set[str] = frozenset()  # names of settings that a preset's file alone gives
+    of_file: Set[str] = frozenset()  # names of settings that only a preset's file gives
 
     def switch(self, name: str) -> bool:
         return bool(options.parse(name, self.flags.get(name, "false"), bool))
 
     def integer(self, name: str, *, minimum: int) -> int | None:
-        """Returns a flag's whole number of at most 32 bits, None for a missing flag; UsageError for anything else."""
+        """Returns a flag's whole number of at most 32 bits, or None without the flag.
+
+        Raises UsageError for anything else.
+        """
         if name not in self.flags:
             return None
         number = int(options.parse(name, self.flags[name], int))
@@ -67,21 +70,21 @@ class Arguments:
 
 @dataclasses.dataclass(frozen=True)
 class Command:
-    summary: str  # one line for the list of commands
+    summary: str  # one line in the list of commands
     usage: str  # what follows `seedzero COMMAND`
     flags: Mapping[str, str]  # its own flags as NAME=PLACEHOLDER, switches as NAME -> help
     run: Callable[[Arguments], int]  # returns the exit code
     required: tuple[str, ...] = ()  # names of flags
     details: str = ""  # more help, examples
-    words: tuple[tuple[str, ...], ...] = ()  # the choices of each word, no choices: any; empty: it takes none
+    words: tuple[tuple[str, ...], ...] = ()  # the choices of each word; no choices allow any; empty: it takes no words
     more_words: int = 0  # number of any further words that it may take
     takes_settings: bool = False  # whether every SECTION.KEY of the configuration is a flag too
-    takes_lists: bool = False  # whether settings have lists of values, which the command checks itself
+    takes_lists: bool = False  # whether settings may have lists of values, which the command checks itself
     takes_rest: bool = False  # whether words after -- are left to another command
 
 
 def read(name: str, command: Command, args: Sequence[str]) -> Arguments:
-    """Returns a command's arguments; UsageError for an unknown flag (with the nearest) or a missing value."""
+    """Returns a command's arguments. Raises UsageError for an unknown flag (with the nearest) or a missing value."""
     from seedzero.config import command_line  # absl, which `seedzero --version` need not wait for
 
     flags = {flag.partition("=")[0]: flag for flag in command.flags}
@@ -135,9 +138,9 @@ def read(name: str, command: Command, args: Sequence[str]) -> Arguments:
 
 
 def _agents(args: Sequence[str], file: preset_files.PresetFile) -> tuple[type[configs.Config], list[str]]:
-    """Returns the class of configurations of the command line's settings, of several agents the first own one's.
+    """Returns the configuration class for the command line's settings; with several agents, that of the first own one.
 
-    And the agents, none if only the environment decides on it.
+    Also returns the agents, which are none if only the environment decides.
     """
     agents = (_last(args, "agent") or _last(args, "run.agent") or file.settings.get("run.agent", "")).split(",")
     first = next(filter(own_agents.is_own, agents), agents[0])
@@ -146,7 +149,7 @@ def _agents(args: Sequence[str], file: preset_files.PresetFile) -> tuple[type[co
 
 
 def _last(args: Sequence[str], key: str) -> str:
-    """Returns the last value of a flag; "": there is none."""
+    """Returns the last value of a flag, or ""."""
     found = [
         follows if arg == f"--{key}" else arg.partition("=")[2]
         for arg, follows in zip(args, [*args[1:], ""], strict=False)

@@ -1,4 +1,4 @@
-"""`seedzero play --human`: a person plays against a saved agent, in the terminal."""
+"""`seedzero play --human`: lets a person play against a saved agent in the terminal."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 _WIDTH = 100
 _MOST_NUMBERED = 100
-"""Moves that are listed with their numbers; of more the names alone are."""
+"""Up to this number, moves are listed with their numbers; beyond it, only their names."""
 _COMMANDS = {
     "undo": "takes back your last move, and the answers to it",
     "hint": "shows the move that the agent would make for you",
@@ -53,7 +53,7 @@ def run(arguments: parse.Arguments, choice: agent_choice.AgentChoice) -> int:
         try:
             session.play()
         except KeyboardInterrupt:
-            _show("")  # behind the terminal's ^C
+            _show("")  # after the terminal's ^C
         finally:
             session.finish()
             table.close()
@@ -80,13 +80,13 @@ def _on_page(table: tables.HumanTable, choice: agent_choice.AgentChoice) -> dict
 
 
 def seat(arguments: parse.Arguments) -> str | None:
-    """Returns the seat that --human names; None: it names none."""
+    """Returns the seat that --human names, or None."""
     given = arguments.flags["human"]
     return None if given == "true" else given
 
 
 def check(arguments: parse.Arguments) -> None:
-    """Raises UsageError for flags that have no meaning beside --human."""
+    """Raises UsageError for flags that mean nothing with --human."""
     for flag in ("video", "max_episode_steps"):
         if flag in arguments.flags:
             raise errors.UsageError(f"--{flag} is for an episode of the agent alone; omit it, or --human")
@@ -95,18 +95,21 @@ def check(arguments: parse.Arguments) -> None:
 
 
 class HumanSession:
-    """Games at one table, by lines of text."""
+    """Plays games at one table by lines of text."""
 
     def __init__(
         self, table: tables.HumanTable, folder: pathlib.Path, read: Callable[[], str], show: Callable[[str], None]
     ) -> None:
-        """folder: of the records. read: returns the person's next line, "" at the input's end. show: prints lines."""
+        """folder: where records go. read: returns the person's next line, "" at the end of input.
+
+        show: prints lines.
+        """
         self._table, self._folder, self._read, self._show = table, folder, read, show
         self._records: list[str] = []
-        self._num_told = 0  # moves of this game that the person knows of
+        self._num_told = 0  # moves of this game that the person has seen
 
     def play(self) -> None:
-        """Plays until the person quits, or the input ends."""
+        """Plays until the person quits or the input ends."""
         seats = self._table.seats
         self._show(f"You have the seat {seats[self._table.seat]} of {', '.join(seats)}, and the agent the rest.")
         self._show(f"Type a move by its number or name, or one of: {', '.join(_COMMANDS)}.")
@@ -121,7 +124,7 @@ class HumanSession:
                 self._show(str(error))
 
     def finish(self) -> None:
-        """Records the game as it is."""
+        """Records the game so far."""
         from seedzero.play import tables
 
         self._table.end(tables.LEFT)
@@ -135,7 +138,7 @@ class HumanSession:
         return {**self._table.to_json(), "records": self._records}
 
     def _obey(self, word: str) -> None:
-        """Makes a move, or obeys a command. UsageError: it cannot be done."""
+        """Makes a move, or obeys a command. Raises UsageError if that is impossible."""
         from seedzero.play import tables
 
         table = self._table
@@ -183,7 +186,7 @@ class HumanSession:
 
 
 def _ends(outcome: int | None, total: float) -> str:
-    """Returns the result of a game that is over, as a sentence."""
+    """Describes the result of a finished game in a sentence."""
     words = {1: "you have won", 0: "a draw", -1: "you have lost", None: "the game is over"}
     return f"{words[outcome]}, with a return of {total:g}"
 

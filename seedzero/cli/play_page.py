@@ -1,4 +1,4 @@
-"""`seedzero play --page`: an episode as a record, on the page of its run."""
+"""`seedzero play --page`: records an episode and shows it on the page of its run."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ HOST = "127.0.0.1"
 
 
 def run(arguments: parse.Arguments, choice: agent_choice.AgentChoice) -> int:
-    """Records an episode and serves the page at it until Ctrl-C; returns the exit code."""
+    """Records an episode and serves the page that shows it until Ctrl-C; returns the exit code."""
     run_dir = arguments.flags["run_dir"]
     if "video" in arguments.flags:
         raise errors.UsageError("--page shows a record, --video writes a video; give one of them")
@@ -49,7 +49,7 @@ def run(arguments: parse.Arguments, choice: agent_choice.AgentChoice) -> int:
 
 
 def open_browser(url: str, opened: Callable[[str], object] = webbrowser.open) -> None:
-    """Opens a browser with a window, if there is one: a browser of the terminal would take it over."""
+    """Opens a browser with a window, if there is one; a browser in the terminal would take over the terminal."""
     is_graphical = sys.platform == "darwin" or os.environ.get("DISPLAY") or os.environ.get("WAYLAND_DISPLAY")
     if is_graphical:
         with contextlib.suppress(webbrowser.Error, OSError):

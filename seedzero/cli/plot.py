@@ -1,4 +1,4 @@
-"""`seedzero plot`: curves of runs, their mean and interval over seeds."""
+"""`seedzero plot`: draws curves of runs, with their mean and interval over seeds."""
 
 from __future__ import annotations
 
@@ -92,7 +92,7 @@ def read_runs(places: Sequence[str], wanted: Sequence[str]) -> list[run_places.R
 
 
 def _with_points(runs: Sequence[run_places.RunRecord], y: str) -> list[run_places.RunRecord]:
-    """Returns the runs that have the metric, and tells the others; UsageError if none has."""
+    """Returns the runs that have the metric, and reports the others. Raises UsageError if none has it."""
     kept = [run for run in runs if len(run.series.values)]
     what = f"no {y} yet" if y in _Y else f"no metric {y}"
     if not kept:
@@ -108,7 +108,7 @@ def _with_points(runs: Sequence[run_places.RunRecord], y: str) -> list[run_place
 
 
 def _band(group: run_groups.RunGroup, x: str, smooth: int) -> bands.Band | None:
-    """Returns a group's curve, and tells what it hides; None: its runs have no x in common."""
+    """Returns a group's curve, and reports what it hides; None if its runs have no x in common."""
     from seedzero.api import run_groups
     from seedzero.monitoring import bands
 

@@ -1,4 +1,4 @@
-"""`seedzero record`: episodes of a saved agent as files, with the findings of its search."""
+"""`seedzero record`: saves episodes of an agent as files, with the findings of its search."""
 
 from __future__ import annotations
 

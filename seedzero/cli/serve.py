@@ -1,4 +1,4 @@
-"""`seedzero serve`: a policy server, which answers other programs with the actions of a saved agent."""
+"""`seedzero serve`: runs a policy server, which answers other programs with the actions of a saved agent."""
 
 from __future__ import annotations
 
@@ -81,7 +81,7 @@ def _check(arguments: parse.Arguments, names: Sequence[str]) -> None:
 
 
 def _access(arguments: parse.Arguments) -> configs.Config:
-    """Returns a configuration with the address, token and certificate of the flags. Raises ConfigError."""
+    """Returns a configuration with the flags' address, token and certificate. Raises ConfigError."""
     port = arguments.integer("port", minimum=0) or 0
     given = {name: arguments.flags[name] for name in _ACCESS if name in arguments.flags}
     listen = f"{arguments.flags.get('host', _HOST)}:{port}"

@@ -1,4 +1,4 @@
-"""`seedzero status`: a learner's counters and state. `seedzero health`: whether it serves, without JAX."""
+"""`seedzero status` shows a learner's counters and state; `seedzero health` tests whether it serves, without JAX."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def run(arguments: parse.Arguments) -> int:
 
 
 def health(arguments: parse.Arguments) -> int:
-    """Asks a learner's health service; returns 0 for a serving learner, else 1."""
+    """Asks a learner's health service; returns 0 if the learner serves, else 1."""
     from seedzero.transport import probe
 
     answer = probe.health(arguments.flags["server"], access(arguments))
@@ -46,7 +46,7 @@ def health(arguments: parse.Arguments) -> int:
 
 
 def access(arguments: parse.Arguments) -> security.Access:
-    """Returns the access to another program's server that the flags give."""
+    """Returns the access to another program's server that the flags describe."""
     from seedzero.transport import security  # gRPC, which a mistake in the command line need not wait for
 
     return security.Access(*(arguments.flags.get(name, "") for name in _ACCESS))
@@ -57,7 +57,7 @@ def _flags(*names: str) -> dict[str, str]:
 
 
 ACCESS = _flags(*_ACCESS)
-"""Flags of `access`."""
+"""The flags that `access` reads."""
 COMMAND = parse.Command(
     summary="Prints counters and state of a learner as JSON.",
     usage="--run_dir=DIR|gs://BUCKET/PATH | --server=HOST:PORT|unix:PATH [--token_file=FILE] [--tls.ca_file=FILE]",

@@ -1,4 +1,4 @@
-"""Early signals, before a command's own handling."""
+"""Handles early signals, before a command does."""
 
 from __future__ import annotations
 
@@ -16,10 +16,11 @@ from seedzero.processes import signals
 
 @contextlib.contextmanager
 def leaving_at_once(work: str) -> Iterator[None]:
-    """While entered, SIGINT, SIGTERM and SIGHUP end the process with exit code 0: there is nothing to save yet.
+    """Makes SIGINT, SIGTERM and SIGHUP end the process with exit code 0 while entered: nothing needs saving yet.
 
-    Python itself would die of SIGTERM, and as a container's first process not even receive it. After training the
-    first one does nothing: the process is about to end with an exit code of its own. work: for the message.
+    Python itself would die of SIGTERM, and as a container's first process not even receive it. After training, the
+    first signal does nothing, because the process is about to end with its own exit code. work: what is being done,
+    for the message.
     """
     signals.StopSignals.were_entered = False
     late: list[int] = []

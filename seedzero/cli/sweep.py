@@ -24,18 +24,18 @@ if TYPE_CHECKING:
     from seedzero.processes import programs
 
 _PROGRESS_SECONDS = 30.0
-"""Between two lines of each run."""
+"""Seconds between two lines about each run."""
 _CPUS = 2
-"""Cores of a run on Ray."""
+"""Number of cores of a run on Ray."""
 _SHARE_OF_MEMORY = "XLA_PYTHON_CLIENT_MEM_FRACTION"
-"""Variable of the part of a GPU's memory that JAX takes; runs beside each other share the GPU."""
+"""Variable with the share of a GPU's memory that JAX takes, because runs at the same time share the GPU."""
 _CONSOLE = re.compile(r"\d+:\d\d  ")
-"""Begins the console's line of a training."""
+"""Prefix of a training's lines on the console."""
 FINISHED, STOPPED, FAILED, SKIPPED = "finished", "stopped", "failed", "finished before"
 
 
 def run(arguments: parse.Arguments) -> int:
-    """Runs the sweep; returns the exit code, 1 if a run failed."""
+    """Runs the sweep; returns the exit code, which is 1 if a run failed."""
     as_json, jobs = arguments.switch("json"), arguments.integer("jobs", minimum=1)
     fixed = parse.read("train", train.COMMAND, arguments.rest)
     if found := {"run_dir", "supervised"} & fixed.flags.keys():
@@ -50,7 +50,7 @@ def run(arguments: parse.Arguments) -> int:
         from seedzero.processes import signals
 
         values = _values(arguments)
-        replaced = fixed.of_file & values.keys()  # what a preset's file names is no repetition
+        replaced = fixed.of_file & values.keys()  # naming what a preset's file names is no repetition
         settings = {name: value for name, value in fixed.settings.items() if name not in replaced}
         planned = sweeps.plan(values, fixed.flags, settings, directory)
         sweeps.check(planned)
@@ -87,7 +87,7 @@ def run(arguments: parse.Arguments) -> int:
 def _place(arguments: parse.Arguments) -> Iterator[tuple[Any, int, int]]:
     """Yields the function that starts programs, None: on this machine; a run's cores, 0: a share; the runs at a time.
 
-    Raises UsageError for flags of Ray without Ray, and a cluster without room.
+    Raises UsageError for flags of Ray without Ray, and if the cluster has no room.
     """
     cpus, gpus = (arguments.integer(name, minimum=0) for name in ("cpus", "gpus"))
     if not arguments.switch("ray"):
@@ -126,7 +126,7 @@ class _Sweep:
     """The runs of a sweep and their states."""
 
     def __init__(self, planned: Sequence[sweeps.PlannedRun], num_parallel: int, launch: Any) -> None:
-        """launch: of `_place`."""
+        """launch: as `_place` yields it."""
         from seedzero.api import sweeps
         from seedzero.processes import pool
 
@@ -155,7 +155,7 @@ class _Sweep:
         )
 
     def run(self) -> None:
-        """Runs all, with a line for each that begins, ends or is at work."""
+        """Runs all, and prints a line for each run that begins, ends or is running."""
         self._pool.start()
         while not self._pool.wait(_PROGRESS_SECONDS):
             with self._lock:
@@ -219,7 +219,7 @@ class _Sweep:
 
 
 def _log(path: pathlib.Path) -> pathlib.Path:
-    """Returns the file of a run's output, beside its directory."""
+    """Returns the file of a run's output, next to its directory."""
     return path.with_name(f"{path.name}.log")
 
 

@@ -1,4 +1,4 @@
-"""`seedzero train`: `api.training` behind a command line."""
+"""`seedzero train`: runs `api.training` from a command line."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from seedzero.learner import callbacks
 
 
 def run(arguments: parse.Arguments) -> int:
-    """Trains; returns the exit code. UsageError for wrong settings, or a run directory of another run."""
+    """Trains; returns the exit code. Raises UsageError for wrong settings, or a run directory of another run."""
     supervised = arguments.switch("supervised")
     with stopping.leaving_at_once("training"):
         if supervised:
@@ -39,23 +39,23 @@ def run(arguments: parse.Arguments) -> int:
 
 
 def resume_command(path: str, arguments: parse.Arguments, *, command: Sequence[str] = ("train",)) -> str:
-    """Returns the shell command for resuming a run. command: its words without dashes."""
+    """Returns the shell command that resumes a run. command: its words without dashes."""
     flags = {**arguments.flags, "run_dir": path}
     settings = dict(arguments.settings)
-    if flags.pop("supervised", None):  # whoever reads it holds no pipe open, and starts all hosts as this one was
+    if flags.pop("supervised", None):  # its reader keeps no pipe open, and starts all hosts as this one was started
         settings = {name: value for name, value in settings.items() if name not in cluster_config.OF_A_PROCESS}
     return shlex.join([*program_words(sys.argv), *command, *as_words(flags, settings)])
 
 
 def as_words(flags: Mapping[str, str], settings: Mapping[str, str]) -> list[str]:
-    """Returns flags and settings, by short names if any, as words of a command line."""
+    """Returns flags and settings, by short names if possible, as words of a command line."""
     aliases = {name: alias for alias, name in configs.ALIASES.items()}
     short = {aliases.get(name, name): value for name, value in settings.items()}
     return [f"--{key}={value}" for key, value in {**flags, **short}.items()]
 
 
 def program_words(argv: Sequence[str]) -> list[str]:
-    """Returns the words for calling the program: the name if on the path."""
+    """Returns the words that call the program: its name if it is on the path."""
     name = os.path.basename(argv[0])
     found = shutil.which(name)
     if name.endswith(".py"):

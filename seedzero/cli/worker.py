@@ -1,4 +1,4 @@
-"""`seedzero worker`: a thin process of environments. Never imports JAX."""
+"""`seedzero worker`: runs a thin process of environments, which never imports JAX."""
 
 from __future__ import annotations
 

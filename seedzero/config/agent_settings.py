@@ -1,4 +1,4 @@
-"""Settings of a run's agent by their key alone, whichever section declares them."""
+"""Finds settings of a run's agent by their key alone, whichever section declares them."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from seedzero.config import configs, options
 
 
 def name(config: configs.Config, key: str) -> str:
-    """Returns SECTION.KEY of a setting of the run's agent, first from the agent's own section; "": there is none.
+    """Returns SECTION.KEY of a setting of the run's agent, preferring the agent's own section; "" if there is none.
 
     key: KEY, or SECTION.KEY.
     """
@@ -26,7 +26,7 @@ def _name(kind: Any, agent: str, key: str) -> str:
 
 
 def value(config: configs.Config, key: str) -> options.Value | None:
-    """Returns the value of `name`; None: there is none."""
+    """Returns the value of `name`, or None if there is none."""
     section, _, field = name(config, key).partition(".")
     found: options.Value | None = getattr(getattr(config, section), field) if section else None
     return found

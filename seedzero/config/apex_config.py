@@ -1,6 +1,6 @@
 """Ape-X DQN's settings (Horgan et al. 2018).
 
-The defaults are the paper's for Atari, but for what suits images alone: the presets clip rewards and stack frames.
+The defaults are the paper's for Atari, except what only suits images: the presets clip rewards and stack frames.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ _SMALL = options.values(
     apex=dict(target_updates=200),
     optimizer=dict(kind="adam", learning_rate=1e-3, epsilon=1e-8),
     network=dict(width=128),
-    # The squared loss wants values below about 10: CartPole's reach 100.
+    # The squared loss needs values below about 10, and CartPole's reach 100.
     reward=dict(scale=0.1),
     replay=dict(priority_alpha=0.6, batch_size=64, samples_per_insert=8.0),
 )

@@ -10,9 +10,9 @@ from typing import Any
 from seedzero.config import options
 
 OF_A_PROCESS = ("cluster.index", "cluster.coordinator", "cluster.worker_address", "cluster.interface")
-"""Settings of a process, which its run directory does not keep."""
+"""Settings of a process, which its run directory does not save."""
 TOKEN = "SEEDZERO_HOSTS_TOKEN"
-"""Variable of the environment with the token of hosts that one process started; no command line shows it to others."""
+"""Variable with the token of hosts that one process started, so that no command line shows it to other users."""
 ALL = -1
 """`cluster.index` of a process that starts all hosts on this machine."""
 
@@ -56,7 +56,7 @@ class ClusterConfig(options.Section):
 
 
 def problems(config: Any) -> Iterator[str]:
-    """Yields the impossible combinations, each with a way out."""
+    """Yields the impossible combinations, each with what to do."""
     cluster = config.cluster
     if cluster.num_hosts == 1:
         return

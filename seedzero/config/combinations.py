@@ -1,4 +1,4 @@
-"""Settings that bear on each other: implied values, and impossible combinations."""
+"""Handles settings that affect each other: implied values, and impossible combinations."""
 
 from __future__ import annotations
 
@@ -26,22 +26,22 @@ _OF_OWN_NETWORKS: Mapping[str, options.Value] = {
     "muzero.memory": "none",
     "muzero.chance_codes": 0,
 }
-"""What a preset may ask of a network, and one of the user's own does not have."""
+"""What a preset may ask of a network that a user's own network does not have."""
 _OF_ENVIRONMENTS: tuple[tuple[str, str, options.Value], ...] = (
     ("stop_at_return", "run.stop_at_return", math.inf),
     ("max_updates", "run.max_updates", 0),
     ("evaluation.pauses_training", "evaluation.pauses_training", False),
 )
-"""What belongs to a preset's environment, and to no other: flag, SECTION.KEY and the value for others."""
+"""What belongs only to a preset's environment: flag, SECTION.KEY and the value for others."""
 
 
 def imply(
     config: configs.Config, *, preset_env: str, explicit: Set[str], elsewhere: Mapping[str, options.Value] = {}
 ) -> tuple[configs.Config, list[str]]:
-    """Returns the configuration with the consequences of the user's settings, and notes about them.
+    """Returns the configuration with what the user's settings imply, and notes about that.
 
     Args:
-      config: a preset's values with the user's over them.
+      config: a preset's values, replaced by the user's.
       preset_env: the environment that the preset was made for.
       explicit: names SECTION.KEY of what the user set; those are never changed.
       elsewhere: the preset's values for other environments.
@@ -100,14 +100,14 @@ def imply(
 
 
 def check(*variants: configs.Config) -> None:
-    """Refuses impossible combinations of settings.
+    """Rejects impossible combinations of settings.
 
     Args:
-      *variants: the configuration; before the device is known, one for each kind of it: then only what
-        none of them can do is refused.
+      *variants: the configuration; before the device is known, one for each kind of device, and only what is
+        impossible for all of them is rejected.
 
     Raises:
-      ConfigError: with both names, both values and a way out.
+      ConfigError: with both names, both values and what to do.
     """
     problems = [next(_problems(config), None) for config in variants]
     if problems[0] and all(problems):
@@ -115,7 +115,7 @@ def check(*variants: configs.Config) -> None:
 
 
 def _problems(config: configs.Config) -> Iterator[str]:
-    """Yields the impossible combinations, each with a way out."""
+    """Yields the impossible combinations, each with what to do."""
     yield from _environment_problems(config)
     yield from cluster_config.problems(config)
     yield from _connection_problems(config)
@@ -333,7 +333,7 @@ def _video_problems(config: configs.Config) -> Iterator[str]:
 
 
 def is_of_this_machine(listen: str) -> bool:
-    """Returns whether only processes of this machine reach an address: a unix socket, or a loopback address."""
+    """Returns whether only processes of this machine can reach an address: a unix socket, or a loopback address."""
     if listen.startswith("unix:"):
         return True
     host = listen.rpartition(":")[0].strip("[]")
@@ -344,12 +344,12 @@ def is_of_this_machine(listen: str) -> bool:
 
 
 def check_environment(config: configs.Config, spec: types.EnvSpec, seated_by: str = "") -> None:
-    """Refuses environments beyond the agent's abilities, or a league's.
+    """Rejects environments that the agent, or a league, cannot play.
 
-    seated_by: what makes rows seats; "": it is not known here, or they are none.
+    seated_by: what makes rows seats; "" if they are none, or that is unknown here.
 
     Raises:
-      ConfigError: with the agents that can.
+      ConfigError: with the agents that can play it.
     """
     asked, num_seats = config.league.asked if "league" in config.agent.SECTIONS else "", len(spec.seats)
     if asked and (2 not in (spec.num_players, num_seats) or spec.is_continuous):

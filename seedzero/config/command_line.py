@@ -1,7 +1,8 @@
-"""Command lines, read by absl's flags: a flag for each field, `--flagfile`, `--noSWITCH`.
+"""Reads command lines with absl's flags: a flag for each field, `--flagfile`, `--noSWITCH`.
 
 absl alone reads `--json false` as a switch and a word, and takes `--json` as the value of a flag before it; here both
-mean what they look like. Values stay the texts that were given: the command that resumes a run repeats them.
+mean what they look like. Values are kept as the texts that were given, because the command that resumes a run repeats
+them.
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ Check = Callable[[str], object]
 
 
 class _Text(flags.ArgumentParser[str]):
-    """Checks a text, and leaves it as it is."""
+    """Checks a text and leaves it unchanged."""
 
     def __init__(self, check: Check | None) -> None:
         self._check = check
@@ -31,7 +32,7 @@ class _Text(flags.ArgumentParser[str]):
 
 
 def define(names: Mapping[str, Check | None], switches: Collection[str]) -> flags.FlagValues:
-    """Returns the flags of a command line. names: with the check of a value, None: any text."""
+    """Returns the flags of a command line. names: each with its check, or None for any text."""
     values = flags.FlagValues()
     values.set_gnu_getopt()  # words may stand between flags
     for name, check in names.items():
@@ -42,7 +43,7 @@ def define(names: Mapping[str, Check | None], switches: Collection[str]) -> flag
 
 
 def with_files(args: Sequence[str]) -> list[str]:
-    """Returns a command line with the lines of each --flagfile in its place; UsageError for a file without text."""
+    """Replaces each --flagfile of a command line by the file's lines. Raises UsageError for a file without text."""
     try:
         return flags.FlagValues().read_flags_from_files(list(args))
     except flags.Error as error:
@@ -59,11 +60,11 @@ def with_files(args: Sequence[str]) -> list[str]:
 def read(
     values: flags.FlagValues, args: Sequence[str], unknown: Callable[[str], str], aliases: Mapping[str, str] = {}
 ) -> tuple[list[str], dict[str, str]]:
-    """Returns the words, and the text of each given flag by its name.
+    """Returns the words, and each given flag's text by name.
 
-    Of several texts of a flag the last one counts, and its place gives the order.
+    If a flag has several texts, the last one counts, and its place gives the order.
 
-    unknown: returns what follows an unknown flag in its message. aliases: other names of flags.
+    unknown: returns how the message about an unknown flag continues. aliases: other names of flags.
 
     Raises:
       UsageError: an unknown flag, or a missing value.

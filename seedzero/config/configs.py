@@ -1,4 +1,4 @@
-"""The configuration: sections shared by all agents, and each agent's own.
+"""The configuration: the sections that all agents share, and each agent's own.
 
 A value is set by `--SECTION.KEY=VALUE`; `ALIASES` are the short forms. Flags and help texts are made from the fields.
 """
@@ -34,13 +34,13 @@ from seedzero.core import errors
 
 @dataclasses.dataclass(frozen=True)
 class Config:
-    """All settings of a run. An agent is a field of its name, an `options.AgentSection`.
+    """All settings of a run. An agent is a field with its name, an `options.AgentSection`.
 
-    An agent of the user's own, MODULE:OBJECT, has a class of its own (`kind_of`) with one field more.
+    A user's own agent, MODULE:OBJECT, has its own class (`kind_of`) with one more field.
     """
 
     OWN: ClassVar[str] = ""
-    """The user's own agent whose settings this class has, as MODULE:OBJECT; empty: none."""
+    """The user's own agent, MODULE:OBJECT, whose settings this class has, or ""."""
     OWN_SECTION: ClassVar[str] = ""
     """The name of that field."""
 
@@ -103,7 +103,7 @@ class Config:
 
 
 def agent_names() -> list[str]:
-    """Returns the agents, the default first."""
+    """Returns the agents' names, the default first."""
     return [field.name for field in dataclasses.fields(Config) if isinstance(field.default, options.AgentSection)]
 
 
@@ -112,7 +112,7 @@ def kind_of(agent: str) -> type[Config]:
     """Returns the class of an agent's configurations; imports the module of an agent MODULE:OBJECT.
 
     Raises:
-      ConfigError: of the module or the object.
+      ConfigError: the module or the object is wrong.
     """
     if not own_agents.is_own(agent):
         return Config
@@ -123,7 +123,10 @@ def kind_of(agent: str) -> type[Config]:
 
 
 def kind_of_saved(values: Mapping[str, options.Value]) -> type[Config]:
-    """Returns a class for saved values by SECTION.KEY; imports nothing: own settings are values of their types."""
+    """Returns a class for saved values by SECTION.KEY without importing anything.
+
+    Own settings have their values' types.
+    """
     agent = str(values.get("run.agent", ""))
     if not own_agents.is_own(agent):
         return Config
@@ -139,17 +142,17 @@ def kind_of_saved(values: Mapping[str, options.Value]) -> type[Config]:
 
 
 def loaded(config: Config) -> Config:
-    """Returns a saved configuration with its agent's own section; imports its module, so that consent comes before.
+    """Returns a saved configuration with its agent's own section. Imports its module, so consent must come first.
 
     Raises:
-      ConfigError: of the module, the object, or a saved value that it does not have.
+      ConfigError: the module, the object, or a saved value is wrong.
     """
     whole = kind_of(config.run.agent)
     return config if isinstance(config, whole) else override(whole(), flatten(config))
 
 
 def replaced(config: Config, names: Mapping[str, str]) -> Config:
-    """Returns a saved configuration with other names of code, by SECTION.KEY; imports nothing."""
+    """Returns a saved configuration with other names of code, by SECTION.KEY, without importing anything."""
     values = {**flatten(config), **names}
     return override(kind_of_saved(values)(), values)
 
@@ -173,7 +176,7 @@ SHARED: Mapping[str, options.Section] = {
 
 @functools.cache
 def of_agent(agent: str, like: Any = None) -> Config:
-    """Returns the default settings of an agent. like: the class; None: the agent's."""
+    """Returns an agent's default settings. like: the class; None for the agent's."""
     return override((like or kind_of(agent))(), {"run.agent": agent})
 
 
@@ -189,7 +192,7 @@ def is_read(name: str, of: str | Config) -> bool:
 
 
 def check_read(given: Collection[str], agent: str) -> None:
-    """Refuses settings SECTION.KEY unread by the agent.
+    """Rejects settings SECTION.KEY that the agent does not read.
 
     Raises:
       ConfigError: with the agent's setting of the same name, if any, and the agents that read the given one.
@@ -204,7 +207,7 @@ def check_read(given: Collection[str], agent: str) -> None:
 
 
 def counterpart(name: str, agent: str) -> str:
-    """Returns the agent's setting of the same name as another agent's SECTION.KEY; "": there is none."""
+    """Returns the agent's setting with the same name as another agent's SECTION.KEY, or ""."""
     config = of_agent(agent)
     key, known = name.rpartition(".")[2], fields(type(config))
     own = (f"{section}.{key}" for section in (config.section, "replay", *config.agent.SECTIONS, *SHARED))
@@ -241,7 +244,7 @@ _SHORT = {name: alias for alias, name in ALIASES.items()}
 
 
 def flag(name: str) -> str:
-    """Returns the flag of a setting, short if possible: --seed of run.seed."""
+    """Returns the flag of a setting, the short one if possible: --seed for run.seed."""
     return f"--{_SHORT.get(name, name)}"
 
 
@@ -255,7 +258,7 @@ def flatten(config: Config) -> dict[str, options.Value]:
 
 
 def fields(kind: type[Config] = Config) -> dict[str, dataclasses.Field[Any]]:
-    """Returns every field by the name SECTION.KEY; help, unit, choices are in the metadata."""
+    """Returns every field by the name SECTION.KEY; help, unit and choices are in the metadata."""
     return {
         f"{section.name}.{field.name}": field
         for section in dataclasses.fields(kind)
@@ -264,12 +267,12 @@ def fields(kind: type[Config] = Config) -> dict[str, dataclasses.Field[Any]]:
 
 
 def earlier() -> dict[str, options.Value]:
-    """Returns the meaning of a missing setting in run directories of earlier versions, if not its default."""
+    """Returns what a missing setting means in run directories of earlier versions, if not its default."""
     return {name: field.metadata["earlier"] for name, field in fields().items() if "earlier" in field.metadata}
 
 
 def override(config: Config, values: Mapping[str, options.Value | str]) -> Config:
-    """Returns the configuration with some values replaced; another agent brings its defaults of shared settings.
+    """Returns the configuration with some values replaced. Another agent brings its own defaults of shared settings.
 
     values: by SECTION.KEY or alias; strings are parsed by the field's type.
 
@@ -303,7 +306,7 @@ def override(config: Config, values: Mapping[str, options.Value | str]) -> Confi
 
 
 def read_value(name: str, field: dataclasses.Field[Any], raw: options.Value | str) -> options.Value:
-    """Returns the value of a setting SECTION.KEY; ConfigError for a wrong type, choice or bound."""
+    """Returns the value of a setting SECTION.KEY. Raises ConfigError for a wrong type, choice or bound."""
     value: options.Value = options.parse(_SHORT.get(name, name), raw, type(field.default))
     try:
         options.check(field, value)
@@ -316,11 +319,11 @@ LISTED = "`seedzero config --preset=NAME` lists all settings"
 
 
 def suggestion(key: str, names: Collection[str], agent: str, everything: str = LISTED) -> str:
-    """Returns the end of a message about an unknown setting: the nearest of `names`, or the place of the full list.
+    """Ends a message about an unknown setting with the nearest of `names`, or with where the full list is.
 
-    Of a setting that is gone it tells what holds today. Settings that the agent reads come first, those of any are
-    near to an unknown agent's. A key that names another agent's section, or the very name of another agent's setting,
-    means that agent.
+    For a removed setting it explains what replaced it. Settings that the agent reads come first; for an unknown agent,
+    those of any agent count. A key that names another agent's section, or exactly another agent's setting, means that
+    agent.
     """
     if key in removed.SETTINGS:
         return f": it is no setting any more; {removed.SETTINGS[key].now}"
@@ -356,7 +359,7 @@ _COMMON_AGENTS: Mapping[str, str] = {
     "alphazero": "muzero",
     "efficientzero": "muzero",
 }
-"""Algorithms of other programs, and the agent here that learns most alike."""
+"""Algorithms of other programs, and the agent here that learns most like them."""
 _COMMON_NAMES: Mapping[str, str] = {
     "lr": "learning_rate",
     "alpha": "learning_rate",
@@ -386,7 +389,7 @@ _COMMON_NAMES: Mapping[str, str] = {
 
 
 def nearest(key: str, names: Collection[str]) -> str | None:
-    """Returns the name most like `key`, first of all one of a section much like its own, or of any; None: none."""
+    """Returns the name most like `key`, preferring a section much like its own, or None."""
     tails = _of_tail(key, names)
     close = difflib.get_close_matches(key, tails, n=1, cutoff=0.9) if "." in key else []
     return next(iter(close or tails or difflib.get_close_matches(key, names, n=1, cutoff=0.4)), None)

@@ -1,4 +1,4 @@
-"""The end of a run: by default the environment's own, where neither the user nor the preset names one."""
+"""Decides when a run ends: by default as the environment does, if neither the user nor the preset says when."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ _STEPS = {"gym:MinAtar/": 5_000_000, "atari:": 50_000_000, "gym:ALE/": 50_000_00
 def by_default(
     config: configs.Config, *, explicit: Set[str], reward_threshold: float | None
 ) -> dict[str, options.Value]:
-    """Returns the values of an end by default; none where an end is set, or the user chose to have none.
+    """Returns the values of the default end; none if an end is set, or the user chose to have none.
 
     Args:
       config: a preset's values with the user's over them.
@@ -32,7 +32,7 @@ def by_default(
     values = configs.flatten(config)
     if NONE.keys() & explicit or any(values[name] != off for name, off in NONE.items()):
         return {}
-    # Of cut off episodes a return says less than the threshold means.
+    # The returns of episodes that are cut off mean less than the threshold does.
     is_scored = config.evaluation.every_updates > 0 and "evaluation.max_episode_steps" not in explicit
     if reward_threshold is not None and is_scored:
         return {"run.stop_at_return": reward_threshold}
@@ -41,7 +41,7 @@ def by_default(
 
 
 def sentence(config: configs.Config, *, preset: str, explicit: Set[str]) -> str:
-    """Returns the sentence about the ends that the user did not set, or about an endless run; "": the user set all."""
+    """Describes the ends that the user did not set, or an endless run; "" if the user set all."""
     values = configs.flatten(config)
     found = [name for name, off in NONE.items() if values[name] != off]
     if not found:

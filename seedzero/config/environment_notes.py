@@ -1,4 +1,4 @@
-"""Notes on settings that leave parts of an environment unplayed, or out of an agent's reach."""
+"""Writes notes on settings that keep parts of an environment unplayed, or out of an agent's reach."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from seedzero.config import configs, families, options
 from seedzero.core import env_ids
 
 _MEMORY = re.compile(r"memory:[a-z]+-([1-9][0-9]*)")
-"""Tasks whose number is that of the steps to remember."""
+"""Tasks whose number says how many steps to remember."""
 
 
 def remembered(config: configs.Config, explicit: Set[str]) -> tuple[dict[str, options.Value], list[str]]:
@@ -37,7 +37,7 @@ def remembered(config: configs.Config, explicit: Set[str]) -> tuple[dict[str, op
 
 
 def _without_memory(config: configs.Config) -> Iterator[str]:
-    """Yields a note if an agent of the package's acts on its newest observation alone."""
+    """Yields a note if one of the package's agents acts on its newest observation alone."""
     has_lstm, network = configs.is_read("network.lstm_width", config), config.network
     if (
         not (has_lstm and network.lstm_width)
@@ -54,7 +54,7 @@ def _without_memory(config: configs.Config) -> Iterator[str]:
 
 
 def levels_left_out(config: configs.Config) -> Iterator[str]:
-    """Yields notes on levels of DMLab-30 without a player."""
+    """Yields notes on levels of DMLab-30 that no environment plays."""
     worker, evaluation, levels = config.worker, config.evaluation, env_ids.DMLAB30_LEVELS
     if 0 < worker.num_envs < levels and not worker.num_remote:
         yield (

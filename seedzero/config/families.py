@@ -1,4 +1,4 @@
-"""The families of environments: a row holds all facts about a family outside the family's file in `envs/`."""
+"""The families of environments: a row has all facts about a family that are not in its file in `envs/`."""
 
 from __future__ import annotations
 
@@ -16,8 +16,8 @@ class Offer(NamedTuple):
 
     summary: str  # their description
     example: str  # an id
-    module: str = ""  # imported by them; empty: nothing beyond a worker's own packages
-    distribution: str = ""  # the name under which that module is installed; empty: its own
+    module: str = ""  # imported by them; empty if a worker's own packages are enough
+    distribution: str = ""  # the name under which that module is installed; empty if it is the same
     # to be installed where it is missing, as `packages.install_command` takes them; empty: the distribution
     packages: tuple[str, ...] = ()
     advice: str = ""  # instead of packages
@@ -29,7 +29,7 @@ class Offer(NamedTuple):
 
     @property
     def state(self) -> str:
-        """Whether the family is installed here, with its version or the remedy."""
+        """Whether the family is installed here, with its version or with what to do."""
         if not self.module:
             return "installed"
         if importlib.util.find_spec(self.module) is None:
@@ -43,11 +43,11 @@ class Offer(NamedTuple):
 
 @dataclasses.dataclass(frozen=True)
 class Family:
-    """A family of environments. The module is named, not imported: the package may be missing."""
+    """A family of environments. The module is named but not imported, because the package may be missing."""
 
-    form: str  # of its ids
-    offers: tuple[Offer, ...]  # rows of `seedzero envs`, at least one; the first has the usual example
-    # MODULE:NAME in `envs/` that makes a group from a name, num_envs and `arguments`; empty: none are made here
+    form: str  # prefix of its ids
+    offers: tuple[Offer, ...]  # rows of `seedzero envs`, at least one; the first has the most common example
+    # MODULE:NAME in `envs/` that makes a group from a name, num_envs and `arguments`; empty if none are made here
     make: str = ""
     # MODULE:NAME that raises ConfigError or EnvironmentFailure for names that cannot exist; empty: no names
     check: str = ""
@@ -56,7 +56,7 @@ class Family:
     # by default the first whose environment has the same task, else the last; empty: by the observations
     presets: tuple[str, ...] = ()
     reads: tuple[str, ...] = ()  # settings env.NAME that change nothing in other families
-    takes: tuple[str, ...] = ()  # settings env.NAME that other families refuse
+    takes: tuple[str, ...] = ()  # settings env.NAME that other families reject
     forms: str = ""  # of its ids in help, where there are several
     hint: str = ""  # behind the example of a wrong id
 
@@ -211,17 +211,17 @@ _NONE = Family("", ())
 
 
 def of(env_id: str) -> Family:
-    """Returns the family of an id by its prefix; an empty family, without offers, for an unknown prefix."""
+    """Returns the family of an id by its prefix; for an unknown prefix, an empty family without offers."""
     return _BY_PREFIX.get(env_id.partition(":")[0], _NONE)
 
 
 def taking(setting: str) -> list[Family]:
-    """Returns the families with a setting env.NAME refused by others."""
+    """Returns the families with a setting env.NAME that others reject."""
     return [family for family in FAMILIES if setting in family.takes]
 
 
 def is_read(setting: str, env_id: str) -> bool:
-    """Returns whether an environment reads a setting SECTION.KEY: its family's own, or none of another family's."""
+    """Returns whether an environment reads a setting SECTION.KEY, that is, unless only other families do."""
     section, _, key = setting.partition(".")
     takers = [family.prefix for family in taking(key)] if section == "env" else []
     readers, family = [*READERS.get(setting, ()), *takers], of(env_id)
@@ -229,5 +229,5 @@ def is_read(setting: str, env_id: str) -> bool:
 
 
 def taking_text(setting: str) -> str:
-    """Returns the prefixes of the families with a setting env.NAME refused by others."""
+    """Returns the prefixes of the families with a setting env.NAME that others reject."""
     return ", ".join(family.prefix for family in taking(setting))

@@ -1,4 +1,4 @@
-"""Kinds of networks, by an environment's observations."""
+"""Chooses kinds of networks by an environment's observations."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ def choose_kind(name: str, kind: str, spec: types.EnvSpec) -> str:
     `name` is that of the setting, for the error.
 
     Raises:
-      ConfigError: convolutions are asked for where there is no grid, or grids of several sizes; texts alone.
+      ConfigError: convolutions are requested without a grid, or for grids of several sizes; or there are only texts.
     """
     if all(array.text for array in spec.arrays):
         raise errors.ConfigError("the observations are text alone; show an array of numbers beside it")
@@ -38,10 +38,10 @@ def choose_kind(name: str, kind: str, spec: types.EnvSpec) -> str:
 
 
 def _keep(names: Sequence[str]) -> str:
-    """Returns the advice to keep these arrays alone; "" with parts of nested spaces, beyond any wrapper."""
+    """Returns advice to keep only these arrays; "" for parts of nested spaces, which no wrapper can select."""
     if any("/" in name for name in names):
         return ""
-    keys = [int(name) if name.isdecimal() else name for name in names]  # a Tuple's are numbers
+    keys = [int(name) if name.isdecimal() else name for name in names]  # a Tuple's parts are numbers
     keep = json.dumps([{"FilterObservation": {"filter_keys": keys}}])
     return f"keep those of one size, as with --env.wrappers='{keep}', or "
 

@@ -14,16 +14,16 @@ MAIN = "main"
 LEARNING = (MAIN, "main_exploiter", "league_exploiter")
 """Kinds of learning players."""
 BUILDERS = ("self_play", "past", "alphastar", "biased")
-"""Builders of seedzero's own; others are a user's."""
+"""Seedzero's own builders; others are users' functions."""
 
 
 @dataclasses.dataclass(frozen=True)
 class _Arguments(options.Section):
-    """Arguments of one of seedzero's own builders."""
+    """The arguments of one of seedzero's own builders."""
 
     @classmethod
     def parsed(cls, given: Mapping[str, Any]) -> Self:
-        """Returns the arguments of a JSON object's values. Raises ConfigError."""
+        """Returns the arguments in a JSON object's values. Raises ConfigError."""
         defaults = dataclasses.asdict(cls())
         if unknown := given.keys() - defaults.keys():
             raise errors.ConfigError(f"{min(unknown)} is unknown; expected {', '.join(defaults)}")
@@ -34,7 +34,7 @@ class _Arguments(options.Section):
 
     @classmethod
     def values(cls, given: Mapping[str, Any]) -> dict[str, Any]:
-        """Returns the builder's arguments for a JSON object's values. Raises ConfigError."""
+        """Returns the builder's arguments in a JSON object's values. Raises ConfigError."""
         return dataclasses.asdict(cls.parsed(given))
 
 
@@ -46,7 +46,7 @@ class BiasedArguments(_Arguments):
 
 @dataclasses.dataclass(frozen=True)
 class AlphaStarArguments(_Arguments):
-    """Arguments of the builder `alphastar` for players of one kind.
+    """The arguments of the builder `alphastar` for players of one kind.
 
     Its defaults suit small board games; AlphaStar's steps are 2e9 and 4e9.
     """
@@ -168,7 +168,7 @@ class LeagueConfig(options.Section):
     )
 
     def arguments(self) -> dict[str, Any]:
-        """Returns the builder's arguments. Raises ConfigError for others than it takes."""
+        """Returns the builder's arguments. Raises ConfigError for those it does not take."""
         flag = f"--league.builder_args={self.builder_args}"
         try:
             given = json_object.parse(self.builder_args or "{}")
@@ -188,7 +188,7 @@ class LeagueConfig(options.Section):
 
     @property
     def scripted(self) -> tuple[str, ...]:
-        """The names of a league's scripted members; without a league none."""
+        """The names of a league's scripted members; none without a league."""
         return opponents.parse_members(self.members) if self.on else ()
 
     @property
@@ -198,12 +198,12 @@ class LeagueConfig(options.Section):
 
     @property
     def num_learning(self) -> int:
-        """The number of learning players at the beginning."""
+        """The number of learning players when a run begins."""
         return self.main_players + self.main_exploiters + self.league_exploiters
 
     @property
     def most_players(self) -> int:
-        """The most learning players at a time."""
+        """The most learning players at the same time."""
         return max(self.max_players, self.num_learning)
 
     @property
@@ -229,7 +229,7 @@ class LeagueConfig(options.Section):
 
     @property
     def asked(self) -> str:
-        """The setting that asks for a league; "": none."""
+        """The setting that asks for a league, or ""."""
         if self.builder != "past":
             return f"--league.builder={self.builder}"
         return f"--league.freeze_every={self.freeze_every}" if self.freeze_every else ""

@@ -1,4 +1,4 @@
-"""A league's settings that bear on each other: implied values, and impossible combinations."""
+"""Handles a league's settings that affect each other: implied values, and impossible combinations."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def implied(config: configs.Config, explicit: Set[str]) -> tuple[dict[str, optio
 
 
 def problems(config: configs.Config) -> Iterator[str]:
-    """Yields the impossible combinations, each with a way out."""
+    """Yields the impossible combinations, each with what to do."""
     if "league" not in config.agent.SECTIONS:
         return
     league = config.league

@@ -1,4 +1,4 @@
-"""Settings of the machine: automatic values, and a preset's values on a CPU."""
+"""Resolves settings that depend on the machine: automatic values, and a preset's values on a CPU."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ from seedzero.core import env_ids, errors
 
 MAX_AUTO_BATCH = 1024
 UNKNOWN_WORKERS = 4
-"""Workers that are expected where all come from elsewhere and none is announced."""
+"""How many workers to expect if all come from elsewhere and none is announced."""
 
 
 def num_cores() -> int:
-    """Returns the process's cores; a container's share of time (`--cpus`) does not show."""
+    """Returns the process's number of cores; a container's share of time (`--cpus`) is not visible."""
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
@@ -34,7 +34,7 @@ def processor() -> str:
 
 
 class Machine(NamedTuple):
-    """Facts behind the automatic values. platform: "cpu", "gpu" or "tpu"; num_devices: local devices."""
+    """The facts that automatic values depend on. platform: "cpu", "gpu" or "tpu"; num_devices: local devices."""
 
     platform: str
     num_cores: int
@@ -44,14 +44,14 @@ class Machine(NamedTuple):
 def resolve(
     config: configs.Config, *, preset: str, explicit: Set[str], machine: Machine
 ) -> tuple[configs.Config, list[str]]:
-    """Returns the configuration with everything filled in that depends on the machine, and notes for the user.
+    """Returns the configuration with everything that depends on the machine, and notes for the user.
 
     Args:
-      config: the preset's values with the user's over them.
+      config: the preset's values, replaced by the user's.
       explicit: names SECTION.KEY of what the user set; those are never changed.
 
     Raises:
-      ConfigError: the devices can't share the batch or the slots evenly.
+      ConfigError: the devices cannot share the batch or the slots evenly.
     """
     notes = []
     changes = presets.cpu_values(preset, config.run.agent, explicit=explicit)
@@ -99,7 +99,7 @@ def _automatic(config: configs.Config, machine: Machine) -> dict[str, options.Va
 def _slots(config: configs.Config) -> tuple[int, int]:
     """Returns the number of rings, and how many environments share the capacity; 0: as many as there are rings.
 
-    There are rings for local and announced workers, and where any may join, for one more.
+    There are rings for local and announced workers, and for one more if any may join.
     """
     given, worker = config.replay.num_slots, config.worker
     a_worker, local = worker.num_groups * worker.envs_per_group, worker.num_envs
@@ -134,7 +134,7 @@ def check_shares(config: configs.Config, *, is_begun: bool = False) -> None:
       ConfigError: with what would fit.
     """
     num_devices, num_acting = config.training.num_devices, config.training.acting_devices
-    if config.league.most_players > 1:  # each place has as many devices as its batches divide by
+    if config.league.most_players > 1:  # each place has a number of devices that divides its batches
         return
     if num_acting >= num_devices:
         fitting = f"{num_devices - 1} or less, or " if num_devices > 1 else ""
@@ -171,7 +171,7 @@ def _fitting(config: configs.Config) -> str:
 
 
 def _unshared(config: configs.Config, num_acting: int) -> list[tuple[str, int, int, str]]:
-    """Returns the numbers indivisible among groups of devices: name, number, the needed divisor, the groups."""
+    """Returns the numbers that groups of devices cannot divide: name, number, the required divisor, the groups."""
     num_devices = config.training.num_devices
     acting, all_groups, num_shares = f"training.num_devices={num_devices}", "", num_devices
     if num_acting:

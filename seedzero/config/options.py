@@ -1,4 +1,4 @@
-"""Fields of configuration sections, checked when a section is made; and values of fields, as presets set them."""
+"""Defines fields of configuration sections, which are checked when a section is made, and their values in presets."""
 
 from __future__ import annotations
 
@@ -15,13 +15,13 @@ from seedzero.core import errors
 Value = bool | int | float | str
 
 LARGEST, LARGEST_COUNT = 2**31 - 1, 2**63 - 1
-"""Largest whole number, since devices and the wire have 32 bits; largest count of steps, updates or bytes."""
+"""Largest whole number, because devices and messages have 32 bits; largest count of steps, updates or bytes."""
 
 LONGEST_WAIT = 1e9
-"""Most seconds that a thread can be told to wait, with room."""
+"""Longest time in seconds that a thread can wait, with a margin."""
 
 AUTO = 0
-"""Marks an integer that is chosen at start from the machine's cores and devices."""
+"""Marks an integer that is chosen at the start by the machine's cores and devices."""
 
 
 def at_creation(
@@ -35,15 +35,15 @@ def at_creation(
     resumable: str = "",
     earlier: Value | None = None,
 ) -> Any:
-    """Returns a field of a section that a run directory has for good: its value is chosen when the run is created.
+    """Returns a field whose value never changes in a run directory, because it is chosen when the run is created.
 
     Args:
-      default: its type is the field's.
+      default: the default value, whose type is the field's.
       help_text: one line, without the unit.
-      choices: allowed values; empty: any.
-      high: largest allowed number; a whole one is at most LARGEST where no other is given.
+      choices: allowed values; empty allows any.
+      high: largest allowed number; whole numbers are at most LARGEST by default.
       resumable: ANY_TIME, ON_RESUME or "", see `any_time` and `on_resume`.
-      earlier: value in run directories of versions that lack the setting; None: the default.
+      earlier: value in run directories of versions without the setting; None for the default.
     """
     if isinstance(default, int) and high == math.inf:
         high = LARGEST
@@ -54,9 +54,9 @@ def at_creation(
 
 ANY_TIME, ON_RESUME = "any time", "on resume"
 any_time = functools.partial(at_creation, resumable=ANY_TIME)
-"""A field that has its value of the newest command line, its preset's where that names none."""
+"""Makes a field that takes its value from the newest command line, or from its preset."""
 on_resume = functools.partial(at_creation, resumable=ON_RESUME)
-"""A field that keeps its value in a run directory unless the command line of a resume names another."""
+"""Makes a field that keeps its value in a run directory unless the command line of a resume changes it."""
 
 
 def __getattr__(name: str) -> Any:
@@ -69,7 +69,7 @@ def __getattr__(name: str) -> Any:
 
 
 _MOST_DIGITS = 30
-"""Digits of a whole number; a number such as 1e999999 would fill the memory."""
+"""Most digits of a whole number; a number such as 1e999999 would fill the memory."""
 _NAMES = {bool: "true or false", int: "a whole number", float: "a number", str: "text"}
 BOOLEANS = {"true": True, "1": True, "false": False, "0": False}
 
@@ -78,7 +78,7 @@ def parse(key: str, raw: Value | str, kind: type[Any]) -> Any:
     """Returns text as a value of a type: bool, int (also as 1e6 or 3.0), float or str.
 
     Raises:
-      ConfigError: it is none, with the key.
+      ConfigError: the text is no such value; the message has the key.
     """
     read = {bool: lambda text: BOOLEANS[text.lower()], int: _whole}.get(kind, kind)
     try:
@@ -91,7 +91,10 @@ def parse(key: str, raw: Value | str, kind: type[Any]) -> Any:
 
 
 def _whole(text: str) -> int:
-    """Returns the whole number of a text; ValueError or InvalidOperation: it is none, or has too many digits."""
+    """Returns the whole number in a text.
+
+    Raises ValueError or InvalidOperation if it is none, or has too many digits.
+    """
     number = decimal.Decimal(text)
     if not number.is_finite() or number.adjusted() > _MOST_DIGITS or number != int(number):
         raise ValueError(text)
@@ -99,7 +102,7 @@ def _whole(text: str) -> int:
 
 
 def check(field: dataclasses.Field[Any], value: Value) -> None:
-    """Checks a value against a field's choices and bounds; ConfigError, which begins with the field's name."""
+    """Checks a value against a field's choices and bounds; raises a ConfigError that begins with the field's name."""
     choices, low, high = (field.metadata[key] for key in ("choices", "low", "high"))
     if choices and value not in choices:
         raise errors.ConfigError(f"{field.name} is {value!r}; choose one of {', '.join(choices)}")
@@ -108,7 +111,7 @@ def check(field: dataclasses.Field[Any], value: Value) -> None:
 
 
 class Section:
-    """A section; checks the fields against choices and bounds."""
+    """A section, which checks its fields against choices and bounds."""
 
     def __post_init__(self) -> None:
         for field in dataclasses.fields(self):  # type: ignore[arg-type]
@@ -123,36 +126,36 @@ def shown(value: Value) -> str:
 
 
 def _range(low: float, high: float) -> str:
-    """Returns bounds in words; the largest whole numbers are no bound that a user sets."""
+    """Describes bounds in words; the largest whole numbers are no bound that a user sets."""
     if high in (math.inf, LARGEST, LARGEST_COUNT):
         return f"at least {low:g}" + (f" and at most {high}" if high != math.inf else "")
     return f"from {low:g} to {high:g}"
 
 
 class AgentSection(Section):
-    """The settings of an agent; the section's name is the agent's."""
+    """The settings of an agent; the section has the agent's name."""
 
     SUMMARY = ""
-    """What it is, and where to choose it."""
+    """What the agent is, and when to choose it."""
     SECTIONS: tuple[str, ...] = ()
-    """Other sections that only agents which name them read."""
+    """Other sections that only agents read that name them here."""
     DEFAULTS: ClassVar[Mapping[str, Value]] = {}
     """Settings of the sections optimizer, network and reward that it reads, by SECTION.KEY, with its defaults."""
     UNREAD: ClassVar[tuple[str, ...]] = ()
     """Settings of `SECTIONS` that it does not read."""
     CHOICES: ClassVar[Mapping[str, tuple[str, ...]]] = {}
-    """Its choices of a setting of other agents, too, by SECTION.KEY."""
+    """Its choices for settings that other agents have, too, by SECTION.KEY."""
     SAMPLES = True
-    """Whether it samples windows from a replay; else it consumes a queue."""
+    """Whether it samples windows from a replay; if not, it consumes a queue."""
     MAX_PLAYERS = 1
     PLAYS_SEATS = True
     """Whether it plays games whose rows are seats (`EnvSpec.seats`)."""
     PLAYS_CONTINUOUS = False
     PLAYS_DISCRETE = True
     FAMILIES: tuple[str, ...] = ()
-    """The families of environments that it plays, by their prefixes; (): all."""
+    """The prefixes of the families of environments that it plays; () for all."""
     LEARNS_THROUGH = ""
-    """The setting of the steps through which an LSTM learns what to keep."""
+    """The setting of how many steps an LSTM learns to remember."""
 
     def window_steps(self, config: Any) -> int:
         """Returns the fewest steps of a replay's slot for one window."""
@@ -163,24 +166,27 @@ class AgentSection(Section):
         return []
 
     def problems(self) -> list[str]:
-        """Returns the impossible combinations of its settings, each with a way out; a saved run may have them."""
+        """Returns the impossible combinations of its settings, each with what to do; a saved run may have them."""
         return []
 
     def decay_end(self, config: Any) -> tuple[str, int]:
-        """Returns the setting of the updates after which the learning rate is 0, and their number; ("", 0): none."""
+        """Returns the setting after which the learning rate is 0, and its number of updates.
+
+        ("", 0) if it never is.
+        """
         name, num_updates = "optimizer.decay_updates", config.optimizer.decay_updates
         return (name, num_updates) if num_updates and name in self.DEFAULTS else ("", 0)
 
     def shared(self, config: Any) -> dict[str, int]:
-        """Returns the numbers by SECTION.KEY of which every device takes an equal part."""
+        """Returns the numbers by SECTION.KEY that every device takes an equal part of."""
         return {"replay.batch_size": config.replay.batch_size}
 
 
 class Part(NamedTuple):
-    """An agent's part of a preset: values by SECTION.KEY over the shared values."""
+    """An agent's part of a preset: values by SECTION.KEY that replace the shared values."""
 
     values: Mapping[str, Value]  # for all environments, and for the preset's own
-    on_cpu: Mapping[str, Value] = {}  # without accelerator
+    on_cpu: Mapping[str, Value] = {}  # without an accelerator
     elsewhere: Mapping[str, Value] = {}  # for environments that are not the preset's own
 
 

@@ -1,4 +1,4 @@
-"""Agents of the user's own: a module outside the package has an `OwnAgent`, named by --agent=MODULE:OBJECT."""
+"""Finds users' own agents: a module outside the package has an `OwnAgent`, which --agent=MODULE:OBJECT names."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from seedzero.config import options
 from seedzero.core import errors, user_code
 
 SECONDS = 120.0
-"""Longest import of a module, and longest call of `OwnAgent.make`."""
+"""Longest time to import a module, and longest call of `OwnAgent.make`."""
 _KINDS = (bool, int, float, str)
 
 
@@ -19,7 +19,7 @@ class OwnAgent(NamedTuple):
     """An agent: its settings, its parts of presets, and the function that makes it.
 
     Attributes:
-      name: of its section of settings; a setting is given by --NAME.SETTING.
+      name: the name of its section; you set a setting by --NAME.SETTING.
       settings: the section: a frozen dataclass, with fields by `options.at_creation`, `on_resume` and `any_time`.
       make: (configuration, spec of the environments, "cpu", "gpu" or "tpu") -> `agents.base.Agent`.
       parts: preset -> its values for this agent, made by `options.part`; presets without a part have its defaults.
@@ -41,7 +41,7 @@ def load(agent: str) -> OwnAgent:
     """Returns the agent of a name MODULE:OBJECT; imports the module, also from the current directory.
 
     Raises:
-      ConfigError: with file and line, for a module that raises or does not return, and an object that is no agent.
+      ConfigError: with file and line, if the module raises or does not return, or the object is no agent.
     """
     what = f"--agent={agent}"
     user_code.check(agent)
@@ -56,7 +56,7 @@ def load(agent: str) -> OwnAgent:
 
 
 def _problem(found: object) -> str | None:
-    """Returns the end of a sentence about an impossible agent; None: it is possible."""
+    """Ends a sentence about an impossible agent; None if the agent is possible."""
     if not isinstance(found, OwnAgent):
         return f"is {_described(found)}; expected seedzero.config.own_agents.OwnAgent(name, settings, make, parts)"
     if not isinstance(found.name, str) or not found.name.isidentifier():

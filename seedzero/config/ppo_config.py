@@ -1,7 +1,7 @@
 """PPO's settings (Schulman et al. 2017).
 
 The defaults are those of CleanRL's ppo.py, with the normalization of its ppo_continuous_action.py; but values are not
-clipped, and the learning rate stays.
+clipped, and the learning rate is constant.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Presets of the user's own: files with one --setting=value a line; a line that begins with # or // is a comment."""
+"""Reads users' own presets: files with one --setting=value a line; lines that begin with # or // are comments."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ from seedzero.core import errors
 
 
 class PresetFile(NamedTuple):
-    """The content of a file. The settings count as the user's own, so that a run directory keeps them."""
+    """The content of a file. Its settings count as the user's own, so a run directory keeps them."""
 
-    preset: str  # of the table, which the file changes
+    preset: str  # the preset of the table that the file changes
     settings: dict[str, str]  # texts by SECTION.KEY
     notes: Sequence[str] = ()  # warnings, one sentence each
 
@@ -28,7 +28,7 @@ def read(path: str | os.PathLike[str]) -> PresetFile:
     """Returns the content of a file.
 
     Raises:
-      ConfigError: with file and line, for a line that is no setting, an unknown or repeated one, or a wrong value.
+      ConfigError: with file and line, if a line is no setting, an unknown or repeated one, or has a wrong value.
     """
     found: dict[str, str] = {}
     lines: dict[str, int] = {}

@@ -1,7 +1,7 @@
-"""Presets: settings, evaluation and budget for an environment or a kind, and a part for each agent.
+"""Presets have settings, evaluation and budget for an environment or a kind, and a part for each agent.
 
-The order is: a preset's values, its agent's part over them; on a CPU the `on_cpu` values of both over these; then the
-command line's; and last the automatic ones (`options.AUTO`), from the machine's cores and devices (`machines.py`).
+Later values replace earlier ones: a preset's values, its agent's part, on a CPU the `on_cpu` values of both, then the
+command line's, and last the automatic ones (`options.AUTO`), from the machine's cores and devices (`machines.py`).
 """
 
 from __future__ import annotations
@@ -83,7 +83,10 @@ SEATS, AGENTS = "seats", "agents"
 
 
 class Preset(NamedTuple):
-    """Values by SECTION.KEY for all agents, over the values of `config.Config()`. on_cpu: without accelerator."""
+    """Values by SECTION.KEY for all agents, which replace those of `config.Config()`.
+
+    on_cpu: without an accelerator.
+    """
 
     description: str
     values: Mapping[str, options.Value]
@@ -283,9 +286,9 @@ PRESETS: Mapping[str, Preset] = {
 
 
 def get(name: str, agent: str = "") -> configs.Config:
-    """Returns the settings of a preset and an agent for an accelerator, with automatic values still open.
+    """Returns the settings of a preset and an agent for an accelerator; automatic values are still open.
 
-    agent: "": the preset's own.
+    agent: "" for the preset's own.
 
     Raises:
       ConfigError: there is no such preset or agent.
@@ -296,12 +299,12 @@ def get(name: str, agent: str = "") -> configs.Config:
 
 
 def agent_of(name: str) -> str:
-    """Returns the agent of a preset where none is named."""
+    """Returns the agent of a preset if the user names none."""
     return str(find(name).values.get("run.agent", configs.agent_names()[0]))
 
 
 def find(name: str) -> Preset:
-    """Returns the preset of a name.
+    """Returns the preset with a name.
 
     Raises:
       ConfigError: there is none.
@@ -314,15 +317,15 @@ def find(name: str) -> Preset:
 
 
 def part(name: str, agent: str) -> options.Part:
-    """Returns an agent's part of a preset; a missing part is empty: the agent's defaults."""
+    """Returns an agent's part of a preset, which is empty for an agent with defaults alone."""
     parts = own_agents.load(agent).parts if own_agents.is_own(agent) else PARTS.get(agent, {})
     return parts.get(name, options.part())
 
 
 def choose(env_id: str, spec: types.EnvSpec | None) -> tuple[str, str]:
-    """Returns the preset for an environment without a named one, and the deciding property of the environment, or "".
+    """Returns the preset that suits an environment, and the environment's property that decided, or "".
 
-    spec: of one of Gymnasium's or OpenSpiel's; None: only workers know it.
+    spec: that of an environment of Gymnasium or OpenSpiel; None if only workers know it.
     """
     if of_family := families.of(env_id).presets:
         task = env_id.partition("-")[0]  # memory:tmaze-5 is played as memory:tmaze-20
@@ -348,6 +351,6 @@ def choose(env_id: str, spec: types.EnvSpec | None) -> tuple[str, str]:
 
 
 def cpu_values(preset: str, agent: str, *, explicit: Set[str]) -> dict[str, options.Value]:
-    """Returns the changes of a preset on a CPU, except for the user's settings."""
+    """Returns what a preset changes on a CPU, except for the user's settings."""
     values = {**find(preset).on_cpu, **part(preset, agent).on_cpu}
     return {name: value for name, value in values.items() if name not in explicit}

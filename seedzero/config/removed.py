@@ -1,4 +1,4 @@
-"""Settings of earlier versions that are gone: constants of the code now, or derived from another setting."""
+"""Settings of earlier versions that were removed: now constants of the code, or derived from another setting."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ from seedzero.core import errors
 
 
 class Removed(NamedTuple):
-    """A setting that is gone."""
+    """A setting that was removed."""
 
-    default: options.Value  # of the versions that had it
-    now: str  # what holds today, and what to set instead
-    is_free: bool = False  # a resume took it from the new command line alone, so that a saved value says nothing
+    default: options.Value  # the default of the versions that had it
+    now: str  # what replaced it, and what to set instead
+    is_free: bool = False  # a resume took it only from the new command line, so that a saved value means nothing
 
 
 _LEASE = "it follows from --transport.lease_seconds: a third of it, and at most 5 s"
@@ -62,14 +62,14 @@ SETTINGS: Mapping[str, Removed] = {
     "bucket.every_seconds": Removed(60.0, "it is twice --bucket.lease_seconds", is_free=True),
     "bucket.retry_seconds": Removed(120.0, "it is four times --bucket.lease_seconds", is_free=True),
 }
-"""By the name SECTION.KEY that it had."""
+"""The removed settings by their names SECTION.KEY."""
 
 
 def of_saved(values: Mapping[str, options.Value]) -> dict[str, options.Value]:
     """Returns a run directory's values without those of removed settings.
 
     Raises:
-      ConfigError: the run was trained with another value than is possible now.
+      ConfigError: the run was trained with a value that is no longer possible.
     """
     for name, removed in SETTINGS.items():
         if not removed.is_free and (value := values.get(name, removed.default)) != removed.default:

@@ -1,4 +1,4 @@
-"""Settings with other names in earlier versions."""
+"""Settings that had other names in earlier versions."""
 
 from __future__ import annotations
 
@@ -60,13 +60,13 @@ NOW: Mapping[str, str] = {
     "hosts.index": "cluster.index",
     **{f"hosts.{key}": f"cluster.{key}" for key in _HOSTS},
 }
-"""Earlier name SECTION.KEY of a setting -> its name now; one for all agents where each had its own."""
+"""Earlier name SECTION.KEY of a setting -> its name now; one for all agents if each had its own."""
 
 
 def of_saved(values: Mapping[str, Value], agent: str) -> dict[str, Value]:
-    """Returns values of an agent's run directory by the names of now.
+    """Returns the values of an agent's run directory by their current names.
 
-    Earlier versions saved those of all agents, each agent's by names of its own, and MuZero's in the shared sections.
+    Earlier versions saved all agents' values, each agent's by its own names, and MuZero's in the shared sections.
     """
     if NOW.keys().isdisjoint(values):
         return dict(values)
@@ -76,9 +76,9 @@ def of_saved(values: Mapping[str, Value], agent: str) -> dict[str, Value]:
 
 
 def of_user(given: Mapping[str, Value], agents: Collection[str]) -> tuple[dict[str, Value], list[str]]:
-    """Returns the user's settings by the names of now, and a warning for each earlier name.
+    """Returns the user's settings by their current names, and a warning for each earlier name.
 
-    agents: that train; each is to be the earlier name's, if that is an agent's. ConfigError: one is not.
+    agents: those that train. Raises ConfigError if an earlier name belongs to another agent.
     """
     found: dict[str, Value] = {}
     notes = []
@@ -97,6 +97,6 @@ def of_user(given: Mapping[str, Value], agents: Collection[str]) -> tuple[dict[s
 
 
 def _is_for(name: str, agent: str) -> bool:
-    """Returns whether an earlier name is a setting of an agent: its own, or one of all agents."""
+    """Returns whether an earlier name is a setting of an agent: its own, or one that all agents share."""
     section = name.partition(".")[0]
     return section not in _AGENTS or section == agent

@@ -1,4 +1,4 @@
-"""Rules of rows that are seats: whole games in a group, and policies that fit the agents."""
+"""Checks rows that are seats: a group has whole games, and policies fit the agents."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ from seedzero.core import errors, types
 def whole_games(
     config: configs.Config, spec: types.EnvSpec, *, explicit: Set[str]
 ) -> tuple[configs.Config, list[str]]:
-    """Returns the configuration with groups of whole games, for rows that are seats, and a note for each change.
+    """Makes groups of whole games if rows are seats; returns the configuration and a note for each change.
 
-    Several policies have smaller batches, too. ConfigError: as of `seats_config.policies`.
+    Several policies also get smaller batches. Raises ConfigError as `seats_config.policies` does.
     """
     number = len(spec.seats)
     whole = {
@@ -28,7 +28,7 @@ def whole_games(
 
 
 def _sizes_of_groups(config: configs.Config, spec: types.EnvSpec) -> dict[str, int]:
-    """Returns the settings that count rows of whole games, with their values; none for rows that are no seats."""
+    """Returns the settings that count rows of whole games, with their values; none if rows are not seats."""
     names = ["worker.envs_per_group"] if spec.seats else []
     names += ["evaluation.num_envs", "evaluation.episodes"] if spec.fixed_seats else []
     return {name: int(configs.flatten(config)[name]) for name in names}
@@ -46,7 +46,7 @@ def uneven_rows(config: configs.Config, spec: types.EnvSpec) -> list[str]:
 
 
 def check(config: configs.Config, spec: types.EnvSpec) -> None:
-    """Raises ConfigError for groups of other sizes than whole games, and for policies that do not fit the agents."""
+    """Raises ConfigError for groups that do not have whole games, and for policies that do not fit the agents."""
     for name, size in _sizes_of_groups(config, spec).items():
         if size % (number := len(spec.seats)):
             raise errors.ConfigError(

@@ -1,4 +1,4 @@
-"""The policies of agents that share an environment: their setting, its rules, and the policy of each agent."""
+"""Assigns policies to agents that share an environment: the setting, its rules, and the policy of each agent."""
 
 from __future__ import annotations
 
@@ -28,18 +28,18 @@ class SeatsConfig(options.Section):
 
     @property
     def asked(self) -> str:
-        """The setting, as on a command line, where agents have policies of their own; "": one policy plays for all."""
+        """The setting, as on a command line, if agents have their own policies; "" if one policy plays for all."""
         return "" if self.policies == SHARED else f"--seats.policies={self.policies}"
 
 
 def of_config(config: Any) -> SeatsConfig:
-    """Returns the settings of a run's seats; of an agent that does not read them the defaults."""
+    """Returns the settings of a run's seats, or the defaults if the agent does not read them."""
     found: SeatsConfig = config.seats if "seats" in config.agent.SECTIONS else SeatsConfig()
     return found
 
 
 def policies(config: Any, agents: Sequence[str]) -> tuple[str, ...]:
-    """Returns the name of each agent's policy, [S]; (): one policy plays for all.
+    """Returns the name of each agent's policy, [S], or () if one policy plays for all.
 
     Raises ConfigError for names that no policy can have, an agent without a pattern, and a pattern without an agent.
     """
@@ -99,7 +99,7 @@ def _parsed(settings: SeatsConfig) -> dict[str, str]:
 
 
 def problems(config: Any) -> Iterator[str]:
-    """Yields the impossible combinations, each with a way out."""
+    """Yields the impossible combinations, each with what to do."""
     if config.run.agent == "ppo" and config.ppo.central_value and not config.env.id.startswith("pettingzoo:"):
         yield (
             f"--ppo.central_value=true: the value sees what all agents see, and --env={config.env.id} tells no joint "
@@ -136,7 +136,7 @@ def problems(config: Any) -> Iterator[str]:
 
 
 def check(config: Any, spec: types.EnvSpec) -> None:
-    """Raises ConfigError where agents cannot have policies of their own, or as `policies`."""
+    """Raises ConfigError if agents cannot have their own policies, or as `policies` does."""
     settings = of_config(config)
     if settings.asked and not spec.fixed_seats:
         found = "rows that change their seats from game to game" if spec.seats else "one agent"
@@ -160,7 +160,7 @@ def check(config: Any, spec: types.EnvSpec) -> None:
 def implied(config: Any, spec: types.EnvSpec) -> dict[str, options.Value]:
     """Returns the values that several policies imply: batches as small as the share of agents with the rarest policy.
 
-    Else a policy would never have a whole batch from its own rows.
+    Otherwise a policy would never have a whole batch from its own rows.
     """
     settings = of_config(config)
     if not settings.asked or not spec.fixed_seats:

@@ -1,4 +1,4 @@
-"""The shared sections of all agents: one frozen dataclass a component."""
+"""The sections that all agents share, with one frozen dataclass for each component."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ class RunConfig(options.Section):
     def spent(self, num_updates: int, num_env_steps: int, owed: int = 0) -> str:
         """Returns the budget used up by a number of updates or training steps, or "".
 
-        owed: updates that a run does in all before its last step ends it.
+        owed: how many updates a run makes before its last step ends it.
         """
         if self.max_updates and num_updates >= self.max_updates:
             return f"--max_updates={self.max_updates}"
@@ -148,7 +148,7 @@ class EnvConfig(options.Section):
 
     @property
     def of_evaluation(self) -> EnvConfig:
-        """The settings of environments that evaluate: whole games, and rewards of the game alone."""
+        """The settings of evaluating environments: whole games, and only the game's rewards."""
         return dataclasses.replace(self, life_loss=False, checkpoint_rewards=False)
 
 
@@ -171,7 +171,7 @@ class WorkerConfig(options.Section):
 
     @property
     def num_envs(self) -> int:
-        """Environments of all local workers."""
+        """Number of environments of all local workers."""
         return self.num * self.num_groups * self.envs_per_group
 
 
@@ -205,7 +205,7 @@ class TransportConfig(options.Section):
 
     @property
     def limit_seconds(self) -> float:
-        """Seconds within which environments must be made, and step; infinity: no limit."""
+        """Seconds within which environments must be made and must step; infinity for no limit."""
         return self.step_seconds or math.inf
 
     @property
@@ -281,7 +281,7 @@ class ReplayConfig(options.Section):
 
     @property
     def num_sharing(self) -> int:
-        """Environments that share the capacity; in run directories of earlier versions, as many as there are rings."""
+        """Environments that share the capacity; in earlier versions' run directories, as many as there are rings."""
         return self.num_envs or self.num_slots
 
 
@@ -354,7 +354,7 @@ class CheckpointConfig(options.Section):
 
     @property
     def row_updates(self) -> int:
-        """Deterministic mode: updates between rows of metrics."""
+        """Deterministic mode: number of updates between rows of metrics."""
         return max(1, self.every_updates // 10)
 
 

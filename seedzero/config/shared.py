@@ -1,4 +1,4 @@
-"""Settings of several agents: the sections optimizer, network and reward, and fields that agents have in their own.
+"""Settings that agents share: the sections optimizer, network and reward, and fields of agents' own sections.
 
 The sections' defaults are MuZero's; another agent's are in its table `DEFAULTS`.
 """
@@ -14,7 +14,7 @@ from seedzero.config import options
 
 
 def _declared(kind: Callable[..., Any], help_text: str, unit: str = "", **limits: Any) -> Callable[..., Any]:
-    """Returns a function from an agent's default to a field; an agent may set limits of its own."""
+    """Returns a function from an agent's default to a field; an agent may set its own limits."""
     return functools.partial(kind, help_text=help_text, unit=unit, **limits)
 
 
@@ -62,7 +62,7 @@ frame_stack = _declared(options.at_creation, "newest frames in one observation",
 TORSO: Mapping[str, options.Value] = dict(
     kind="auto", module="", frame_stack=1, normalize_pixels=False, compute_dtype="auto"
 )
-"""Settings of section network that all agents with a torso read, and their defaults."""
+"""Settings of the section network that all agents with a torso read, and their defaults."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -102,13 +102,13 @@ class OptimizerConfig(options.Section):
 
 
 Optimizer = OptimizerConfig
-"""The name of earlier versions, for agents of the user's own."""
+"""The name that earlier versions used, for users' own agents."""
 
 
 @dataclasses.dataclass(frozen=True)
 class NetworkConfig(options.Section):
     action_bins: ClassVar[int] = 15
-    """Continuous actions: bins of the policy in each dimension."""
+    """Number of bins of the policy in each dimension of continuous actions."""
 
     kind: str = options.at_creation(
         "auto",

@@ -1,4 +1,7 @@
-"""The options of a worker's process: flags made from the fields, its command line written and read here alone."""
+"""The options of a worker's process, with flags made from the fields.
+
+Only this file writes and reads its command line.
+"""
 
 from __future__ import annotations
 
@@ -12,13 +15,13 @@ from seedzero.core import errors
 
 ROLES = ("any", "train", "evaluate")
 KEY = "SEEDZERO_WORKER_KEY"
-"""Variable of the environment: the key by which a learner knows the workers that it started, whatever their names."""
+"""Variable with the key by which a learner recognizes the workers that it started, whatever their names."""
 
 _UNLIMITED_ENVS = 2**16
 
 
 def _option(default: bool | int | float | str, help_text: str, placeholder: str = "", **more: Any) -> Any:
-    """Returns a field. placeholder: its value in the help. more: minimum, choices."""
+    """Returns a field. placeholder: its value in the help. more: minimum and choices."""
     return dataclasses.field(default=default, metadata=dict(help=help_text, placeholder=placeholder, **more))
 
 
@@ -73,7 +76,7 @@ def of_learner(config: configs.Config) -> WorkerOptions:
 
 
 def command(options: WorkerOptions, *, server: str, worker_id: str, role: str, token_file: str = "") -> list[str]:
-    """Returns a worker's command line for a supervising program. The arguments override the options."""
+    """Returns a worker's command line for a supervising program. The arguments replace the options."""
     options = dataclasses.replace(
         options, server=server, worker_id=worker_id, role=role, token_file=token_file, supervised=True
     )
@@ -83,7 +86,7 @@ def command(options: WorkerOptions, *, server: str, worker_id: str, role: str, t
 
 
 def read(words: Sequence[str]) -> WorkerOptions:
-    """Returns the options in the words of a worker's command line; UsageError for mistakes."""
+    """Reads the options from a worker's command line. Raises UsageError for mistakes."""
     from seedzero.config import command_line  # absl, which a learner's own start need not wait for
 
     switches = [name for name, field in FLAGS.items() if field.default is False]
@@ -96,7 +99,7 @@ def read(words: Sequence[str]) -> WorkerOptions:
 
 
 def _hint(key: str) -> str:
-    """Returns the end of a message about an unknown flag."""
+    """Ends a message about an unknown flag."""
     if (gone := removed.SETTINGS.get(f"transport.{key}")) is not None:
         return f": it is no flag any more; {gone.now}"
     return "; see `seedzero worker --help`"
@@ -106,7 +109,7 @@ def parse(texts: Mapping[str, str]) -> WorkerOptions:
     """Returns the options of flags, given by name.
 
     Raises:
-      UsageError: a text is no value of its flag.
+      UsageError: a text is not a value of its flag.
     """
     values: dict[str, Any] = {FLAGS[name].name: _parse(name, text, FLAGS[name]) for name, text in texts.items()}
     return WorkerOptions(**values)

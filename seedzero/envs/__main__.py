@@ -1,10 +1,10 @@
-"""`python -m seedzero.envs FD`: makes an environment and prints its description, as a line of JSON.
+"""`python -m seedzero.envs FD` makes an environment and prints its description as a line of JSON.
 
 FD is the number of an open file with the request, an object with `settings`, those of env.KEY, and perhaps `look`, the
-arguments of `check.look`, and `registered`, the entry of an id that the asking process has registered. It is no
-argument because it may be long, or secret. The line is {"spec": ..., "reward_threshold": ..., "seated_by": ...},
-{"look": ...} or {"error": ...}; an environment may print others, before and after it. The process ends when its
-standard input is closed; a crash prints its place.
+arguments of `check.look`, and `registered`, the entry of an id that the asking process has registered. It is not an
+argument, because it may be long or secret. The line is {"spec": ..., "reward_threshold": ..., "seated_by": ...},
+{"look": ...} or {"error": ...}; an environment may print others before and after it. The process ends when its
+standard input is closed; a crash prints where it happened.
 """
 
 import dataclasses
@@ -39,7 +39,7 @@ def _tell_spec(spec: types.EnvSpec) -> None:
 
 
 def _limit_rest() -> None:
-    """Ends this process if another environment, or the end of the first, takes longer; the answer is printed."""
+    """Ends this process if another environment, or the end of the first, takes longer, after the answer is printed."""
     signal.signal(signal.SIGALRM, signal.SIG_DFL)
     signal.setitimer(signal.ITIMER_REAL, _REST_SECONDS)
 

@@ -1,4 +1,4 @@
-"""Atari 2600 games through ALE's native vector environment (grayscale frames, one process, many threads).
+"""Plays Atari 2600 games by ALE's native vector environment (grayscale frames, one process, many threads).
 
 This file corrects ALE 0.12's deviations from types.EnvStep:
 - an action out of range kills the emulator thread, and the next step waits forever: actions are checked first;
@@ -25,19 +25,19 @@ from seedzero.envs import env_base
 NOOP = 0
 
 _NEVER = 2**30
-"""A frame limit that ALE never reaches (its counter has 32 bits)."""
+"""A frame limit that ALE never reaches, because its counter has 32 bits."""
 
 _SCREEN = (210, 160)
 """Height and width of the emulator's screen in pixels."""
 
 
 class Atari:
-    """E copies of one game. frame_numbers: [E] int32, frames emulated since creation, no-ops at a reset included."""
+    """E copies of one game. frame_numbers: [E] int32, frames emulated since creation, including no-ops at a reset."""
 
     def __init__(
         self, game: str, settings: sections.EnvConfig, num_envs: int, *, threads: int = 0, render: bool = False
     ) -> None:
-        """Makes the emulators; EnvironmentFailure for an unknown game, or an error of ALE.
+        """Makes the emulators. Raises EnvironmentFailure for an unknown game, or an error of ALE.
 
         game: in CamelCase or snake_case. threads: emulator threads; 0: one for each core available to this process.
         render: runs a colour copy of environment 0 for render().
@@ -81,7 +81,7 @@ class Atari:
                 self._picture = picture[0, 0]
         terminated = (ended | self._ended_unseen) & ~first
         truncated = (info["episode_frame_number"] >= self._frame_limit) & ~first & ~terminated
-        # After a lost life the game runs on during the first observation; an end there is reported by the next step.
+        # After a lost life the game continues during the first observation; the next step reports an end there.
         self._ended_unseen = ended & first & ~self._timed_out
         self._timed_out = truncated
         self._final = terminated | truncated
@@ -100,12 +100,12 @@ class Atari:
         self._colour = None
 
     def _frames(self, observation: np.ndarray) -> np.ndarray:
-        """[E, 1, H, W] -> [E, H, W, 1] without a copy."""
+        """Reshapes [E, 1, H, W] to [E, H, W, 1] without a copy."""
         return observation.reshape(self.num_envs, *self.spec.observation_shape)
 
 
 def rom_name(game: str) -> str:
-    """Returns ALE's name of a game in CamelCase or snake_case ("MsPacman" -> "ms_pacman"); else EnvironmentFailure."""
+    """Returns ALE's name of a game in CamelCase or snake_case ("MsPacman" -> "ms_pacman"), else EnvironmentFailure."""
     known = {name.replace("_", ""): name for name in roms.get_all_rom_ids()}
     key = game.replace("_", "").lower()
     if key not in known:
@@ -115,7 +115,7 @@ def rom_name(game: str) -> str:
 
 
 def find(name: str) -> str:
-    """Returns the id, as in atari:MsPacman, of a game named without its family, or ""."""
+    """Returns the id, such as atari:MsPacman, of a game named without its family, or ""."""
     try:
         rom = rom_name(name.removeprefix("ALE/").partition("-v")[0])
     except errors.EnvironmentFailure:
@@ -126,7 +126,7 @@ def find(name: str) -> str:
 def _make(
     rom: str, settings: sections.EnvConfig, num_envs: int, threads: int, size: tuple[int, int], *, grayscale: bool
 ) -> vector_env.AtariVectorEnv:
-    """Gives every setting: ALE's defaults clip rewards, press FIRE, stack frames and switch sticky actions off."""
+    """Sets every option: ALE by default clips rewards, presses FIRE, stacks frames and has no sticky actions."""
     return vector_env.AtariVectorEnv(
         rom,
         num_envs,

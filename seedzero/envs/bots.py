@@ -1,4 +1,4 @@
-"""Bots that play games of OpenSpiel and Pgx: opponents of evaluations, and scripted members of a league.
+"""Bots play games of OpenSpiel and Pgx, as opponents of evaluations and scripted members of a league.
 
 The tree search is OpenSpiel's (UCT, random rollouts).
 """
@@ -14,14 +14,14 @@ from seedzero.core import errors, opponents, packages, user_code
 from seedzero.envs import env_base, gtp_boards, gtp_engines
 
 Bot: TypeAlias = Callable[[Any], int]
-"""pyspiel.State or `pgx_games.State`, not terminal -> a legal action."""
+"""Takes a pyspiel.State or `pgx_games.State` that is not terminal, and returns a legal action."""
 
 Function: TypeAlias = Callable[[Any, int, np.random.Generator], Any]
-"""A user's bot: (a state as of `Bot`, its player, generator) -> a legal action of that player."""
+"""A user's bot: takes a state as `Bot` does, its player and a generator, and returns that player's legal action."""
 
 _EXPLORATION = 2.0
 _MEMORY = 64
-"""Most megabytes of a tree."""
+"""The most megabytes of a tree."""
 _MEMBER = 9
 """Second number of the random keys of a league's bots."""
 
@@ -32,18 +32,18 @@ class BotEnv(Protocol):
     def with_bots(self, actions: np.ndarray, names: Sequence[str]) -> np.ndarray:
         """Returns the actions [E] for the next step: in rows that `names` [E] has a bot for, and that move, the bot's.
 
-        EnvironmentFailure: a bot raised, or chose no legal action.
+        Raises EnvironmentFailure if a bot raised, or chose no legal action.
         """
 
 
 def random_move(state: Any, generator: np.random.Generator) -> int:
-    """Returns a legal action, each with the same probability."""
+    """Returns a legal action, all with the same probability."""
     legal = state.legal_actions()
     return int(legal[generator.integers(len(legal))])
 
 
 def make(name: str, generator: np.random.Generator) -> Bot:
-    """Returns an opponent by its name, as of `opponents.parse`; equal numbers of the generator make equal moves."""
+    """Returns an opponent by its name, as in `opponents.parse`; equal numbers of the generator make equal moves."""
     num_simulations = opponents.num_simulations(name)
     if command := opponents.command(name):
         return lambda state: gtp_engines.engine(command, gtp_boards.of(state.get_game())).move(state)
@@ -63,7 +63,7 @@ def make(name: str, generator: np.random.Generator) -> Bot:
 
 
 def _pyspiel(name: str) -> Any:
-    """Returns OpenSpiel's module for a bot; EnvironmentFailure: the package is missing."""
+    """Returns OpenSpiel's module for a bot. Raises EnvironmentFailure if the package is missing."""
     try:
         import pyspiel  # type: ignore[import-not-found, unused-ignore]
     except ImportError as error:
@@ -75,18 +75,21 @@ def _pyspiel(name: str) -> Any:
 
 
 class Members:
-    """The bots of a league in one game: each is made for a match, and draws by the game's seed and the match."""
+    """The bots of a league in one game. Each is made for a match, and draws by the game's seed and the match."""
 
     def __init__(self, seed: int) -> None:
         self._seed = seed
         self.begin(0)
 
     def begin(self, number: int) -> None:
-        """Begins the game's match of a number."""
+        """Begins the game's match with a number."""
         self._number, self._bots = number, dict[tuple[str, int], Bot]()
 
     def move(self, name: str, state: Any, player: int) -> int:
-        """Returns a bot's legal action for a player of a state, as of `Bot`; EnvironmentFailure: it has none."""
+        """Returns a bot's legal action for a player of a state, as in `Bot`.
+
+        Raises EnvironmentFailure if it has none.
+        """
         with env_base.failures_of(f"bot {name!r} of the league raised"):
             if (name, player) not in self._bots:
                 generator = np.random.default_rng([self._seed, _MEMBER, self._number])
@@ -101,7 +104,7 @@ class Members:
 
 
 def check_members(names: Sequence[str]) -> None:
-    """Imports the modules of a league's bots; EnvironmentFailure for one that cannot be imported here."""
+    """Imports the modules of a league's bots. Raises EnvironmentFailure if one cannot be imported here."""
     for name in filter(opponents.is_of_user, names):
         try:
             user_code.load(name)
@@ -110,13 +113,13 @@ def check_members(names: Sequence[str]) -> None:
 
 
 def check_installed(name: str) -> None:
-    """Raises EnvironmentFailure for a league's bot whose package is missing here."""
+    """Raises EnvironmentFailure if the package of a league's bot is missing here."""
     if not opponents.is_of_user(name):
         _pyspiel(name)
 
 
 def check_plays(name: str, game: Any) -> None:
-    """Raises EnvironmentFailure for a bot of OpenSpiel's that does not play a pyspiel.Game, or a `PgxGame`."""
+    """Raises EnvironmentFailure if a bot of OpenSpiel's does not play a pyspiel.Game, or a `PgxGame`."""
     pyspiel, kind = _pyspiel(name), game.get_type()
     if name.startswith(opponents.SPIEL):
         short = name.removeprefix(opponents.SPIEL).partition("(")[0]

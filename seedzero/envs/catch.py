@@ -1,4 +1,4 @@
-"""Catch: a ball falls from a random column; the paddle in the last row must catch it.
+"""Catch: a ball falls from a random column, and the paddle in the last row must catch it.
 
 Osband et al. 2020, "Behaviour Suite for Reinforcement Learning", section 3 and its `catch` experiment.
 """
@@ -19,7 +19,7 @@ _PIXELS_PER_CELL = 32
 
 
 class Catch(env_base.ArrayEnv):
-    """E boards of ROWS x COLUMNS. An episode has ROWS - 1 steps; the last reward is 1 or -1, all others are 0."""
+    """E boards of ROWS x COLUMNS. An episode has ROWS - 1 steps; its last reward is 1 or -1, and all others are 0."""
 
     def __init__(self, num_envs: int) -> None:
         super().__init__(num_envs)

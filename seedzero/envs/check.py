@@ -1,4 +1,4 @@
-"""Random steps of an environment, and advice to the user before training.
+"""Takes random steps in an environment, and advises the user before training.
 
 Shape letters: D numbers of a continuous action.
 """
@@ -20,18 +20,18 @@ from seedzero.core import packing, types
 from seedzero.envs import env_base, gym_env, gym_masks, pettingzoo_env, registry
 
 SLOW = 100.0
-"""Steps a second of one environment below which it, not the agent, sets the pace."""
+"""Below this number of steps a second, one environment, not the agent, sets the pace."""
 _PROTOCOL_STEPS = 50
-"""Steps whose values are compared with the spaces before they are encoded."""
+"""How many steps' values are compared with the spaces before they are encoded."""
 _ACTIONS = 1
-"""Beside a seed: the stream of actions, not the environment's."""
+"""Added to a seed for the stream of actions, which is not the environment's."""
 LARGE_PIXELS = 128 * 128
-"""Larger images cost most of the time of a run without telling an agent much."""
+"""Larger images take most of a run's time without telling an agent much."""
 
 
 @dataclasses.dataclass(frozen=True)
 class ArrayUse:
-    """An array of the observations: the range of values, and the share of constant elements."""
+    """An array of the observations, with its range of values and the share of constant elements."""
 
     low: float
     high: float
@@ -41,10 +41,10 @@ class ArrayUse:
 
 @dataclasses.dataclass(frozen=True)
 class Findings:
-    """Findings of random steps of an environment."""
+    """What random steps of an environment showed."""
 
     arrays: Mapping[str, ArrayUse]
-    rewards: Sequence[float]  # of all steps but the first ones of episodes; with two players, the mover's
+    rewards: Sequence[float]  # of all steps except the first of episodes; with two players, the mover's
     episodes: Sequence[Sequence[float]]  # rewards of each episode that ended; with two players, the first mover's
     unfinished: Sequence[float]  # rewards of the unfinished episode, likewise
     num_steps: int
@@ -53,7 +53,7 @@ class Findings:
 
 
 class Warnings(NamedTuple):
-    """Sentences for the user. errors: training refuses the environment."""
+    """Sentences for the user. errors: why training rejects the environment."""
 
     errors: tuple[str, ...]
     warnings: tuple[str, ...]
@@ -62,7 +62,7 @@ class Warnings(NamedTuple):
 
 @dataclasses.dataclass(frozen=True)
 class Look:
-    """A look at an environment. space: Gymnasium's, of the observations, as text; None: it has none."""
+    """A look at an environment. space: Gymnasium's space of observations, as text; None if it has none."""
 
     spec: types.EnvSpec
     findings: Findings
@@ -71,7 +71,7 @@ class Look:
 
     @classmethod
     def from_json(cls, values: Mapping[str, Any]) -> Look:
-        """Returns the look from an object of `dataclasses.asdict`, with numbers that may not be finite."""
+        """Returns the look in an object of `dataclasses.asdict`, with numbers that may not be finite."""
         findings = values["findings"]
         arrays = {name: ArrayUse(**seen) for name, seen in findings["arrays"].items()}
         return cls(
@@ -85,10 +85,10 @@ class Look:
 def look(
     settings: sections.EnvConfig, num_steps: int, max_seconds: float, tell: Callable[[Look], None] = lambda look: None
 ) -> Look:
-    """Makes an environment and returns the findings of a number of random steps, or of the steps within a time.
+    """Makes an environment and takes a number of random steps, or as many as a time allows; returns the findings.
 
-    tell: takes them before another environment is made, which may hang, to see that their spaces are equal.
-    EnvironmentFailure, ConfigError, SpecMismatch: training would refuse it.
+    tell: takes them before another environment, which may hang, is made to compare their spaces. Raises
+    EnvironmentFailure, ConfigError or SpecMismatch if training would reject the environment.
     """
     with env_base.closing(_one(settings)) as env:
         findings = explore(env, num_steps, max_seconds=max_seconds)
@@ -108,7 +108,7 @@ def look(
 
 
 def _one(settings: sections.EnvConfig) -> env_base.VectorEnv:
-    """Returns an environment as evaluations have it: with all its agents, or a seat of a game of random moves."""
+    """Returns an environment as evaluations have it: with all its agents, or one seat of a game with random moves."""
     env = registry.make(settings.id, settings, 1, threads=1)
     if not env.spec.seats:
         return env
@@ -118,7 +118,7 @@ def _one(settings: sections.EnvConfig) -> env_base.VectorEnv:
 
 
 def _use(low: np.ndarray, high: np.ndarray) -> ArrayUse:
-    """Returns the use of an array from the smallest and the largest value of each of its numbers."""
+    """Returns how an array is used, from the smallest and the largest value of each of its numbers."""
     num_constant = int(np.sum(low == high))
     return ArrayUse(float(np.min(low)), float(np.max(high)), num_constant == low.size, num_constant)
 
@@ -133,11 +133,11 @@ def explore(
 ) -> Findings:
     """Returns the findings of one environment, or its agents' rows, in a number of random steps, or within a time.
 
-    EnvironmentFailure: it raised, or does not keep Gymnasium's protocol.
+    Raises EnvironmentFailure if it raised, or does not follow Gymnasium's protocol.
     """
     if isinstance(env, gym_env.GymVectorEnv):
         env.try_out(min(num_steps, _PROTOCOL_STEPS), max_seconds=max_seconds / 10, clock=clock)
-    # By the seed alone it would draw the numbers that the environment draws, and guess its every secret.
+    # With the seed alone it would draw the environment's own numbers, and guess its every secret.
     random, spec = np.random.default_rng([seed, _ACTIONS]), env.spec
     seeds = [seed] * env.num_envs
     before, step = env.reset(seeds), env.reset(seeds)
@@ -182,7 +182,7 @@ def explore(
 
 
 def _mover(spec: types.EnvSpec, step: types.EnvStep, number: int) -> int:
-    """Returns the player to move in environment 0; number: of the step in its episode."""
+    """Returns the player to move in environment 0. number: that of the step in its episode."""
     return int(spec.movers(step.observation)[0]) if spec.moves_again else number % spec.num_players
 
 
@@ -207,7 +207,7 @@ def _random_actions(spec: types.EnvSpec, step: types.EnvStep, random: np.random.
 
 
 def judge(spec: types.EnvSpec, findings: Findings, space: spaces.Space[Any] | None = None) -> Warnings:
-    """Returns the consequences of the findings, whatever the agent; space: Gymnasium's, of the observations."""
+    """Returns what the findings imply for any agent. space: Gymnasium's space of observations."""
     wrong, warned, noted = [], [], []
     for array in spec.arrays:
         seen, name = findings.arrays[array.name], _title(spec, array)
@@ -243,7 +243,7 @@ def judge(spec: types.EnvSpec, findings: Findings, space: spaces.Space[Any] | No
 
 
 def _is_outside(seen: ArrayUse, array: types.ArraySpec) -> bool:
-    """Returns whether values lie outside the declared bounds, both as float32: such as 0.1 grow when they are sent."""
+    """Returns whether values are outside the declared bounds, both as float32, as numbers like 0.1 grow when sent."""
     with np.errstate(over="ignore"):  # bounds of float64 may be larger
         low, high = np.array([array.low, array.high]).astype(np.float32)
     return bool(np.float32(seen.low) < low or np.float32(seen.high) > high)
@@ -258,7 +258,7 @@ def _constants(name: str, array: types.ArraySpec, seen: ArrayUse) -> Iterator[st
 
 
 def channels_first(spec: types.EnvSpec) -> Iterator[str]:
-    """Yields a warning for each image with channels apparently first."""
+    """Yields a warning for each image whose channels seem to come first."""
     for array in spec.arrays:
         first, *others = array.shape if array.is_grid and len(array.shape) == 3 else (0,)
         if 0 < first < 5 and min(others) >= 2 * first:
@@ -274,7 +274,7 @@ def _title(spec: types.EnvSpec, array: types.ArraySpec) -> str:
 
 
 _OF_PARTS = "change it in your own wrapper: --env=python:MODULE:FUNCTION"
-"""What mends one of several arrays: Gymnasium's wrappers are for one alone."""
+"""Says how to fix one of several arrays, because Gymnasium's wrappers are for a single one."""
 
 
 def _image(name: str, array: types.ArraySpec, *, is_part: bool) -> Iterator[str]:
@@ -300,7 +300,7 @@ def _has_float64(space: spaces.Space[Any]) -> bool:
 
 
 def largest_return(findings: Findings, discount: float) -> float:
-    """Returns the largest size of a discounted return from any step on."""
+    """Returns the largest absolute value of a discounted return from any step on."""
 
     def returns(rewards: Sequence[float]) -> Iterable[float]:
         return itertools.accumulate(reversed(rewards), lambda later, reward: reward + discount * later, initial=0.0)

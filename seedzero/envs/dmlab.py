@@ -1,10 +1,10 @@
-"""DeepMind Lab's levels, a single level or the 30 of DMLab-30, through Lab's Python interface.
+"""Plays DeepMind Lab's levels, a single one or the 30 of DMLab-30, through Lab's Python interface.
 
 Observations are an image and the level's instruction. Actions are those of IMPALA and SEED RL, each held for a number
-of frames. An episode's end is terminal, as in both: Lab does not tell a time limit from another end. After it Lab has
-nothing to show, so that the last observation repeats the one before.
+of frames. An episode's end is terminal, as in both, because Lab does not distinguish a time limit from another end.
+After it Lab has nothing to show, so the last observation repeats the one before.
 
-Lab has no package to install; only this file imports it. Its engines start with the first episode.
+Lab has no package to install, and only this file imports it. Its engines start with the first episode.
 """
 
 from __future__ import annotations
@@ -68,7 +68,7 @@ OTHER_LEVELS = (
     "seekavoid_arena_01",
     "stairway_to_melon",
 )
-"""Lab's other levels; a name with a "/" is one of the user's own."""
+"""Lab's other levels; a name with a "/" is the user's own."""
 _TEST_LEVELS = tuple(level.replace("_train", "_test") for level in LEVELS)
 _FOLDER = "contributed/dmlab30/"
 
@@ -96,7 +96,7 @@ _PIXELS, _TEXT = "RGB_INTERLEAVED", "INSTR"
 _MIXER_SEED = 0x600D5EED
 """Gives evaluations seeds that training never sees; the number is that of IMPALA and SEED RL."""
 _CONFIG: dict[str, Any] = dict(width=WIDTH, height=HEIGHT, datasetPath="/dataset", logLevel="WARN")
-"""Lab's config, unless `kwargs` has other values; datasetPath: folder of the images that psychlab's levels show."""
+"""Lab's config, unless `kwargs` has other values. datasetPath: folder of the images that psychlab's levels show."""
 _ENLARGED = 4
 
 
@@ -171,7 +171,7 @@ class DMLab:
             self._cache.report()
 
     def _make(self, task: int) -> Any:
-        """Returns an engine for a level."""
+        """Makes an engine for a level."""
         level, config = self._levels[task], dict(self._config)
         if self._is_held_out:
             level, config["mixerSeed"] = level.replace("_train", "_test"), _MIXER_SEED
@@ -193,7 +193,7 @@ class DMLab:
         self._is_over[index] = False
 
     def _advance(self, index: int, action: np.ndarray) -> float:
-        """Holds an action for some frames; returns the sum of their rewards."""
+        """Holds an action for some frames and returns the sum of their rewards."""
         lab = self._labs[index]
         with env_base.failures_of("DeepMind Lab raised in step"):
             reward = float(lab.step(action, num_steps=self._frame_skip))
@@ -216,7 +216,7 @@ class DMLab:
 
 
 def levels(name: str) -> tuple[str, ...]:
-    """Returns the levels of a name; EnvironmentFailure, with the nearest names, for an unknown name."""
+    """Returns the levels that a name means. Raises EnvironmentFailure with the nearest names for an unknown name."""
     if name == DMLAB30:
         return LEVELS
     known = (*LEVELS, *_TEST_LEVELS, *OTHER_LEVELS)

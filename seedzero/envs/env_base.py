@@ -1,4 +1,4 @@
-"""The interface of environment families to a worker: one group of environments, stepped together."""
+"""The interface between environment families and a worker: one group of environments, stepped together."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ class Closable(Protocol):
 
 
 _HELP_AT = contextvars.ContextVar("_HELP_AT", default=math.inf)
-"""Time by the monotonic clock from which objects are closed side by side: groups hand it on to their environments."""
+"""Monotonic time from which objects are closed in parallel; groups pass it on to their environments."""
 
 _Closable = TypeVar("_Closable", bound=Closable)
 
@@ -48,18 +48,19 @@ class VectorEnv(Protocol):
     def step(self, actions: np.ndarray) -> types.EnvStep:
         """Applies actions [E] int32 or [E, D] float32; a final observation is followed by a first one.
 
-        InvalidMessage: wrong shape, or an action out of range. EnvironmentFailure: an environment raised.
+        Raises InvalidMessage for a wrong shape or an action out of range, and EnvironmentFailure if an environment
+        raised.
         """
 
     def render(self) -> np.ndarray:
         """Returns a picture of environment 0, [H, W, 3] uint8; only if made with render=True."""
 
     def close(self) -> None:
-        """Frees the environments' resources; the environments are unusable afterwards."""
+        """Frees the environments' resources; they cannot be used afterwards."""
 
 
 class ArrayEnv:
-    """E environments in arrays; each draws from a generator of its own. For families of `VectorEnv`."""
+    """E environments in arrays, each with its own generator. Families build on it for `VectorEnv`."""
 
     spec: types.EnvSpec
 
@@ -77,7 +78,7 @@ class ArrayEnv:
         pass
 
     def _begin_episodes(self, where: np.ndarray) -> None:
-        """Starts an episode in the environments marked true, [E] bool."""
+        """Starts an episode in the environments that are marked true, [E] bool."""
         raise NotImplementedError
 
     def _show(self) -> np.ndarray:
@@ -105,7 +106,7 @@ def check_actions(actions: np.ndarray, num_envs: int, spec: types.EnvSpec) -> No
 
 
 def check_legal(actions: np.ndarray, mask: np.ndarray, game: str) -> None:
-    """Raises InvalidMessage unless actions [E] are legal by a mask [E, A] bool; game: its name."""
+    """Raises InvalidMessage unless actions [E] are legal by a mask [E, A] bool. game: its name."""
     if (illegal := np.flatnonzero(~mask[np.arange(len(actions)), actions])).size:
         raise errors.InvalidMessage(
             f"action {actions[illegal[0]]} is not legal in environment {illegal[0]} of game {game!r}; "
@@ -120,7 +121,7 @@ def check_seeds(seeds: Sequence[int], num_envs: int) -> None:
 
 
 def arguments(kwargs: str, purpose: str, example: str) -> dict[str, Any]:
-    """Returns the JSON object of --env.kwargs; EnvironmentFailure, with an example's form, for another text."""
+    """Returns the JSON object of --env.kwargs. Raises EnvironmentFailure, with an example, for any other text."""
     try:
         return json_object.parse(kwargs or "{}")
     except ValueError as error:
@@ -131,7 +132,7 @@ def arguments(kwargs: str, purpose: str, example: str) -> dict[str, Any]:
 
 
 def no_such(thing: str, name: str, known: Iterable[str], advice: str, cutoff: float = 0.6) -> errors.Error:
-    """Returns EnvironmentFailure for a name ("ALE has no game 'x'"), with the nearest known names, else advice."""
+    """Returns EnvironmentFailure for a name ("ALE has no game 'x'"), with the nearest known names or with advice."""
     by_key = {re.sub("[-_]", "", each).lower(): each for each in known}
     nearest = difflib.get_close_matches(re.sub("[-_]", "", name).lower(), by_key, n=3, cutoff=cutoff)
     names = " or ".join(by_key[key] for key in nearest)
@@ -142,7 +143,7 @@ def no_such(thing: str, name: str, known: Iterable[str], advice: str, cutoff: fl
 def failures_of(what: str) -> Iterator[None]:
     """Turns an environment's exceptions into EnvironmentFailure.
 
-    It catches all of them: an environment is foreign code and may raise anything.
+    It catches all of them, because an environment is foreign code and may raise anything.
     """
     try:
         yield
@@ -153,14 +154,16 @@ def failures_of(what: str) -> Iterator[None]:
 
 
 def close_all(things: Iterable[Closable], max_seconds: float = math.inf) -> None:
-    """Closes all objects, even after an exception; then raises the exception of the first one in their order.
+    """Closes all objects, even after an exception; then raises the first one's exception, in their order.
 
-    Notes of that exception tell of the others; an interrupt goes before all of them.
+    Its notes mention the others; an interrupt takes precedence over all of them.
 
-    Objects are closed one after another on this thread, by which many were made and to which some are bound. After
-    half of the time, threads close the waiting objects meanwhile: slow simulators take as long as the slowest.
+    Objects are closed one after another on this thread, which made many of them and to which some are bound. After
+    half of the time, other threads close the waiting objects, so that slow simulators only take as long as the
+    slowest.
 
-    max_seconds: limit for all; infinite: the one of an enclosing `close_all`, or none, and then no other thread helps.
+    max_seconds: limit for all. If infinite, that of an enclosing `close_all` applies; without one, no other thread
+    helps.
     """
     help_at = min(_HELP_AT.get(), time.monotonic() + max_seconds / 2)
     waiting, raised = collections.deque(enumerate(things)), dict[int, BaseException]()
@@ -176,14 +179,14 @@ _Waiting = collections.deque[tuple[int, Closable]]
 
 
 def _close_with_help(waiting: _Waiting, raised: dict[int, BaseException], help_at: float) -> None:
-    """Closes the waiting objects on this thread, and from a time on each on a thread of its own."""
+    """Closes the waiting objects on this thread, and from a time on, each on its own thread."""
     seconds = max(0.0, help_at - time.monotonic())
     helper = threading.Timer(seconds, _close_side_by_side, (waiting, raised, help_at))
     helper.name, helper.daemon = "close", True
     helper.start()
     try:
         _close_waiting(waiting, raised, help_at)
-    finally:  # after an interrupt, too, no helper begins
+    finally:  # so that no helper begins, even after an interrupt
         helper.cancel()
         waiting.clear()
     helper.join()
@@ -229,7 +232,7 @@ def _first(raised: Mapping[int, BaseException]) -> BaseException:
 
 @contextlib.contextmanager
 def closed_on_error() -> Iterator[list[Any]]:
-    """Yields a list for objects made within; an exception closes all of them, and no error of `close` hides it."""
+    """Yields a list for objects made within. After an exception all are closed, and no error of `close` hides it."""
     made: list[Closable] = []
     try:
         yield made
@@ -241,7 +244,7 @@ def closed_on_error() -> Iterator[list[Any]]:
 
 @contextlib.contextmanager
 def closing(env: _Closable) -> Iterator[_Closable]:
-    """Closes an environment at the end; EnvironmentFailure if that raises and nothing within did."""
+    """Closes an environment at the end. Raises EnvironmentFailure if that raises and nothing within did."""
     with closed_on_error() as made:
         made.append(env)
         yield env
@@ -258,7 +261,7 @@ def check_distinct(name: str, originals: Sequence[Any]) -> None:
 
 
 def told(error: BaseException) -> str:
-    """Returns an exception's type and text in one line, for logs and the wire."""
+    """Returns an exception's type and text in one line, for logs and messages."""
     try:
         text = " ".join(str(error).split())
     except Exception:  # its own __str__ is foreign code, too
@@ -267,13 +270,13 @@ def told(error: BaseException) -> str:
 
 
 def _place(error: BaseException) -> str:
-    """Returns the line raising an exception or the exception's cause, in brackets; "" without a line."""
+    """Returns the line that raised an exception or its cause, in brackets; "" without a line."""
     frames = traceback.extract_tb(error.__traceback__)[1:]  # the first is the line within `failures_of`
     seen = {id(error)}  # `raise e from e` has no first cause
     while error.__cause__ is not None and id(error.__cause__) not in seen:
         error = error.__cause__
         seen.add(id(error))
-        frames = traceback.extract_tb(error.__traceback__) or frames  # never raised: no lines
+        frames = traceback.extract_tb(error.__traceback__) or frames  # never raised, so it has no lines
     frames = [frame for frame in frames if not frame.filename.startswith("<")]  # <frozen os>, <string>
     if not frames:
         return ""

@@ -1,4 +1,4 @@
-"""Gymnasium environments; `gym_spaces` lists the supported observations and actions."""
+"""Plays Gymnasium environments; `gym_spaces` lists the supported observations and actions."""
 
 from __future__ import annotations
 
@@ -57,12 +57,13 @@ class GymVectorEnv:
         masks: bool = True,
         info_keys: Sequence[str] = (),
     ) -> None:
-        """Makes each environment by a call of its function. The spec of masks in infos is complete after a reset.
+        """Makes each environment by calling its function. If masks are in infos, the spec is complete after a reset.
 
-        name: in errors. render: they were asked for pictures. masks: masks of legal actions are used. info_keys: as
-        of `gym_infos.read`.
+        name: for errors. render: whether they were asked for pictures. masks: whether action masks are used.
+        info_keys: as in `gym_infos.read`.
 
-        EnvironmentFailure: unknown id, missing package, unsupported space, or an exception of the environment.
+        Raises EnvironmentFailure for an unknown id, a missing package, an unsupported space, or the environment's
+        exception.
         """
         self._name, self._info_keys = name, info_keys
         how = " with render_mode='rgb_array'" if render else ""
@@ -90,14 +91,17 @@ class GymVectorEnv:
     def from_factory(
         cls, make: Callable[[], gymnasium.Env[Any, Any]], num_envs: int, *, info_keys: Sequence[str] = ()
     ) -> GymVectorEnv:
-        """Returns E environments made by the caller's function; errors as above."""
+        """Returns E environments made by the caller's function; errors are as above."""
         name = getattr(make, "__name__", "the worker's own environment")
         return cls(name, [make] * num_envs, info_keys=info_keys)
 
     def try_out(
         self, num_steps: int = 1, *, max_seconds: float = math.inf, clock: Callable[[], float] = time.perf_counter
     ) -> None:
-        """Resets and steps the first environment, up to a time, as `gym_protocol.check`; a reset must follow."""
+        """Resets and steps the first environment, up to a time limit, as in `gym_protocol.check`.
+
+        A reset must follow.
+        """
         with quiet():
             end = clock() + max_seconds
             of_actions: dict[str, Any] = {"sizes": self._sizes, "decode": self._decode, "info_keys": self._info_keys}
@@ -107,11 +111,11 @@ class GymVectorEnv:
 
     @property
     def mask_place(self) -> str:
-        """The place of the environments' masks, in words."""
+        """Where the environments show masks, in words."""
         return str(self._checked[0].mask_place)
 
     def check_another(self) -> None:
-        """Makes one environment more and raises EnvironmentFailure if its spaces are others."""
+        """Makes one more environment and raises EnvironmentFailure if its spaces differ."""
         another: Any = None
         # Foreign code, and one environment may do: a group that needs another one says why there is none.
         with quiet(), contextlib.suppress(Exception):
@@ -124,7 +128,7 @@ class GymVectorEnv:
         self._check_alike(*found)
 
     def _check_alike(self, observation: spaces.Space[Any], action: spaces.Space[Any]) -> None:
-        """Raises EnvironmentFailure for other spaces than the first environment's."""
+        """Raises EnvironmentFailure if the spaces are not those of the first environment."""
         own = {"observation": self._first.observation_space, "action": self._first.action_space}
         for name, came in (("observation", observation), ("action", action)):
             if came != own[name]:
@@ -149,7 +153,7 @@ class GymVectorEnv:
         return types.EnvStep(*shown, action_mask=self._masks(), info=info)
 
     def _masks(self) -> np.ndarray | None:
-        """Returns the masks [E, A] of the last observations; None: there are none."""
+        """Returns the masks [E, A] of the last observations, or None."""
         masks = [env.mask for env in self._checked]
         if masks[0] is None and all(mask is None for mask in masks):
             return None
@@ -162,7 +166,7 @@ class GymVectorEnv:
 
     @property
     def frames_per_second(self) -> float | None:
-        """The declared speed of the environment's pictures, if any."""
+        """The speed that the environment declares for its pictures, if any."""
         declared = self._first.metadata.get("render_fps")
         return float(declared) if isinstance(declared, int | float) and declared > 0 else None
 
@@ -185,14 +189,14 @@ class GymVectorEnv:
 
 
 class _WithoutOptions(gymnasium.Wrapper[Any, Any, Any, Any]):
-    """For a reset that lacks the argument always given by Gymnasium's groups and wrappers."""
+    """For a reset without the argument that Gymnasium's groups and wrappers always pass."""
 
     def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[Any, dict[str, Any]]:
         return self.env.reset(seed=seed)
 
 
 def drawing() -> dict[str, str]:
-    """Returns the argument for pictures, drawn on machines without a display too, unless the user chose a way."""
+    """Returns the argument for pictures, which are drawn without a display too, unless the user chose a way."""
     # Otherwise SDL looks for a display and complains on stderr, and MuJoCo's OpenGL fails without one.
     os.environ.setdefault("SDL_VIDEODRIVER", "dummy")
     if sys.platform == "linux" and not {"DISPLAY", "WAYLAND_DISPLAY"} & os.environ.keys():
@@ -201,7 +205,7 @@ def drawing() -> dict[str, str]:
 
 
 def make(env_id: str, settings: sections.EnvConfig, num_envs: int, *, render: bool = False) -> GymVectorEnv:
-    """Makes E environments in the settings' wrappers; errors as of GymVectorEnv.
+    """Makes E environments in the settings' wrappers. Errors are those of GymVectorEnv.
 
     env_id: as in gymnasium.make; "module:ID" imports the module first, also from the current directory.
     """
@@ -223,9 +227,9 @@ def make(env_id: str, settings: sections.EnvConfig, num_envs: int, *, render: bo
 
 
 def from_user_code(name: str, settings: sections.EnvConfig, num_envs: int, *, render: bool = False) -> GymVectorEnv:
-    """Returns E environments made by a user's function, MODULE:FUNCTION; errors as of GymVectorEnv.
+    """Returns E environments made by a user's function, MODULE:FUNCTION. Errors are those of GymVectorEnv.
 
-    The function is called with the settings' kwargs, and with render_mode="rgb_array" where pictures are wanted.
+    The function is called with the settings' kwargs, and with render_mode="rgb_array" if pictures are needed.
     """
     given = {**arguments(dataclasses.replace(settings, max_episode_steps=0)), **(drawing() if render else {})}
     wrappers = gym_wrappers.parse(settings.wrappers)
@@ -249,7 +253,10 @@ def from_user_code(name: str, settings: sections.EnvConfig, num_envs: int, *, re
 
 
 def check_id(env_id: str) -> None:
-    """Raises EnvironmentFailure if Gymnasium does not know the id; a module's own are only checked for their form."""
+    """Raises EnvironmentFailure if Gymnasium does not know the id.
+
+    A module's own ids are only checked for their form.
+    """
     module, separator, name = env_id.rpartition(":")
     if separator:
         if not (module and name):
@@ -266,7 +273,10 @@ def check_id(env_id: str) -> None:
 
 
 def arguments(settings: sections.EnvConfig) -> dict[str, Any]:
-    """Returns the arguments of gymnasium.make besides the id; EnvironmentFailure unless kwargs are a JSON object."""
+    """Returns the arguments of gymnasium.make besides the id.
+
+    Raises EnvironmentFailure unless kwargs are a JSON object.
+    """
     given = env_base.arguments(settings.kwargs, "arguments", '{"continuous": true}')
     return {**given, **({"max_episode_steps": settings.max_episode_steps} if settings.max_episode_steps else {})}
 
@@ -281,7 +291,7 @@ def reward_threshold(env_id: str, settings: sections.EnvConfig) -> float | None:
 
 
 def find(name: str) -> str:
-    """Returns the id, as in gym:CartPole-v1, of a name without its family or version, or ""."""
+    """Returns the id, such as gym:CartPole-v1, of a name without its family or version, or ""."""
     if name.lower().startswith("minatar/"):  # registered only when one of them is made
         return f"gym:{name}"
     wanted = name.lower()
@@ -314,7 +324,7 @@ def _explained(env_id: str, unknown: type[gymnasium.error.Error]) -> Iterator[No
 
 
 def _unregistered(module: str, name: str) -> str:
-    """Returns an error for an imported module without a registered id, with its registered ids."""
+    """Returns an error for an imported module that did not register an id, with the ids that it did register."""
     package = module.partition(".")[0]
     entries = {id: str(getattr(of.entry_point, "__module__", of.entry_point)) for id, of in gymnasium.registry.items()}
     known = [id for id, entry in entries.items() if re.split("[.:]", entry)[0] == package]
@@ -346,5 +356,5 @@ def _missing(env_id: str, reason: str) -> str:
 
 
 def quiet() -> warnings.catch_warnings[None]:
-    """Silences Gymnasium's warnings of old versions, metadata and bounds' precision: a user can't act on them."""
+    """Silences Gymnasium's warnings about old versions, metadata and bounds' precision, which users cannot act on."""
     return warnings.catch_warnings(action="ignore")

@@ -1,4 +1,4 @@
-"""Gymnasium's registered ids: of every process, or of one program alone."""
+"""Finds Gymnasium's registered ids, of every process or of one program alone."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _EVERYWHERE = ("gymnasium", "ale_py", "minatar")
 
 
 def registered(env_id: str) -> str:
-    """Returns MODULE:NAME of the function or class that this process has registered for an id; "": there is none."""
+    """Returns MODULE:NAME of the function or class that this process has registered for an id, or ""."""
     found = find(env_id)
     entry = found.entry_point if found else None
     if entry is None or isinstance(entry, str):
@@ -24,7 +24,7 @@ def registered(env_id: str) -> str:
 
 
 def find(env_id: str) -> registration.EnvSpec | None:
-    """Returns the registration of an id, without a version the newest version's; None: an unknown id."""
+    """Returns the registration of an id, of its newest version if it names none; None for an unknown id."""
     try:
         namespace, name, version = registration.parse_env_id(env_id)
     except gymnasium.error.Error:  # of another form
@@ -35,7 +35,7 @@ def find(env_id: str) -> registration.EnvSpec | None:
 
 
 def game(env_id: str) -> str:
-    """Returns ALE's name of the Atari game behind an id; "": it is none, or shows no pictures."""
+    """Returns ALE's name of the Atari game behind an id; "" if it is none, or shows no pictures."""
     found = find(env_id)
     if found is None or not registered(env_id).startswith("ale_py") or found.kwargs.get("obs_type") == "ram":
         return ""
@@ -43,13 +43,13 @@ def game(env_id: str) -> str:
 
 
 def foreign(env_id: str) -> str:
-    """Returns `registered` for an id of a program or a further package; "": all processes have it, or none has."""
+    """Returns `registered` for an id of a program or a further package; "" if all processes have it, or none has."""
     entry = registered(env_id)
     return "" if re.split("[.:]", entry)[0] in _EVERYWHERE else entry
 
 
 def check_same(env_id: str, expected: str) -> None:
-    """Raises EnvironmentFailure unless this process, a new one, has what the process that asks has registered."""
+    """Raises EnvironmentFailure unless this new process has what the asking process has registered."""
     found = registered(env_id)
     if found == expected:
         return

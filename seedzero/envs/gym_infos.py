@@ -1,6 +1,6 @@
-"""Numbers of an environment's own: what the info of an episode's last step tells, besides masks.
+"""Reads an environment's own numbers, which the info of an episode's last step has, besides masks.
 
-Taken are each number of the dictionary info["metrics"], info["is_success"], and the keys that the user names
+It takes each number in the dictionary info["metrics"], info["is_success"], and the keys that the user names
 (`--metrics.info_keys`).
 """
 
@@ -19,7 +19,7 @@ _LARGEST = float(np.finfo(np.float32).max)
 
 
 def read(info: Mapping[str, Any], keys: Sequence[str]) -> dict[str, float]:
-    """Returns the numbers of an episode's last info, by name; NaN: none. Raises ValueError for anything else."""
+    """Returns the numbers of an episode's last info by name, NaN for none. Raises ValueError for anything else."""
     given = info.get(METRICS, {})
     if not isinstance(given, Mapping):
         raise ValueError(f"a {type(given).__name__} as info[{METRICS!r}]; expected a dict from names to numbers")
@@ -52,9 +52,9 @@ def _number(name: str, value: Any) -> float:
 
 
 def together(name: str, found: Sequence[Mapping[str, float]]) -> dict[str, np.ndarray] | None:
-    """Returns the numbers of E environments, [E] float32 by name, NaN where there is none; None: there are none.
+    """Returns the numbers of E environments, [E] float32 by name with NaN for a missing one, or None without any.
 
-    name: of the environment, for EnvironmentFailure: too many names.
+    name: the environment's, for the EnvironmentFailure about too many names.
     """
     names = dict.fromkeys(name for info in found for name in info)
     if len(names) > infos.MAX_INFOS:

@@ -1,4 +1,4 @@
-"""Refuses what is no Gymnasium environment: another package's, a vector of them, or nothing at all."""
+"""Rejects what is no Gymnasium environment: another package's, a vector of them, or nothing at all."""
 
 from __future__ import annotations
 
@@ -15,7 +15,10 @@ _SHIMMY = "of the package shimmy"
 
 
 def checked(name: str, made: Any) -> gymnasium.Env[Any, Any]:
-    """Returns what was made, a Gymnasium environment with Gymnasium's spaces; EnvironmentFailure: it is none."""
+    """Returns what was made, a Gymnasium environment with Gymnasium's spaces.
+
+    Raises EnvironmentFailure if it is none.
+    """
     if not isinstance(made, gymnasium.Env):
         raise errors.EnvironmentFailure(f"environment {name!r} is {_described(made)}; {_way_out(made)}")
     for place in ("observation_space", "action_space"):
@@ -29,7 +32,7 @@ def checked(name: str, made: Any) -> gymnasium.Env[Any, Any]:
 
 
 def registered_with_gym(env_id: str) -> str:
-    """Returns the end of a message about an id that a module registers with the package gym; "": it does not."""
+    """Ends a message about an id that a module registers with the package gym; "" if it does not."""
     registration = sys.modules.get("gym.envs.registration")
     registry = getattr(registration, "registry", {})
     if env_id not in getattr(registry, "env_specs", registry):  # before gym 0.26
@@ -51,7 +54,7 @@ def _described(made: Any) -> str:
 
 
 def _package(made: Any) -> str:
-    """Returns the known package with a class of an object, or that of its own class."""
+    """Returns the known package that has a class of an object, or that of the object's own class."""
     packages = [kind.__module__.partition(".")[0] for kind in type(made).__mro__]
     return next((package for package in packages if package in _WAYS), packages[0])
 
@@ -81,4 +84,4 @@ _WAYS = {
     "dm_env": "return shimmy.DmControlCompatibilityV0(env) (of the package shimmy[dm-control])",
     "pettingzoo": "its environments have several agents: give --env=pettingzoo:MODULE:FUNCTION",
 }
-"""Package -> the way out."""
+"""Package -> what to do."""

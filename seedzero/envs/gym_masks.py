@@ -1,6 +1,6 @@
-"""Masks of legal actions that Gymnasium environments show, in one of three ways; the first one that there is counts.
+"""Reads the action masks of Gymnasium environments, in one of three ways; if several are present, the first counts.
 
-- a Dict of observations has the key `action_mask` (PettingZoo, RLlib): the mask is no observation then;
+- a Dict of observations has the key `action_mask` (PettingZoo, RLlib): the mask is then not part of the observation;
 - a method `action_masks()` of the environment or a wrapper (Stable-Baselines3 contrib);
 - `info["action_mask"]` of every `reset` and `step`.
 
@@ -23,7 +23,7 @@ IGNORE = "--env.action_mask=false ignores it"
 
 Array = TypeVar("Array", bound=Any)
 Finder = Callable[[Any, Mapping[str, Any]], Any]
-"""(observation, info) of a reset or step -> the mask as the environment shows it; None: it shows none."""
+"""(observation, info) of a reset or step -> the mask as the environment shows it, or None."""
 
 
 def is_part(observation: spaces.Space[Any]) -> bool:
@@ -32,14 +32,14 @@ def is_part(observation: spaces.Space[Any]) -> bool:
 
 
 def without(observation: Any) -> spaces.Space[Any]:
-    """Returns the space of observations without their mask, if they have one."""
+    """Returns the space of observations without its mask, if it has one."""
     if not is_part(observation):
         return observation  # type: ignore[no-any-return]
     return spaces.Dict([part for part in observation.spaces.items() if part[0] != KEY])
 
 
 def finder(env: gymnasium.Env[Any, Any]) -> tuple[str, Finder]:
-    """Returns the place of an environment's masks, in words, and the function that finds them; of info, if any."""
+    """Returns where an environment shows masks, in words, and the function that finds them; that of info, if any."""
     if is_part(env.observation_space):
         return f"the part {KEY!r} of observations", lambda observation, info: observation[KEY]
     if env.has_wrapper_attr(METHOD):
@@ -51,12 +51,12 @@ def finder(env: gymnasium.Env[Any, Any]) -> tuple[str, Finder]:
 def read(value: Any, sizes: Sequence[int]) -> np.ndarray:
     """Returns [A] bool of an environment's mask: 0 and 1, or truth values, [N] or a tuple of arrays, which are joined.
 
-    sizes: the numbers of values of each whole number of an action (`gym_spaces.action_sizes`).
-    Raises ValueError, with the expectation, for a mask of another length, type or value.
+    sizes: the numbers of values of each whole number of an action (`gym_spaces.action_sizes`). Raises ValueError, with
+    what was expected, for a mask of another length, type or value.
     """
     try:
         array = np.concatenate(value) if isinstance(value, tuple) and len(sizes) > 1 else np.asarray(value)
-    except Exception as error:  # a value may bring a conversion of its own: foreign code
+    except Exception as error:  # a value may have its own conversion, which is foreign code
         raise ValueError(f"an {KEY} that numpy cannot read ({type(error).__name__})") from error
     if array.shape != (sum(sizes),):
         of_each = f": {' + '.join(map(str, sizes))}" if len(sizes) > 1 else ""
@@ -69,7 +69,7 @@ def read(value: Any, sizes: Sequence[int]) -> np.ndarray:
 
 
 def joint(mask: Array, sizes: Sequence[int]) -> Array:
-    """Returns [..., A] bool for masks [..., N] bool, of numpy or JAX: a combination of legal numbers is legal."""
+    """Returns [..., A] bool for masks [..., N] bool in numpy or JAX; a combination of legal numbers is legal."""
     if len(sizes) == 1:
         return mask
     legal: Array = mask[..., _places(tuple(sizes))].all(axis=-1)

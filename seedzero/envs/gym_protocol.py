@@ -1,4 +1,4 @@
-"""Checks each return of an environment against Gymnasium's protocol and the spaces; a sentence for each fault.
+"""Checks what an environment returns against Gymnasium's protocol and the spaces, with a sentence for each fault.
 
 Gymnasium's own groups of environments would raise in numpy, far from the mistake, or show another value.
 """
@@ -21,7 +21,7 @@ _FIX = "fix it there, or in a wrapper that your own function returns: --env=pyth
 
 
 class Fault(ValueError):
-    """A returned value that is none of its space or of the protocol; the text is the value and the expectation."""
+    """A returned value that does not fit its space or the protocol; the text has the value and the expectation."""
 
 
 class Checked:
@@ -40,9 +40,9 @@ class Checked:
     def __init__(
         self, name: str, env: gymnasium.Env[Any, Any], sizes: Sequence[int] = (), info_keys: Sequence[str] = ()
     ) -> None:
-        """sizes: the numbers of values of each whole number of an action; empty: masks are not read.
+        """sizes: the numbers of values of each whole number of an action; if empty, masks are not read.
 
-        info_keys: as of `gym_infos.read`.
+        info_keys: as in `gym_infos.read`.
         """
         self.env, self._name, self._num_steps, self._sizes = env, name, 0, sizes
         self.info: dict[str, float] = {}
@@ -102,7 +102,10 @@ class Checked:
             raise Fault(str(error)) from None
 
     def _read_mask(self, observation: Any, info: Mapping[str, Any], *, is_cut: bool = False) -> None:
-        """Reads the mask of an observation; is_cut: the last one of a truncated episode, where agents still search."""
+        """Reads the mask of an observation.
+
+        is_cut: whether it is the last of a truncated episode, where agents still search.
+        """
         if not self._sizes:
             return
         state = (
@@ -143,10 +146,10 @@ def check(
     decode: Callable[[np.ndarray], Any] = np.asarray,
     goes_on: Callable[[], bool] = lambda: True,
 ) -> bool:
-    """Resets an environment and steps it; the next use must begin with a reset. Returns whether it shows masks.
+    """Resets and steps an environment, and returns whether it shows masks. The next use must begin with a reset.
 
-    sizes, info_keys: as of `Checked`. decode: legal actions [E] of a mask -> a batch of the environment's.
-    EnvironmentFailure: it raised, or as of `Checked`.
+    sizes, info_keys: as in `Checked`. decode: takes legal actions [E] of a mask and returns a batch of the
+    environment's. Raises EnvironmentFailure if it raised, or as `Checked` does.
     """
     env.action_space.seed(1)  # not that of the resets, whose numbers it would draw
     random = np.random.default_rng(1)
@@ -166,7 +169,7 @@ def check(
 
 
 def _is_unpacking(error: ValueError) -> bool:
-    """Returns whether one of Gymnasium's wrappers got too few or too many values, not a user's own code."""
+    """Returns whether one of Gymnasium's wrappers, not a user's own code, got too few or too many values."""
     code, frame = "", error.__traceback__
     while frame is not None:
         code, frame = frame.tb_frame.f_globals.get("__name__", ""), frame.tb_next
@@ -184,13 +187,13 @@ def described(value: Any) -> str:
 def _array(title: str, value: Any) -> np.ndarray:
     try:
         return np.asarray(value)
-    except Exception as error:  # a value may bring a conversion of its own: foreign code
+    except Exception as error:  # a value may have its own conversion, which is foreign code
         reason = env_base.told(error)
         raise Fault(f"{described(value)} as {title}, which numpy cannot read ({reason})") from error
 
 
 def number(value: Any) -> float:
-    """Returns a reward, of any numeric type and of any shape with one number."""
+    """Returns a reward, of any numeric type and any shape with one number."""
     if type(value) is float:
         return value
     array = _array("reward", value)
@@ -200,7 +203,7 @@ def number(value: Any) -> float:
 
 
 def flag(part: str, value: Any) -> bool:
-    """Returns a flag: a truth value, or 0 or 1."""
+    """Returns a flag, which is a bool, or 0 or 1."""
     if value is True or value is False:
         return value
     array = _array(part, value)
@@ -245,7 +248,7 @@ def _array_check(space: spaces.Space[Any], title: str) -> Callable[[Any], None]:
         if array.dtype != dtype and dtype is not None:
             if not np.can_cast(array.dtype, dtype, "same_kind"):
                 raise Fault(f"{title} of dtype {array.dtype}; its space says {dtype}")
-            if dtype.kind in "iu" and bounds is None:  # of a Box: other numbers would be stored
+            if dtype.kind in "iu" and bounds is None:  # of a Box, where other numbers would be stored
                 limits = np.iinfo(dtype.name)
                 _check_inside(space, title, array, limits.min, limits.max)
         if bounds is not None:
@@ -255,7 +258,7 @@ def _array_check(space: spaces.Space[Any], title: str) -> Callable[[Any], None]:
 
 
 def _bounds(space: spaces.Space[Any]) -> tuple[Any, Any] | None:
-    """Returns the bounds of whole numbers, beyond which another number would be stored; None for other spaces."""
+    """Returns the bounds of whole numbers beyond which another number would be stored; None for other spaces."""
     if isinstance(space, spaces.Discrete):
         return space.start, space.start + space.n - 1
     if isinstance(space, spaces.MultiDiscrete):

@@ -1,6 +1,4 @@
-"""Gumbel MuZero's search (Danihelka et al.
-
-2022), which takes one network call for a whole sweep of Sequential Halving.
+"""Gumbel MuZero's search (Danihelka et al. 2022): one network call for a whole sweep of Sequential Halving.
 
 A sweep visits every remaining root action once, and visits behind one action change nothing behind another. So each
 considered action has its own tree, whose root is the position with only that action open. The trees of a sweep are

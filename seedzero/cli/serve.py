@@ -44,6 +44,7 @@ def run(arguments: parse.Arguments) -> int:
         max_batch=arguments.integer("max_batch", minimum=1) or _MAX_BATCH,
         follows=arguments.switch("follow") or "learner" in flags,
         metrics_port=arguments.integer("metrics_port", minimum=0),
+        metrics_host=flags.get("metrics_host", _HOST),
     )
     with contextlib.ExitStack() as undo:
         undo.enter_context(output.others_aside())
@@ -118,6 +119,7 @@ COMMAND = parse.Command(
         "tls.cert_file=FILE": "PEM file with the server's certificate chain: it then speaks TLS alone",
         "tls.key_file=FILE": "PEM file with the key of tls.cert_file, without a passphrase",
         "metrics_port=N": "serve counters for Prometheus on this port; 0: any free one",
+        "metrics_host=HOST": f"of that port (default {_HOST}); 0.0.0.0: other machines reach it",
         **parse.TRUST,
     },
     details="""

@@ -111,14 +111,17 @@ def _find(kind: str, name: str) -> Document:
 
 LEARNER = _find("StatefulSet", "seedzero-learner")
 WORKER = _find("Deployment", "seedzero-worker")
+OF_POLICY = deploy_files.documents(DIRECTORY.with_name("kubernetes-policy") / "policy.yaml")
+POLICY = OF_POLICY[0]
 
 
 def _pod_specs() -> list[Document]:
-    templates = [LEARNER["spec"]["template"], WORKER["spec"]["template"], *_ray_templates(RAY_JOB)]
+    workloads = (LEARNER, WORKER, POLICY)
+    templates = [*(workload["spec"]["template"] for workload in workloads), *_ray_templates(RAY_JOB)]
     return [template["spec"] for template in templates]
 
 
-@pytest.mark.parametrize("document", [*RESOURCES, *BESIDE_RAY_JOB], ids=_id)
+@pytest.mark.parametrize("document", [*RESOURCES, *OF_POLICY, *BESIDE_RAY_JOB], ids=_id)
 def test_an_api_server_would_take_it(document: Document) -> None:
     manifests.validate(document)
 
@@ -159,11 +162,11 @@ def test_kustomize_takes_every_file_that_is_there() -> None:
     assert {image["name"] for image in found["images"]} == used
 
 
-def test_the_gpu_variant_patches_a_place_that_is_there() -> None:
-    folder = DIRECTORY.with_name("kubernetes-gpu")
+def _patched(name: str) -> tuple[Document, Document]:
+    """Returns a variant's kustomization, and the learner as its patch makes it."""
+    folder = DIRECTORY.with_name(name)
     (found,) = deploy_files.documents(folder / "kustomization.yaml")
-    assert set(found) == {"apiVersion", "kind", "namespace", "resources", "patches"}
-    assert [(folder / name).resolve() for name in found["resources"]] == [DIRECTORY]
+    assert (folder / found["resources"][0]).resolve() == DIRECTORY
     assert DIRECTORY not in folder.parents  # kustomize refuses a base that contains what builds on it
     (patch,) = found["patches"]
     assert (patch["target"]["kind"], patch["target"]["name"]) == ("StatefulSet", LEARNER["metadata"]["name"])
@@ -174,15 +177,24 @@ def test_the_gpu_variant_patches_a_place_that_is_there() -> None:
         place: Any = patched
         for part in path:
             place = place[int(part) if isinstance(place, list) else part]
-        place[last] = operation["value"]
+        if last == "-":
+            place.append(operation["value"])
+        else:
+            place[last] = operation["value"]
     manifests.validate(patched)
+    return found, patched
+
+
+def test_the_gpu_variant_patches_a_place_that_is_there() -> None:
+    found, patched = _patched("kubernetes-gpu")
+    assert set(found) == {"apiVersion", "kind", "namespace", "resources", "patches"} and len(found["resources"]) == 1
     assert manifests.container(patched)["resources"]["limits"]["nvidia.com/gpu"] == "1"
     (head,) = _ray_templates(RAY_JOB)[0]["spec"]["containers"]
     for container in (manifests.container(patched), head):
         assert container["env"] == [{"name": "JAX_PLATFORMS", "value": "cuda,cpu"}]
 
 
-@pytest.mark.parametrize("workload", [LEARNER, WORKER], ids=_id)
+@pytest.mark.parametrize("workload", [LEARNER, WORKER, POLICY], ids=_id)
 def test_seedzero_takes_the_command_line(workload: Document) -> None:
     deploy_files.check_command(manifests.container(workload)["args"])
 
@@ -221,6 +233,45 @@ def test_workers_find_the_learner_by_the_name_and_port_of_its_service() -> None:
         assert learner[probe]["grpc"] == {"port": ports["grpc"]}
 
 
+def test_a_policy_server_fetches_from_the_learner_with_a_token_that_workers_do_not_have() -> None:
+    _, learner = _patched("kubernetes-policy")
+    policy, there = manifests.container(POLICY), manifests.container(learner)
+    deploy_files.check_command(there["args"])
+    service = _find("Service", "seedzero-learner")
+    assert manifests.flag(policy, "learner") == f"{service['metadata']['name']}:7777"
+    name = manifests.flag(there, "serve.token_file")
+    assert name == manifests.flag(policy, "serve.token_file") == "/run/secrets/policy/pool"
+    mount, volume = there["volumeMounts"][-1], learner["spec"]["template"]["spec"]["volumes"][-1]
+    assert (mount["name"], mount["mountPath"]) == (volume["name"], "/run/secrets/policy")
+    assert volume["secret"]["items"] == [{"key": "pool", "path": "pool"}]  # not the token of the server's clients
+    secrets = {
+        workload["metadata"]["name"]: [
+            one["secret"]["secretName"] for one in workload["spec"]["template"]["spec"]["volumes"] if "secret" in one
+        ]
+        for workload in (learner, WORKER, POLICY)
+    }
+    assert secrets == {
+        "seedzero-learner": ["seedzero-token", "seedzero-policy"],
+        "seedzero-worker": ["seedzero-token"],
+        "seedzero-policy": ["seedzero-policy"],
+    }
+
+
+def test_clients_find_the_policy_server_and_it_the_learner() -> None:
+    deployment, service, clients, learner = (document["spec"] for document in OF_POLICY)
+    labels, policy = deployment["template"]["metadata"]["labels"], manifests.container(POLICY)
+    assert deployment["selector"]["matchLabels"] == service["selector"] == labels
+    assert clients["podSelector"]["matchLabels"] == labels
+    ports = [port["port"] for port in service["ports"]]
+    assert int(manifests.flag(policy, "port")) == ports[0] == clients["ingress"][0]["ports"][0]["port"]
+    assert int(manifests.flag(policy, "metrics_port")) == clients["ingress"][1]["ports"][0]["port"]
+    for probe in ("startupProbe", "livenessProbe", "readinessProbe"):
+        assert policy[probe]["grpc"] == {"port": ports[0]}
+    assert learner["podSelector"]["matchLabels"].items() <= LEARNER["spec"]["template"]["metadata"]["labels"].items()
+    (rule,) = learner["ingress"]
+    assert rule["from"][0]["podSelector"]["matchLabels"] == labels and rule["ports"][0]["port"] == 7777
+
+
 def test_only_workers_reach_the_learner_and_only_prometheus_its_metrics() -> None:
     deny = _find("NetworkPolicy", "seedzero-deny")["spec"]
     assert deny == {"podSelector": {}, "policyTypes": ["Ingress"]}
@@ -246,7 +297,7 @@ def test_the_autoscaler_owns_the_workers() -> None:
     )
 
 
-@pytest.mark.parametrize("spec", _pod_specs(), ids=["learner", "worker", "ray-head", "ray-workers"])
+@pytest.mark.parametrize("spec", _pod_specs(), ids=["learner", "worker", "policy", "ray-head", "ray-workers"])
 def test_pods_are_not_root_and_say_what_they_need(spec: Document) -> None:
     assert spec["securityContext"]["runAsNonRoot"] is True
     assert spec["securityContext"]["runAsUser"] == 10001  # of the images

@@ -16,7 +16,7 @@ from numpy import typing as npt
 
 from seedzero.agents import agent_table, base
 from seedzero.config import configs, families
-from seedzero.core import errors, printable, types
+from seedzero.core import errors, policy_inputs, printable, types
 from seedzero.device import acting, batches
 from seedzero.evaluation import agent_choice, codecs, greedy, positions, search_traces
 
@@ -217,38 +217,22 @@ class Policy:
         if rows is None:
             self._carried, self._first = None, np.ones(0, bool)
         elif self._carried is not None:
-            chosen = np.asarray(rows)
-            try:
-                self._first[chosen if chosen.size else chosen.astype(int)] = True  # an empty list has floats
-            except IndexError:
-                raise errors.UsageError(
-                    f"reset of the rows {chosen.tolist()}: expected numbers from 0 to {len(self._first) - 1}, or "
-                    f"{len(self._first)} truth values"
-                ) from None
+            policy_inputs.restart(self._first, rows)
 
     def _seen(
         self, observation: Observation, reward: npt.ArrayLike | None, action_mask: npt.ArrayLike | None, explore: bool
     ) -> tuple[batches.Batch, bool]:
         """Returns the checked arrays of a batch, and whether the input lacked a batch axis."""
         saved, (frame, is_single) = self._saved, self._codec.encode(observation)
-        num_rows = len(frame)
-        if reward is None and saved.agent.reads_reward and num_rows == len(self._first) and not self._first.all():
-            raise errors.UsageError("reward is missing: this agent's memory reads the reward of the last step")
+        first = self._first if len(self._first) == len(frame) else np.ones(len(frame), bool)
         if action_mask is None and saved.spec.has_action_mask:
             action_mask = self._codec.shown_mask(observation)
-        if saved.spec.has_action_mask != (action_mask is not None):
-            raise errors.UsageError(
-                "this environment has an action mask: call policy(observation, action_mask=mask), with the mask of "
-                "its info or of its action_masks()"
-                if saved.spec.has_action_mask
-                else "this environment has no action mask; leave action_mask out"
-            )
-        mask = None
         if action_mask is not None:
             action_mask = self._codec.joint_mask(action_mask)
-            mask = _rows_of("action_mask", action_mask, (num_rows, saved.spec.num_actions), bool, is_single)
-        rewards = _rows_of("reward", 0.0 if reward is None else reward, (num_rows,), np.float32, is_single)
-        first = self._first if len(self._first) == num_rows else np.ones(num_rows, bool)
+        reads = saved.agent.reads_reward
+        rewards, mask = policy_inputs.rewards_and_mask(
+            saved.spec, first, reward, action_mask, is_single=is_single, reads_reward=reads
+        )
         mode = types.EXPLORE if explore else saved.mode
         shown = greedy.seen(saved.spec, frame, rewards, first, mask, action_mode=mode, num_updates=self.step)
         return shown, is_single
@@ -259,10 +243,7 @@ class Policy:
         if self._carried is None or not jax.tree.leaves(self._carried):
             return acting.initial(self._saved.agent, self._saved.spec, num_rows)
         if len(self._first) != num_rows:
-            raise errors.UsageError(
-                f"observations of {num_rows} rows, but there are {len(self._first)} with frames and memory of their "
-                "own; call reset() first to begin with others"
-            )
+            raise policy_inputs.other_rows(num_rows, self._first)
         return self._carried
 
     def _of(self, num_simulations: int | None) -> greedy.Functions:
@@ -319,18 +300,3 @@ def think(
         choices=search_traces.choices(names, legal, policy, found),
     )
     return shown if found is None else search_traces.with_search(shown, found, names, place)
-
-
-def _rows_of(name: str, value: npt.ArrayLike, shape: tuple[int, ...], dtype: Any, is_single: bool) -> np.ndarray:
-    """Returns one array for each row, of a shape [B, ...]; a scalar stands for all rows."""
-    array = np.asarray(value)
-    if is_single and array.shape == shape[1:]:
-        array = array[np.newaxis]
-    if array.shape == () and len(shape) == 1:
-        array = np.full(shape, array)
-    if array.shape != shape:
-        expected = shape[1:] if is_single else shape
-        raise errors.UsageError(f"{name} has the shape {list(array.shape)}; expected {list(expected)}")
-    if dtype is bool and not (array.dtype == bool or (array.dtype.kind in "iuf" and np.isin(array, (0, 1)).all())):
-        raise errors.UsageError(f"{name} has the dtype {array.dtype}; expected bool, or 0 and 1: legal")
-    return array.astype(dtype)

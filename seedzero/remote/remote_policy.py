@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy import typing as npt
 
-from seedzero.core import errors, types
+from seedzero.core import errors, policy_inputs, types
 from seedzero.transport import policy_client, policy_codec, security
 
 
@@ -83,7 +83,7 @@ class RemotePolicy(contextlib.AbstractContextManager["RemotePolicy"]):
         self._secured, self.offer, self._player = secured, offer, player
         self.spec = offer.spec
         self.version = offer.players[player or next(iter(offer.players))]
-        self._encode, self._decode, self._shown_mask = _coders(offer.spec)
+        self._encode, self._decode, self._mask = _coders(offer.spec)
         self._client: policy_client.PolicyClient | None = None
         self._first = np.ones(0, bool)
 
@@ -134,12 +134,7 @@ class RemotePolicy(contextlib.AbstractContextManager["RemotePolicy"]):
         if rows is None:
             self._first = np.ones(len(self._first), bool)
             return
-        try:
-            self._first[np.asarray(rows, None if len(rows) else int)] = True
-        except IndexError:
-            raise errors.UsageError(
-                f"reset of the rows {np.asarray(rows).tolist()}: expected numbers from 0 to {len(self._first) - 1}"
-            ) from None
+        policy_inputs.restart(self._first, rows)
 
     def close(self) -> None:
         """Frees the rows at the server; a later call begins a new session."""
@@ -169,41 +164,23 @@ class RemotePolicy(contextlib.AbstractContextManager["RemotePolicy"]):
         number, spec = len(frames), self.spec
         if len(self._first) != number:
             if not self._first.all():
-                raise errors.UsageError(
-                    f"observations of {number} rows, but there are {len(self._first)} with memory of their own; call "
-                    "reset() first to begin with others"
-                )
+                raise policy_inputs.other_rows(number, self._first)
             self.close()
             self._first = np.ones(number, bool)
-        if reward is None and self.offer.reads_reward and not self._first.all():
-            raise errors.UsageError("reward is missing: this agent's memory reads the reward of the last step")
-        if action_mask is None and spec.has_action_mask:
-            action_mask = self._shown_mask(observation)
-        if spec.has_action_mask != (action_mask is not None):
-            needed = "needs action_mask=, its mask of legal actions" if spec.has_action_mask else "has no action mask"
-            raise errors.UsageError(f"this environment {needed}")
-        mask = None
-        if action_mask is not None:
-            mask = _shaped("action_mask", action_mask, (number, spec.num_actions)).astype(bool)
-        rewards = _shaped("reward", 0.0 if reward is None else reward, (number,)).astype(np.float32)
+        rewards, mask = policy_inputs.rewards_and_mask(
+            spec,
+            self._first,
+            reward,
+            self._mask(observation, action_mask),
+            is_single=is_single,
+            reads_reward=self.offer.reads_reward,
+        )
         none = np.zeros(number, bool)
         step = types.EnvStep(frames, rewards, none, none, mask)
         return policy_codec.PolicyRows(np.arange(number, dtype=np.int32), step, self._first.copy()), is_single
 
 
-def _shaped(name: str, value: npt.ArrayLike, shape: tuple[int, ...]) -> np.ndarray:
-    """Returns an array of a shape [B, ...]; one row may lack the first axis, and a number stands for all rows."""
-    array = np.asarray(value)
-    if array.shape in (shape[1:], ()) and (shape[0] == 1 or array.shape == ()):
-        array = np.broadcast_to(array, shape)
-    if array.shape != shape:
-        raise errors.UsageError(f"{name} has the shape {list(array.shape)}; expected {list(shape)}")
-    return array
-
-
-_Coders = tuple[
-    Callable[[Any], tuple[np.ndarray, bool]], Callable[[np.ndarray, bool], Any], Callable[[Any], np.ndarray | None]
-]
+_Coders = tuple[Callable[[Any], tuple[np.ndarray, bool]], Callable[[np.ndarray, bool], Any], Callable[[Any, Any], Any]]
 
 
 def _coders(spec: types.EnvSpec) -> _Coders:
@@ -215,7 +192,12 @@ def _coders(spec: types.EnvSpec) -> _Coders:
         from seedzero.evaluation import codecs
 
         codec = codecs.of(spec)
-        return codec.encode, lambda actions, is_single: codec.decode(actions, is_single=is_single), codec.shown_mask
+
+        def mask_of(observation: Any, given: Any) -> Any:
+            found = codec.shown_mask(observation) if given is None and spec.has_action_mask else given
+            return None if found is None else codec.joint_mask(found)
+
+        return codec.encode, lambda actions, is_single: codec.decode(actions, is_single=is_single), mask_of
 
     def encode(observation: Any) -> tuple[np.ndarray, bool]:
         array = np.asarray(observation)
@@ -233,4 +215,4 @@ def _coders(spec: types.EnvSpec) -> _Coders:
             return actions
         return actions[0] if spec.is_continuous else int(actions[0])
 
-    return encode, decode, lambda observation: None
+    return encode, decode, lambda observation, given: given

@@ -233,7 +233,7 @@ def test_workers_find_the_learner_by_the_name_and_port_of_its_service() -> None:
         assert learner[probe]["grpc"] == {"port": ports["grpc"]}
 
 
-def test_a_policy_server_fetches_from_the_learner_with_a_token_that_workers_do_not_have() -> None:
+def test_a_policy_server_fetches_with_a_token_that_workers_do_not_have() -> None:
     _, learner = _patched("kubernetes-policy")
     policy, there = manifests.container(POLICY), manifests.container(learner)
     deploy_files.check_command(there["args"])

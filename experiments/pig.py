@@ -30,6 +30,8 @@ import seedzero
 SIDES = 6
 _ENOUGH = 1e-12
 """Change of a chance below which it is solved."""
+_ROWS = 10_000
+"""States of a call of the agent."""
 
 
 def chances_of_actions(own: np.ndarray, other: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
@@ -94,7 +96,12 @@ def judge(run_dir: pathlib.Path, win: int) -> float:
     for player in (0, 1):
         policy = seedzero.load(run_dir, step="last")
         seen, legal = observations(player, win)
-        holds.append(np.asarray(policy(seen, action_mask=legal)).reshape(win, win, -1) == 1)
+        # To 50 points all trees at once take 11 GB.
+        actions = []
+        for part in np.array_split(np.arange(len(seen)), -(-len(seen) // _ROWS)):
+            policy.reset()
+            actions.append(np.asarray(policy(seen[part], action_mask=legal[part])))
+        holds.append(np.concatenate(actions).reshape(win, win, -1) == 1)
     return win_rate(np.stack(holds))
 
 

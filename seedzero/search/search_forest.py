@@ -17,8 +17,9 @@ Trees are the last axis of every table of numbers: vectors then hold the same en
 
 With chance a node is a decision or an afterstate, in turn from the root. An afterstate's edges are the C codes of
 chance. A decision's edge has reward 0 and discount 1, a code's the reward and the discount. A simulation goes from its
-last decision over an afterstate, new or old, to the decision behind one of its codes: it makes two nodes, and backs up
-once.
+last decision over an afterstate, new or old, to the decision behind one of its codes: it makes up to two nodes, and
+each edge of its path counts once. A new afterstate hands its own value back to the edges before it, since that is an
+expectation over all codes; the new decision's value says more only of the code that led to it.
 
 Shape letters: T trees, N nodes, A actions, or max(A, C) edges with chance. Nodes are numbered in order of creation; 0
 is the root.
@@ -161,16 +162,29 @@ def simulate(forest: Forest, number: jax.Array, rules: Rules, active: jax.Array 
     """
     parent = _descend(forest, rules.max_depth)
     edge = lookup.numbers(forest.next_action, parent)
-    model = rules.evaluate
+    model, after = rules.evaluate, None
     if isinstance(model, types.Chance):
-        forest, parent, edge = _decide(forest, 2 * number - 1, parent, edge, model, active)
-        number, model = 2 * number, model.resolve
+        forest, after = _decide(forest, 2 * number - 1, parent, edge, model, active)
+        number, parent, edge, model = 2 * number, after.node, after.code, model.resolve
     prediction, embedding = model(edge, _states(forest, parent))
     prediction = types.Prediction(*(x.astype(jnp.float32) for x in prediction))
     path = _only(active, _extend(forest, parent, edge, prediction))
-    forest = _backup(forest, path, prediction.value)
+    returns = path.reward + path.discount * prediction.value
+    if after is not None:
+        is_before = jnp.arange(forest.shape[1])[:, None] != after.node
+        returns = jnp.where(after.is_new & is_before, _returns_to(forest, after), returns)
+    forest = _backup(forest, path, returns)
     forest = _write(forest, number, path, prediction, embedding)
     return forest._replace(next_action=_choose(forest, rules))
+
+
+class _After(NamedTuple):
+    """The afterstates of a simulation, [T]."""
+
+    node: jax.Array  # int32, their numbers
+    code: jax.Array  # int32, their next codes
+    is_new: jax.Array  # bool
+    value: jax.Array  # their own, of the new ones
 
 
 def _decide(
@@ -180,11 +194,8 @@ def _decide(
     edge: jax.Array,
     model: types.Chance,
     active: jax.Array | None,
-) -> tuple[Forest, jax.Array, jax.Array]:
-    """Returns the forest with an afterstate at `node` in trees with a descent to a decision.
-
-    Also the numbers of the afterstates [T], new or old, and their next codes [T].
-    """
+) -> tuple[Forest, _After]:
+    """Returns the forest with an afterstate at `node` in trees with a descent to a decision, and all afterstates."""
     assert forest.is_afterstate is not None
     is_new = lookup.numbers(forest.is_afterstate.astype(jnp.int32), parent) == 0
     found, embedding = model.decide(edge, _states(forest, parent))
@@ -193,7 +204,7 @@ def _decide(
     path = _only(is_new if active is None else is_new & active, _extend(forest, parent, edge, prediction))
     forest = _write(forest, node, path, prediction, embedding, is_afterstate=True)
     likeliest = jnp.argmax(logits, axis=-1).astype(jnp.int32)
-    return forest, jnp.where(is_new, node, parent), jnp.where(is_new, likeliest, edge)
+    return forest, _After(jnp.where(is_new, node, parent), jnp.where(is_new, likeliest, edge), is_new, value)
 
 
 def _states(forest: Forest, node: jax.Array) -> types.Embedding:
@@ -262,9 +273,14 @@ def _only(active: jax.Array | None, path: _Path) -> _Path:
     return path._replace(action=jnp.where(active, path.action, jnp.where(at_root, UNREACHABLE, ABSENT)))
 
 
-def _backup(forest: Forest, path: _Path, value: jax.Array) -> Forest:
-    """Returns the forest with the new return in the mean of each edge of the path."""
-    returns = path.reward + path.discount * value
+def _returns_to(forest: Forest, after: _After) -> jax.Array:
+    """Returns the returns [N, T] from each node before the afterstates, with their own values."""
+    discount = lookup.numbers(forest.path_discount, after.node)
+    return lookup.numbers(forest.path_reward, after.node) + discount * after.value
+
+
+def _backup(forest: Forest, path: _Path, returns: jax.Array) -> Forest:
+    """Returns the forest with the returns [N, T] in the mean of each edge of the path."""
     taken = path.action == jnp.arange(forest.shape[0])[:, None, None]
     visits = forest.visits + taken
     step = (returns - forest.q_values) / jnp.maximum(visits, 1.0)

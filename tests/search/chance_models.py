@@ -130,16 +130,18 @@ GAMES: dict[str, Callable[[], Game]] = {
 }
 
 
-def model(game: Game, value: np.ndarray) -> tuple[mcts.Root, mcts.ChanceFn]:
-    """Returns the root at state 0, and the exact model with even priors and given values [B, S] of states.
+def model(game: Game, value: np.ndarray, logits: np.ndarray | None = None) -> tuple[mcts.Root, mcts.ChanceFn]:
+    """Returns the root at state 0, and the exact model with given values [B, S] of states.
 
-    An embedding is (row of `value`, state), an afterstate's state is S + state * A + action.
+    logits: [S, A] of actions; None: even priors. An afterstate's value is the expected one of the states behind it. An
+    embedding is (row of `value`, state), an afterstate's state is S + state * A + action.
     """
     num_states, num_actions, num_codes = game.probability.shape
     numbers = (game.probability, game.reward, game.discount)
     probability, reward, discount = (jnp.asarray(table.reshape(-1, num_codes), jnp.float32) for table in numbers)
     following = jnp.asarray(game.following.reshape(-1, num_codes), jnp.int32)
     values = jnp.asarray(value, jnp.float32)
+    of_actions = jnp.zeros((num_states, num_actions)) if logits is None else jnp.asarray(logits, jnp.float32)
 
     def decide(params: Any, action: jax.Array, embedding: Any) -> tuple[mcts.Afterstate, Any]:
         row, state = embedding
@@ -152,14 +154,12 @@ def model(game: Game, value: np.ndarray) -> tuple[mcts.Root, mcts.ChanceFn]:
         row, state = embedding
         at, code = jnp.clip(state - num_states, 0), jnp.clip(code, 0, num_codes - 1)
         after = following[at, code]
-        prediction = mcts.Prediction(
-            reward[at, code], discount[at, code], jnp.zeros((len(code), num_actions)), values[row, after]
-        )
+        prediction = mcts.Prediction(reward[at, code], discount[at, code], of_actions[after], values[row, after])
         return prediction, (row, after)
 
     num_rows = len(value)
     rows = jnp.arange(num_rows, dtype=jnp.int32)
-    root = mcts.Root(jnp.zeros((num_rows, num_actions)), values[:, 0], (rows, jnp.zeros_like(rows)))
+    root = mcts.Root(jnp.tile(of_actions[:1], (num_rows, 1)), values[:, 0], (rows, jnp.zeros_like(rows)))
     return root, mcts.ChanceFn(decide, resolve, num_codes)
 
 

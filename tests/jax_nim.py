@@ -60,7 +60,7 @@ class Nim:
         has_won = (pile == 0) & ~is_over
         reward = jnp.where(has_won, self._prize, 0.0)
         rewards = jnp.array([-reward, -reward]).at[state.current_player].set(reward)
-        again = (action == 2) & self._takes_again
+        again = self._moves_again(action, key)
         after = state.replace(
             current_player=jnp.where(again, state.current_player, 1 - state.current_player),
             rewards=rewards,
@@ -73,6 +73,9 @@ class Nim:
     def observe(self, state: State) -> jax.Array:
         return jnp.arange(LARGEST + 1) == state.pile
 
+    def _moves_again(self, action: jax.Array, key: Any) -> jax.Array:
+        return (action == 2) & self._takes_again
+
 
 class Hidden(Nim):
     """Does not say that its players see everything."""
@@ -80,6 +83,16 @@ class Hidden(Nim):
     perfect_information = False
 
 
+class Lucky(Nim):
+    """After each move a coin decides who moves next."""
+
+    has_chance = True
+
+    def _moves_again(self, action: jax.Array, key: Any) -> jax.Array:
+        return jax.random.bernoulli(key)
+
+
+LUCKY = Lucky()
 NIM, AGAIN, HIDDEN, HALF = Nim(), Nim(takes_again=True), Hidden(), Nim(prize=0.5)
 
 

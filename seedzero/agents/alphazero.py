@@ -57,6 +57,7 @@ def make(config: configs.Config, spec: types.EnvSpec, platform: str) -> base.Age
         "policy": sources.Stored((spec.num_actions,), np.dtype(np.float32)),
         "value": sources.Stored((), np.dtype(np.float32)),
         **turns.stored(config, spec),
+        **({muzero_model.MOVER: sources.Stored((), np.dtype(np.int8))} if rules.moves_again else {}),
     }
     return base.Agent(
         data=sources.Replay(
@@ -74,7 +75,7 @@ def make(config: configs.Config, spec: types.EnvSpec, platform: str) -> base.Age
 
 
 def _rules(config: configs.Config, spec: types.EnvSpec) -> pgx_rules.GameRules:
-    """Returns the game's rules. Raises ConfigError for environments without rules, and for two players with chance."""
+    """Returns the game's rules. Raises ConfigError for environments without rules, and a league with chance."""
     family, _, name = config.env.id.partition(":")
     if family != "pgx":
         raise errors.ConfigError(
@@ -85,11 +86,8 @@ def _rules(config: configs.Config, spec: types.EnvSpec) -> pgx_rules.GameRules:
         rules = pgx_rules.game(name)
     except errors.EnvironmentFailure as error:
         raise errors.ConfigError(f"--env={config.env.id}: {error}") from None
-    if rules.has_chance and rules.num_players == 2:
-        raise errors.ConfigError(
-            f"agent alphazero searches games of two players without chance, and --env={config.env.id} has some; give "
-            "a game of OpenSpiel and --agent=muzero, as --env=spiel:backgammon"
-        )
+    if rules.moves_again:
+        turns.check_league(config)
     if rules.state_name not in {array.name for array in spec.packed}:
         raise errors.ConfigError(
             f"the environments show no state with the layout of this machine's rules ({rules.state_name}); have the "
@@ -100,7 +98,7 @@ def _rules(config: configs.Config, spec: types.EnvSpec) -> pgx_rules.GameRules:
 
 def _check_results(config: configs.Config, rules: pgx_rules.GameRules) -> None:
     """Raises ConfigError for games with other results than -1, 0 and 1."""
-    if rules.num_players == 1 or (found := rules.other_result()) is not None:
+    if rules.num_players == 1 or (found := pgx_rules.other_result(rules)) is not None:
         kind = "a game of one player" if rules.num_players == 1 else f"a game with results as {found:g}"
         raise errors.ConfigError(
             f"--alphazero.win_draw_loss=true is for games won, drawn or lost by 1, 0 and -1, and "
@@ -122,9 +120,11 @@ def _act(
 ) -> tuple[Any, base.Outputs]:
     root, result = _find(parts, params, inputs, key, return_tree=False)
     value = muzero_search.search_value(parts.model, root, result)
-    return memory, base.Outputs(
-        result.action, {"action": result.action, "policy": result.action_weights, "value": value}
-    )
+    stored = {"action": result.action, "policy": result.action_weights, "value": value}
+    if parts.rules.moves_again:
+        shown = inputs.observation[types.OBSERVATION]
+        stored[muzero_model.MOVER] = shown.reshape(shown.shape[0], -1)[:, -1].astype(jnp.int8)
+    return memory, base.Outputs(result.action, stored)
 
 
 def _find(
@@ -292,8 +292,12 @@ def _targets(parts: _Parts, windows: windowing.Windows) -> nstep.Targets:
         windows.valid,
         windows.stored.get(ring_store.OWN),
     )
+    mover = windows.stored.get(muzero_model.MOVER)
+    if mover is not None:
+        seen = nstep.of_player(seen, mover)
     discount = muzero_model.signed_discount(model)
-    return nstep.n_step_targets(seen, discount=discount, n=model.config.alphazero.n_step, num_positions=1)
+    found = nstep.n_step_targets(seen, discount=discount, n=model.config.alphazero.n_step, num_positions=1)
+    return found if mover is None else nstep.of_movers(found, mover)
 
 
 def _turned(parts: _Parts, windows: windowing.Windows, key: jax.Array) -> tuple[jax.Array, jax.Array]:

@@ -42,14 +42,20 @@ def check(config: configs.Config, spec: types.EnvSpec) -> None:
             f"ppo.bonus={bonus} {place}: what one player gains the other loses, and a bonus is nobody's loss; leave "
             "it out",
         ),
-        (
-            spec.moves_again and config.league.on,
-            f"{config.league.asked}: a league counts matches of players who alternate, but in this game one may move "
-            f"several times in a row; give {config.league.off}",
-        ),
     ):
         if is_wrong:
             raise errors.ConfigError(f"agent {agent}: {message}")
+    if spec.moves_again:
+        check_league(config)
+
+
+def check_league(config: configs.Config) -> None:
+    """Raises ConfigError for a league in a game of two players one of whom may move several times in a row."""
+    if config.league.on:
+        raise errors.ConfigError(
+            f"agent {config.run.agent}: {config.league.asked}: a league counts matches of players who alternate, but "
+            f"in this game one may move several times in a row; give {config.league.off}"
+        )
 
 
 def stored(config: configs.Config, spec: types.EnvSpec) -> dict[str, sources.Stored]:

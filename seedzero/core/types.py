@@ -174,10 +174,10 @@ class EnvSpec:
                 f"seats are {list(self.seats)}, tasks {list(self.tasks)} and num_players {self.num_players}; expected "
                 "two seats or more, the same names as tasks, and 1: a row is a seat"
             )
-        if self.moves_again and (self.num_players != 2 or self.packed):
+        if self.moves_again and (self.num_players != 2 or len([a for a in self.arrays if not a.acting_only]) != 1):
             raise errors.SpecMismatch(
                 f"moves_again is true, num_players {self.num_players}, and observations have {len(self.arrays)} "
-                "arrays; expected 2 players, and one array whose last number is the mover"
+                "arrays; expected 2 players, and one array (but for acting_only) whose last number is the mover"
             )
         if self.fixed_seats and not self.seats:
             raise errors.SpecMismatch("fixed_seats is True without seats; expected their names")
@@ -253,14 +253,13 @@ class EnvSpec:
 
     def movers(self, observation: Any) -> Any:
         """Returns the players to move [B] of observations [B, ...] in numpy or JAX, or None if players alternate."""
+        if self.packed and self.moves_again:
+            observation = np.ascontiguousarray(observation[:, : self.packed[0].num_bytes]).view(self.packed[0].dtype)
         return observation.reshape(len(observation), -1)[:, -1] if self.moves_again else None
 
     @property
     def kept(self) -> EnvSpec:
-        """The spec of stored observations, for rings and updates, without the arrays that only acting sees.
-
-        Those are the last, so a stored observation is the beginning of acting's bytes.
-        """
+        """The spec of stored observations: the beginning of acting's bytes, without arrays that only acting sees."""
         arrays = tuple(array for array in self.packed if not array.acting_only)
         if len(arrays) == len(self.packed):
             return self

@@ -49,6 +49,7 @@ class PgxGames:
         self._states: State = None
         self._mask = np.ones((num_envs, rules.num_actions), bool)
         self._members: list[bots.Members] = []
+        self._player = np.zeros(num_envs, np.int64)  # whose turns the agent sees, where others move too
 
     def reset(self, seeds: Sequence[int]) -> types.EnvStep:
         env_base.check_seeds(seeds, self.num_envs)
@@ -66,7 +67,7 @@ class PgxGames:
             was_over = np.asarray(pgx_rules.is_over(self._states))
             reward = self._move(actions, ~was_over)
             if self._has_opponent:
-                reward -= self._reply(~was_over & ~np.asarray(pgx_rules.is_over(self._states)))
+                reward -= self._reply(~was_over)
             if was_over.any():
                 self._begin(was_over)
             return self._show(np.where(was_over, np.float32(0.0), reward))
@@ -102,8 +103,14 @@ class PgxGames:
         fresh = _programs(self._rules).begin(self._next_keys(), self._opening)
         self._states = fresh if self._states is None else _merge(where, fresh, self._states)
         if self._has_opponent:
-            second = (np.arange(self.num_envs) + self._episodes) % 2 == 1
-            self._reply(where & second)
+            second = (np.arange(self.num_envs) + self._episodes) % 2
+            begun, first = self._states, np.asarray(self._states.current_player)
+            self._player[where] = ((first + second) % 2)[where]
+            self._reply(where)
+            # An opening that ends the game leaves the agent no turn: the agent then moves first.
+            has_ended = where & np.asarray(pgx_rules.is_over(self._states))
+            self._states = _merge(has_ended, begun, self._states) if has_ended.any() else self._states
+            self._player[has_ended] = first[has_ended]
         for index in np.flatnonzero(where).tolist():
             self._members[index].begin(int(self._episodes[index]))
         self._episodes += where
@@ -111,21 +118,28 @@ class PgxGames:
     def _move(self, actions: np.ndarray, where: np.ndarray) -> np.ndarray:
         """Makes moves in some environments, [E] bool; returns the movers' rewards [E], 0 elsewhere."""
         after, reward = _programs(self._rules).step(self._states, jnp.asarray(actions, jnp.int32), self._next_keys())
-        if self._rules.num_players == 2:
+        if self._rules.num_players == 2 and not self._rules.moves_again:
             again = where & (after.current_player == self._states.current_player) & ~pgx_rules.is_over(after)
             if np.any(again):
                 raise errors.EnvironmentFailure(
                     f"in game {self._rules.name!r} a player moves twice in a row; supported are games whose players "
-                    "take turns"
+                    "take turns, and games with chance; give your own object the attribute has_chance=True"
                 )
         self._states = _merge(where, after, self._states)
         return np.where(where, np.asarray(reward, np.float32), np.float32(0.0))
 
     def _reply(self, where: np.ndarray) -> np.ndarray:
-        """Makes random moves in some environments; returns the movers' rewards [E]."""
-        if not where.any():
-            return np.zeros(self.num_envs, np.float32)
-        return self._move(np.asarray(_random_moves(self._next_keys(), self._states)), where)
+        """Makes random moves in some environments up to the agent's turn, or the end; returns their rewards [E]."""
+        total = np.zeros(self.num_envs, np.float32)
+        while np.any(moving := where & self._is_others()):
+            total += self._move(np.asarray(_random_moves(self._next_keys(), self._states)), moving)
+        return total
+
+    def _is_others(self) -> np.ndarray:
+        """Returns where the opponent has the turn, [E] bool."""
+        is_over = np.asarray(pgx_rules.is_over(self._states))
+        found: np.ndarray = ~is_over & (np.asarray(self._states.current_player) != self._player)
+        return found
 
     def _show(self, reward: np.ndarray) -> types.EnvStep:
         states = self._states
@@ -133,7 +147,7 @@ class PgxGames:
         terminated = np.array(states.terminated, bool)
         self._mask[terminated | np.asarray(states.truncated)] = True
         seen = self._rules.observation
-        observation = np.asarray(states.observation).astype(seen.dtype)
+        observation = np.asarray(self._rules.seen(states))
         if self._has_state:
             values = {seen.name: observation, self._rules.state_name: self._rules.encode(states)}
             observation = packing.pack(self.spec.packed, values)

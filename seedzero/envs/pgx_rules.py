@@ -88,12 +88,17 @@ class GameRules:
         is_binary = seen.dtype == jnp.bool_
         dtype = "uint8" if is_binary else "int32" if jnp.issubdtype(seen.dtype, jnp.integer) else "float32"
         bounds = (0.0, 1.0) if is_binary else (-math.inf, math.inf)
-        return types.ArraySpec(types.OBSERVATION, tuple(seen.shape), dtype, *bounds)
+        shape = (*seen.shape[:-1], seen.shape[-1] + self.moves_again)
+        return types.ArraySpec(types.OBSERVATION, shape, dtype, *bounds)
 
     def spec(self, *, has_state: bool) -> types.EnvSpec:
         """Returns the interface of the game's environments; has_state: with the state beside what is seen."""
         players: dict[str, Any] = dict(
-            num_actions=self.num_actions, num_players=self.num_players, has_action_mask=True
+            num_actions=self.num_actions,
+            num_players=self.num_players,
+            has_action_mask=True,
+            moves_again=self.moves_again,
+            has_chance=self.moves_again,
         )
         seen = self.observation
         if has_state:
@@ -128,6 +133,14 @@ class GameRules:
         of_pgx = not pgx_ids.module(self.name) and self.name.startswith(_CHANCE)
         return of_pgx or bool(getattr(self.env, "has_chance", False))
 
+    @property
+    def moves_again(self) -> bool:
+        """Whether one of two players may move several times in a row, as in games with chance.
+
+        Observations then have the mover as their last number, or plane.
+        """
+        return self.has_chance and self.num_players == 2
+
     def without_shown(self, states: State) -> tuple[jax.Array, ...]:
         """Returns the arrays [E, ...] of states, but for the observations."""
         leaves = jax.tree_util.tree_leaves_with_path(states)
@@ -143,8 +156,11 @@ class GameRules:
 
     def show(self, states: State) -> jax.Array:
         """Returns the observations [E, ...] of the players to move in states [E], in `observation`'s dtype."""
-        shown: jax.Array = jax.vmap(self.env.observe)(states)
-        return shown.astype(self.observation.dtype)
+        return _with_mover(self, jax.vmap(self.env.observe)(states), states)
+
+    def seen(self, states: State) -> Any:
+        """Returns the observations [E, ...] that states [E] hold, in `observation`'s dtype."""
+        return _with_mover(self, states.observation, states)
 
     def step(self, states: State, actions: jax.Array, keys: jax.Array | None = None) -> tuple[State, jax.Array]:
         """Returns the states [E] after actions [E], and the rewards [E] of the movers; keys: of chance."""
@@ -169,25 +185,34 @@ class GameRules:
         total: jax.Array = jax.lax.while_loop(lambda carry: ~is_over(carry[0]), move, start)[2]
         return total
 
-    def other_result(self) -> float | None:
-        """Returns a result but -1, 0 and 1 that a game may have; None: there is none, or not in a few random games.
-
-        Pgx's own games are known; one of a user's is played.
-        """
-        if not pgx_ids.module(self.name):
-            return 2.0 if self.num_players == 1 or self.has_chance else None
-        start_key, move_key = jax.random.split(jax.random.key(0))
-        with on_cpu():
-            states = jax.vmap(self.env.init)(jax.random.split(start_key, _TRIAL_GAMES))
-            play = jax.jit(jax.vmap(self.rollout))
-            totals = np.asarray(play(states, jax.random.split(move_key, _TRIAL_GAMES)))
-        others = totals[~np.isin(totals, (-1, 0, 1))]
-        return float(others[0]) if others.size else None
-
 
 def is_over(states: State) -> Any:
     """Returns whether games are over, [E] bool."""
     return states.terminated | states.truncated
+
+
+def other_result(rules: GameRules) -> float | None:
+    """Returns a result but -1, 0 and 1 that a game may have; None: there is none, or not in a few random games.
+
+    Pgx's own games are known; one of a user's is played.
+    """
+    if not pgx_ids.module(rules.name):
+        return 2.0 if rules.num_players == 1 or rules.has_chance else None
+    start_key, move_key = jax.random.split(jax.random.key(0))
+    with on_cpu():
+        states = jax.vmap(rules.env.init)(jax.random.split(start_key, _TRIAL_GAMES))
+        play = jax.jit(jax.vmap(rules.rollout))
+        totals = np.asarray(play(states, jax.random.split(move_key, _TRIAL_GAMES)))
+    others = totals[~np.isin(totals, (-1, 0, 1))]
+    return float(others[0]) if others.size else None
+
+
+def _with_mover(rules: GameRules, shown: jax.Array, states: State) -> jax.Array:
+    shown = shown.astype(rules.observation.dtype)
+    if not rules.moves_again:
+        return shown
+    mover = states.current_player.reshape(-1, *[1] * (shown.ndim - 1))
+    return jnp.concatenate([shown, jnp.broadcast_to(mover, (*shown.shape[:-1], 1)).astype(shown.dtype)], axis=-1)
 
 
 def outcome_keys(codes: jax.Array) -> jax.Array:

@@ -19,7 +19,7 @@ from seedzero.envs import pgx_rules
 from seedzero.ops import unpacking
 from seedzero.replay import windowing
 
-NIM = "jax_nim:NIM"
+NIM, LUCKY = "jax_nim:NIM", "jax_nim:LUCKY"
 _SMALL = {
     "run.agent": "alphazero",
     "network.width": 8,
@@ -46,7 +46,7 @@ def agent(name: str = NIM, **settings) -> base.Agent:
 def inputs(rules: pgx_rules.GameRules, found: pgx_rules.State, mode: np.int8 = types.GREEDY) -> base.Inputs:
     """Returns what acting sees of games [B] in these states."""
     spec, number = rules.spec(has_state=True), len(found.terminated)
-    shown = np.asarray(found.observation).astype(rules.observation.dtype).reshape(number, -1).view(np.uint8)
+    shown = np.asarray(rules.seen(found)).reshape(number, -1).view(np.uint8)
     packed = jnp.asarray(np.concatenate([shown, rules.encode(found)], axis=1))
     return base.Inputs(
         observation=unpacking.unpack(spec.packed, packed),
@@ -133,6 +133,62 @@ def test_a_search_weighs_the_outcomes_of_chance_as_often_as_its_keys_have_them()
     np.testing.assert_allclose(searched.q_values, [expected] * 2, atol=1e-5)
     assert searched.action.tolist() == [2, 2] and searched.tree is not None
     assert expected[1] < 0.5 < 0.65 < expected[2]
+
+
+def test_a_tree_knows_who_moves_behind_chance() -> None:
+    rules, learner = pgx_rules.game(LUCKY), agent(LUCKY, search__num_simulations=60, search__num_considered=3)
+    params = learner.acting(learner.init(jax.random.key(0)))
+    found = jax.vmap(rules.env.init)(jax.random.split(jax.random.key(0), 2))
+    assert learner.search is not None
+    tree = learner.search(params, (), inputs(rules, found), jax.random.key(1), True).tree
+    assert tree is not None and tree.is_afterstate is not None
+    again = np.asarray(jax.vmap(jax.random.bernoulli)(pgx_rules.outcome_keys(jnp.arange(pgx_rules.NUM_OUTCOMES))))
+    seen = set()
+    for row, first_pile in enumerate(np.asarray(found.pile).tolist()):
+        piles = {0: first_pile}
+        for node in range(1, tree.parent.shape[1]):
+            if tree.num_visits[row, node] == 0:
+                continue
+            parent, action = int(tree.parent[row, node]), int(tree.action[row, node])
+            if tree.is_afterstate[row, node]:
+                piles[node] = max(0, piles[parent] - action - 1) if piles[parent] else -1
+                continue
+            has_ended = piles[parent] < 0  # the search goes on behind the end
+            piles[node] = max(0, piles[parent])
+            assert tree.reward[row, node] == (piles[parent] == 0 and not has_ended)
+            assert tree.discount[row, node] == (0 if piles[node] == 0 else 1 if again[action] else -1)
+            seen.add(float(tree.discount[row, node]))
+    assert seen >= {1.0, -1.0}
+
+
+def test_the_mover_is_stored_and_returns_follow_it() -> None:
+    rules, learner = pgx_rules.game(LUCKY), agent(LUCKY, alphazero__n_step=4)
+    found = jax.vmap(rules.env.init)(jax.random.split(jax.random.key(0), 8))
+    params = learner.acting(learner.init(jax.random.key(0)))
+    _, outputs = jax.jit(learner.act)(params, (), inputs(rules, found), jax.random.key(0))
+    assert outputs.stored.keys() == learner.stored.keys() >= {"mover"}
+    assert (
+        np.array_equal(outputs.stored["mover"], found.current_player) and len(set(found.current_player.tolist())) == 2
+    )
+    made = windows(learner)
+    mover = np.random.default_rng(0).integers(0, 2, made.valid.shape).astype(np.int8)
+    made = made._replace(stored={**made.stored, "mover": jnp.asarray(mover)})
+    expected = []
+    for row in range(4):
+        last = int(np.flatnonzero(made.valid[row])[-1])
+        m, total = min(4, last), 0.0
+        sign = np.where(mover[row] == mover[row, 0], 1.0, -1.0)
+        for step in range(1, m + 1):
+            total += sign[step - 1] * float(made.reward[row, step])  # whoever moved got it
+        expected.append(total + sign[m] * float(made.stored["value"][row, m]) * (not bool(made.terminated[row, m])))
+    targets = alphazero._targets(learner.update.args[0], made)
+    np.testing.assert_allclose(targets.value[:, 0], expected, atol=1e-6)
+
+
+def test_a_league_needs_players_who_alternate(said) -> None:
+    spec = pgx_rules.game(LUCKY).spec(has_state=True)
+    with said.raises(errors.ConfigError, r"--league\.freeze_every"):
+        agent_table.make(config(LUCKY, league__freeze_every=10), spec, "cpu")
 
 
 def test_acting_takes_legal_moves_and_stores_no_state() -> None:
@@ -298,7 +354,7 @@ def test_the_agent_asks_workers_for_states_and_no_other_agent_takes_them(said) -
             combinations.check(wrong)
 
 
-@pytest.mark.parametrize("env", ["catch", "pgx:backgammon", "pgx:kuhn_poker"])
+@pytest.mark.parametrize("env", ["catch", "pgx:kuhn_poker"])
 def test_environments_without_rules_to_search_by_are_refused_by_name(env: str, said) -> None:
     wrong = configs.override(config(), {"env.id": env})
     with said.raises(errors.ConfigError, label=env):

@@ -8,7 +8,7 @@ import golden
 import numpy as np
 import pytest
 
-from seedzero.core import errors, types
+from seedzero.core import errors, packing, types
 
 
 def test_observation_bytes_count_elements_times_their_size() -> None:
@@ -75,3 +75,14 @@ def test_rows_of_evaluations_are_seats_of_agents_alone() -> None:
     agents = dataclasses.replace(game, fixed_seats=True)
     rows = [[spec.num_seats(role) for role in types.Role] for spec in (environment, game, agents)]
     assert rows == [[0, 0], [3, 0], [3, 3]]
+
+
+def test_movers_are_the_last_numbers_of_the_array_that_agents_keep() -> None:
+    arrays = (
+        types.ArraySpec(types.OBSERVATION, (2,), "int32"),
+        types.ArraySpec("state", (3,), "uint8", 0, 255, acting_only=True),
+    )
+    spec = types.EnvSpec.of_arrays(arrays, num_actions=2, num_players=2, moves_again=True)
+    values = {types.OBSERVATION: np.array([[7, 1], [8, 0]], np.int32), "state": np.full((2, 3), 9, np.uint8)}
+    assert spec.movers(packing.pack(spec.packed, values)).tolist() == [1, 0]
+    assert spec.kept.moves_again and types.EnvSpec((2,), "int32", 2, num_players=2).movers(values["state"]) is None

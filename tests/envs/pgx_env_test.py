@@ -15,6 +15,7 @@ from seedzero.core import errors, packing, types
 from seedzero.envs import pgx_env, pgx_rules
 
 NIM = "jax_nim:NIM"
+LUCKY = "jax_nim:LUCKY"
 GAMES = (NIM, "tic_tac_toe", "connect_four")
 
 
@@ -142,6 +143,40 @@ def test_a_player_that_moves_twice_in_a_row_is_refused_by_name(said) -> None:
     env.reset([0, 1, 2, 3])
     with said.raises(errors.EnvironmentFailure):
         env.step(np.full(4, 2, np.int32))
+
+
+@pytest.mark.parametrize("has_state", [False, True])
+def test_where_a_player_moves_again_the_last_number_is_the_mover(has_state: bool) -> None:
+    env, generator = make(LUCKY, game_state=has_state), np.random.default_rng(1)
+    assert env.spec.moves_again and env.spec.has_chance and not make(NIM).spec.moves_again
+    assert env.spec.arrays[0].shape == (jax_nim.LARGEST + 2,)
+    step, found = env.reset([0, 1, 2, 3]), set()
+    for _ in range(40):
+        movers = env.spec.movers(step.observation)
+        assert np.array_equal(movers, env._states.current_player)
+        piles, was_over = np.asarray(env._states.pile), step.final
+        action = moves(step, generator)
+        step = env.step(action)
+        assert np.array_equal(step.reward, np.where((piles == action + 1) & ~was_over, 1.0, 0.0))
+        after = env.spec.movers(step.observation)
+        found |= set((after == movers)[~was_over & ~step.final].tolist())
+    assert found == {True, False}
+
+
+def test_in_evaluation_an_opponent_moves_until_it_is_the_agent_s_turn() -> None:
+    env, generator = make(LUCKY, num_envs=32, role=types.Role.EVALUATE), np.random.default_rng(2)
+    step, totals, num_again = env.reset(list(range(32))), [], 0
+    for _ in range(40):
+        player, was_over = env._player.copy(), step.final
+        assert np.all((env.spec.movers(step.observation) == player)[~was_over])
+        piles, action = np.asarray(env._states.pile), moves(step, generator)
+        step = env.step(action)
+        assert not np.any(was_over & step.final)  # an opening never ends the game
+        wins = ~was_over & (piles == action + 1)
+        assert np.all(step.reward[wins] == 1.0) and np.all(step.reward[~wins & ~was_over & step.final] == -1.0)
+        totals += step.reward[step.final & ~was_over].tolist()
+        num_again += int(np.sum((piles - np.asarray(env._states.pile) == action + 1) & ~step.final & ~was_over))
+    assert {1.0, -1.0} == set(totals) and num_again > 5
 
 
 # Symmetries --------------------------------------------------------------------------------------------------------

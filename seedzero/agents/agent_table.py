@@ -23,7 +23,7 @@ def make(config: configs.Config, spec: types.EnvSpec, platform: str) -> base.Age
     """Returns the configured agent for environments of this spec.
 
     Raises:
-      ConfigError: the agent, or a torso of its settings, does not go with these environments.
+      ConfigError: the agent, or a torso in its settings, does not suit these environments.
     """
     combinations.check_environment(config, spec)
     return AGENTS.get(config.run.agent, own.make)(config, spec, platform)

@@ -185,7 +185,7 @@ def recurrent_fn(parts: _Parts) -> mcts.RecurrentFn | mcts.ChanceFn:
 
 
 def _predict(parts: _Parts, params: base.Params, seen: jax.Array) -> tuple[jax.Array, jax.Array]:
-    """Returns the network's policy logits [B, A] and values [B] of boards [B, ...]."""
+    """Returns the network's policy logits [B, A] and values [B] for boards [B, ...]."""
     network = parts.model.network
     logits, value_logits = network.predict(params, network.represent(params, {types.OBSERVATION: seen}))
     return logits, _decode(parts, value_logits)
@@ -215,7 +215,7 @@ def _exceeds(parts: _Parts, value: jax.Array) -> jax.Array:
 def _look(
     parts: _Parts, params: base.Params, memory: Any, inputs: base.Inputs, key: jax.Array, return_tree: bool
 ) -> base.Searched:
-    """Returns the findings of a search, for people."""
+    """Returns what a search found, for people."""
     root, result = _find(parts, params, inputs, key, return_tree=return_tree)
     return base.Searched(
         action=result.action,
@@ -282,7 +282,7 @@ def _update(
 
 
 def _targets(parts: _Parts, windows: windowing.Windows) -> nstep.Targets:
-    """Returns the results of games, or a search's value behind `n_step` moves, at the first position of windows."""
+    """Returns the results of games, or a search's value `n_step` moves later, at the first position of windows."""
     model = parts.model
     seen = nstep.Experience(
         muzero_model.clip_rewards(model, windows.reward),

@@ -225,7 +225,7 @@ COMMAND = parse.Command(
         "default); mcts-N, OpenSpiel's bot with N simulations; gtp:COMMAND, a program that speaks the Go Text "
         "Protocol; exhaustive, every line of play of the other side once, in small games; the last checkpoint of "
         "another run of the same game; or HOST:PORT or HOST:PORT/NAME, a policy server's player. Games of two seats: "
-        "random, RUN_DIR or HOST:PORT",
+        "random, RUN_DIR, HOST:PORT, or roshambo:BOT in repeated rock-paper-scissors (roshambo:all: all 43 bots)",
         **{flag: f"of --opponent=HOST:PORT: {text}" for flag, text in status.ACCESS.items()},
         **parse.TRUST,
         "listen=HOST:PORT|unix:PATH": "runs with --env=remote: play in the environments of a worker that "

@@ -154,7 +154,7 @@ class LeagueConfig(options.Section):
         "",
         "opponents that never learn, met like frozen players, separated by commas: random, uniform moves; "
         "mcts-N, OpenSpiel's tree search of N simulations; spiel:BOT, another bot of OpenSpiel; "
-        "MODULE:FUNCTION, your own",
+        "roshambo:BOT, a bot for repeated rock-paper-scissors, roshambo:all for all 43; MODULE:FUNCTION, your own",
     )
     opponents: str = options.on_resume(
         "explore",

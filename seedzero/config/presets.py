@@ -153,6 +153,14 @@ PRESETS: Mapping[str, Preset] = {
         _SEATS,
         env=dict(id="spiel:markov_soccer"),
     ),
+    "roshambo": _preset(
+        "1,000 throws of rock-paper-scissors against OpenSpiel's 43 bots, each as often, with memory",
+        _SEATS,
+        env=dict(
+            id="spiel:repeated_game(stage_game=matrix_rps(),num_repetitions=1000,recall=20)", opponents="roshambo:all"
+        ),
+        evaluation=dict(every_updates=500, episodes=86, num_envs=86),
+    ),
     SEATS: _preset(
         "any game of OpenSpiel with hidden information, chance, simultaneous moves or several players, against itself",
         _SEATS,

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 
 CHANCE = "chance"
 """Describes a kind of game in messages: such a game may be played by seats, or in turn."""
 RANDOM = "random"
-FORMS = "random|mcts-N|gtp:COMMAND"
+FORMS = "random|mcts-N|gtp:COMMAND|roshambo:BOT"
 SIDES = ("first", "second")
 """A side's number is its index here; the side that makes the first move after the opening is 0."""
 
@@ -16,7 +16,19 @@ ENGINE = "gtp:"
 """Prefix of another program that speaks the Go Text Protocol; its command follows."""
 SPIEL = "spiel:"
 """Prefix of a bot of OpenSpiel's, with or without parameters."""
-MEMBER_FORMS = "random|mcts-N|spiel:BOT|MODULE:FUNCTION"
+ROSHAMBO = "roshambo:"
+"""Prefix of one of OpenSpiel's bots for repeated rock-paper-scissors; with ALL it stands for all of them."""
+ALL = "all"
+REPEATED = "repeated_game"
+"""OpenSpiel's name of games of many rounds."""
+_NAMES = """
+actr_lag2_decay adddriftbot2 addshiftbot3 antiflatbot antirotnbot biopic boom copybot debruijn81 driftbot flatbot3
+foxtrotbot freqbot2 granite greenberg halbot inocencio iocainebot marble markov5 markovbails mixed_strategy mod1bot
+multibot peterbot phasenbott pibot piedra predbot r226bot randbot robertot rockbot rotatebot russrocker4 shofar
+sunCrazybot sunNervebot sweetrock switchalot switchbot textbot zq_move
+"""
+ROSHAMBO_BOTS = tuple(_NAMES.split())
+MEMBER_FORMS = "random|mcts-N|spiel:BOT|roshambo:BOT|MODULE:FUNCTION"
 MAX_MEMBERS = 64
 
 _BOT = re.compile(r"mcts-([1-9][0-9]{0,6})")
@@ -27,18 +39,18 @@ _HAS_PARTS = re.compile(r"spiel:\w+(\([^()]*\))?|[\w.]+:\w+")
 
 def parse(text: str) -> tuple[str, ...]:
     """Returns the names in a text, separated by commas. Raises ValueError for an unknown name, or one given twice."""
-    names = tuple(name.strip() for name in text.split(","))
+    names = _with_all(name.strip() for name in text.split(","))
     if not all(map(is_known, names)) or len(set(names)) < len(names):
         raise ValueError(
-            f"expected {FORMS}, several by commas, each once; N is a bot's simulations, up to 9999999, and COMMAND a "
-            "program that speaks the Go Text Protocol"
+            f"expected {FORMS}, several by commas, each once; N is a bot's simulations, up to 9999999, COMMAND a "
+            f"program that speaks the Go Text Protocol, and BOT as {ROSHAMBO_BOTS[0]}, or {ALL}"
         )
     return names
 
 
 def is_known(name: str) -> bool:
     """Returns whether a name has one of FORMS."""
-    return name == RANDOM or num_simulations(name) > 0 or bool(command(name))
+    return name == RANDOM or num_simulations(name) > 0 or bool(command(name) or roshambo_bot(name))
 
 
 def is_address(name: str) -> bool:
@@ -56,8 +68,9 @@ def parse_members(text: str) -> tuple[str, ...]:
 
     Raises ValueError for a name that has none of MEMBER_FORMS, for a repeated name, and for too many.
     """
-    names = tuple(name.strip() for name in _COMMA.split(text)) if text else ()
+    names = _with_all(name.strip() for name in _COMMA.split(text)) if text else ()
     unknown = [name for name in names if not is_member(name) or (":" in name and not _HAS_PARTS.fullmatch(name))]
+    unknown += [name for name in names if name.startswith(ROSHAMBO) and not roshambo_bot(name)]
     if unknown or len(set(names)) < len(names) or len(names) > MAX_MEMBERS:
         raise ValueError(
             f"expected {MEMBER_FORMS}, several by commas, each once, at most {MAX_MEMBERS}; N is a bot's simulations, "
@@ -73,7 +86,19 @@ def is_member(name: str) -> bool:
 
 def is_of_user(name: str) -> bool:
     """Returns whether a scripted member is a function in a user's module."""
-    return ":" in name and not name.startswith(SPIEL)
+    return ":" in name and not name.startswith((SPIEL, ROSHAMBO))
+
+
+def roshambo_bot(name: str) -> str:
+    """Returns OpenSpiel's name of a bot for repeated rock-paper-scissors; "": the name is none of such a bot."""
+    bot = name.removeprefix(ROSHAMBO)
+    return bot if name.startswith(ROSHAMBO) and bot in ROSHAMBO_BOTS else ""
+
+
+def _with_all(names: Iterable[str]) -> tuple[str, ...]:
+    """Returns the names with all bots for repeated rock-paper-scissors in place of the name that stands for them."""
+    every = [ROSHAMBO + bot for bot in ROSHAMBO_BOTS]
+    return tuple(one for name in names for one in (every if name == ROSHAMBO + ALL else [name]))
 
 
 def num_simulations(name: str) -> int:
@@ -97,6 +122,11 @@ def mean_returns(by_task: Mapping[str, float]) -> dict[str, float]:
         if name := of_task(task)[0]:
             found.setdefault(name, []).append(value)
     return {name: sum(values) / len(values) for name, values in found.items()}
+
+
+def fit(names: Sequence[str], seats: Sequence[str]) -> bool:
+    """Returns whether names of tasks are those of seats, or, as in evaluations against named opponents, of `tasks`."""
+    return tuple(names) == tuple(seats) or (bool(names) and all(of_task(name)[0] for name in names))
 
 
 def of_task(task: str) -> tuple[str, int]:

@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from seedzero.core import errors, infos, json_object
+from seedzero.core import errors, infos, json_object, opponents
 
 OBSERVATION = "observation"
 """Name of the array in environments that show a single one; agents see observations as named arrays."""
@@ -169,7 +169,7 @@ class EnvSpec:
             raise errors.SpecMismatch(f"the names of the tasks are {list(self.tasks)}; expected strings")
         if len(set(self.tasks)) < len(self.tasks):
             raise errors.SpecMismatch(f"the names of the tasks are {list(self.tasks)}; expected each once")
-        if self.seats and (len(self.seats) < 2 or self.tasks != self.seats or self.num_players != 1):
+        if self.seats and (self.num_players != 1 or len(self.seats) < 2 or not opponents.fit(self.tasks, self.seats)):
             raise errors.SpecMismatch(
                 f"seats are {list(self.seats)}, tasks {list(self.tasks)} and num_players {self.num_players}; expected "
                 "two seats or more, the same names as tasks, and 1: a row is a seat"

@@ -5,6 +5,7 @@ The tree search is OpenSpiel's (UCT, random rollouts).
 
 from __future__ import annotations
 
+import ctypes
 from collections.abc import Callable, Sequence
 from typing import Any, Protocol, TypeAlias
 
@@ -22,6 +23,12 @@ Function: TypeAlias = Callable[[Any, int, np.random.Generator], Any]
 _EXPLORATION = 2.0
 _MEMORY = 64
 """The most megabytes of a tree."""
+_MOST_THROWS = 1000
+"""Those of the bots' tournament; with memory for fewer, some bots write beyond it."""
+_PLAYS_ROSHAMBO = (
+    f"plays only repeated rock-paper-scissors, of up to {_MOST_THROWS} throws, such as "
+    "spiel:repeated_game(stage_game=matrix_rps(),num_repetitions=1000,recall=20)"
+)
 _MEMBER = 9
 """Second number of the random keys of a league's bots."""
 
@@ -47,6 +54,8 @@ def make(name: str, generator: np.random.Generator) -> Bot:
     num_simulations = opponents.num_simulations(name)
     if command := opponents.command(name):
         return lambda state: gtp_engines.engine(command, gtp_boards.of(state.get_game())).move(state)
+    if opponents.roshambo_bot(name):
+        raise errors.EnvironmentFailure(f"opponent {name} {_PLAYS_ROSHAMBO}")
     if not num_simulations:
         return lambda state: random_move(state, generator)
     pyspiel = _pyspiel(name)
@@ -121,7 +130,11 @@ def check_installed(name: str) -> None:
 def check_plays(name: str, game: Any) -> None:
     """Raises EnvironmentFailure if a bot of OpenSpiel's does not play a pyspiel.Game, or a `PgxGame`."""
     pyspiel, kind = _pyspiel(name), game.get_type()
-    if name.startswith(opponents.SPIEL):
+    if opponents.roshambo_bot(name):
+        given = game.get_parameters() if kind.short_name == opponents.REPEATED else {}
+        if not given or given["stage_game"]["name"] != "matrix_rps" or given["num_repetitions"] > _MOST_THROWS:
+            raise errors.EnvironmentFailure(f"bot {name!r} {_PLAYS_ROSHAMBO}; this game is {game}")
+    elif name.startswith(opponents.SPIEL):
         short = name.removeprefix(opponents.SPIEL).partition("(")[0]
         able = pyspiel.bots_that_can_play_game(game, 0)
         if short not in able:
@@ -143,6 +156,9 @@ def _member(name: str, game: Any, player: int, generator: np.random.Generator) -
     if opponents.is_of_user(name):
         function: Function = user_code.load(name)
         return lambda state: function(state.clone(), player, generator)
+    if bot := opponents.roshambo_bot(name):
+        check_plays(name, game)
+        return _roshambo(bot, player, generator)
     if not name.startswith(opponents.SPIEL):
         check_plays(name, game)
         return make(name, generator)
@@ -153,6 +169,23 @@ def _member(name: str, game: Any, player: int, generator: np.random.Generator) -
     seed = int(generator.integers(2**31))  # bots without chance ignore it
     made: Any = pyspiel.load_bot(text.partition("(")[0], game, player, {"seed": seed, **given})
     return lambda state: made.step(state)
+
+
+def _roshambo(name: str, player: int, generator: np.random.Generator) -> Bot:
+    """Returns a bot for one match of repeated rock-paper-scissors, which it follows from the first throw on.
+
+    All bots of a process draw from the C library's one generator, so it gets a seed of the match before each move.
+    """
+    import pyspiel
+
+    bot: Any = pyspiel.make_roshambo_bot(player, name, _MOST_THROWS)
+    library = ctypes.CDLL(None)
+
+    def move(state: Any) -> int:
+        library.srandom(int(generator.integers(2**31)))
+        return int(bot.step(state))
+
+    return move
 
 
 def _in_python(game: Any, num_simulations: int, seed: int) -> Any:

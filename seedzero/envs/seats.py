@@ -11,7 +11,7 @@ from typing import Any, Protocol
 
 import numpy as np
 
-from seedzero.core import errors, types
+from seedzero.core import errors, opponents, types
 from seedzero.envs import bots, env_base
 
 State = Any
@@ -69,19 +69,32 @@ class _Table:
     # chair that has begun and continues -> its rewards
     paid: dict[int, float] = dataclasses.field(default_factory=dict)
     num_episodes: int = 0
+    opponent: str = opponents.RANDOM  # that moves in chairs without a row
     members: bots.Members = dataclasses.field(default_factory=lambda: bots.Members(0))
 
 
 class SeatGames:
     """E rows, which are seats of copies of one game."""
 
-    def __init__(self, game: SeatGame, num_envs: int, *, role: types.Role = types.Role.TRAIN) -> None:
+    def __init__(
+        self,
+        game: SeatGame,
+        num_envs: int,
+        *,
+        role: types.Role = types.Role.TRAIN,
+        against: Sequence[str] = (opponents.RANDOM,),
+    ) -> None:
         """Makes the rows; `reset` refuses a number of rows that makes no whole games.
 
         role: in training row g * S + r is a seat of game g, in its episode j in chair (r + j + g) % S. An evaluating
           row e is a game of its own, in its episode j in chair (e + j) % S; the others move at random.
+        against: names of the opponents of evaluating rows in games of two seats. With others than random moves alone,
+          episode j of row e is number n = e + E j, and is played in chair n % 2 against opponent n // 2 modulo their
+          number: any first numbers have all opponents equally often.
         """
-        self.spec, self.num_envs = game.spec, num_envs
+        tasks = opponents.tasks(against) if role is types.Role.EVALUATE else ()
+        self._against = tuple(against) if tasks else ()
+        self.spec, self.num_envs = dataclasses.replace(game.spec, tasks=tasks or game.spec.tasks), num_envs
         self._game = game
         self._plays_all = role is types.Role.TRAIN
         self._rows_per_game = game.num_seats if self._plays_all else 1
@@ -194,18 +207,25 @@ class SeatGames:
                 )
 
     def _moved(self, table: _Table, actions: dict[int, int]) -> State:
-        """Returns the state after the actions of chairs, and random moves of other movers."""
+        """Returns the state after the actions of chairs, and the opponent's moves for other movers."""
         for chair in table.movers:
-            if chair not in actions:
+            if chair not in actions and table.opponent != opponents.RANDOM:
+                actions[chair] = table.members.move(table.opponent, table.state, chair)
+            elif chair not in actions:
                 actions[chair] = random_action(self._game.legal_mask(table.state, chair), table.generator)
         return self._game.apply(table.state, actions, table.generator)
 
     def _begin(self, table: _Table) -> State:
         """Returns another game's first state, with a row in each of its chairs."""
-        number, size = table.index + table.num_episodes, self._rows_per_game
+        size, step = self._rows_per_game, self.num_envs if self._against else 1
+        number = table.index + table.num_episodes * step
         table.rows = {(row + number) % self._game.num_seats: table.index * size + row for row in range(size)}
         for chair, row in table.rows.items():
             self._task[row] = chair
+        if self._against:
+            place = number // 2 % len(self._against)
+            table.opponent = self._against[place]
+            self._task[table.index] += 2 * place
         table.members.begin(table.num_episodes)
         table.paid, table.num_episodes = {}, table.num_episodes + 1
         return self._game.initial(table.generator)

@@ -15,7 +15,7 @@ import numpy as np
 
 from seedzero.config import sections
 from seedzero.core import errors, opponents, types
-from seedzero.envs import env_base, seats, spiel
+from seedzero.envs import bots, env_base, seats, spiel
 
 State = spiel.State
 
@@ -46,6 +46,7 @@ class SpielSeats:
         self._refusal = f"game {name!r} refuses a move"
         with env_base.failures_of(f"game {name!r} cannot be played"):
             self._shape = (math.prod(_observation_shape(self._game)),)
+            self._order = [self._own_first(seat) for seat in range(self.num_seats)]
             low, high = (0.0, 1.0) if self._try_out() else (-math.inf, math.inf)
             names = opponents.SIDES if self.num_seats == 2 else tuple(f"seat {n + 1}" for n in range(self.num_seats))
             self.spec = types.EnvSpec(
@@ -70,7 +71,8 @@ class SpielSeats:
     def observe(self, state: State, seat: int) -> np.ndarray:
         """Returns [N] float32, all that a seat knows: its information state, or the state if nothing is hidden."""
         tensor = state.information_state_tensor if self._shows_information_state else state.observation_tensor
-        return np.array(tensor(seat), np.float32).reshape(self._shape)
+        shown: np.ndarray = np.array(tensor(seat), np.float32).reshape(self._shape)[self._order[seat]]
+        return shown
 
     def legal_mask(self, state: State, seat: int) -> np.ndarray:
         """Returns [A] bool, true: legal; all true if the game is over, action 0 alone if a seat has no choice."""
@@ -95,6 +97,17 @@ class SpielSeats:
         if self._pays_at_the_end and not state.is_terminal():
             return self._nothing
         return tuple(state.returns())
+
+    def _own_first(self, seat: int) -> slice | np.ndarray:
+        """Returns the order of a seat's numbers.
+
+        OpenSpiel shows the last moves of a repeated game, [moves, seats, actions], to all seats alike, which would not
+        know which moves are their own: these come first.
+        """
+        if self._shows_information_state or self._game.get_type().short_name != opponents.REPEATED:
+            return slice(None)
+        places = np.arange(self._shape[0]).reshape(-1, self.num_seats, self.num_actions)
+        return np.roll(places, -seat, axis=1).reshape(-1)
 
     def _try_out(self) -> bool:
         """Returns whether the observations of a few random games (always the same) are only 0 and 1."""
@@ -136,17 +149,20 @@ def make(
     if not has_seats(spiel.load(name), by_turns=settings.by_turns):
         return spiel.make(name, settings, num_envs, role=role)
     place = f"rows of game {name!r} are seats"
-    if settings.opponents != opponents.RANDOM:
-        raise errors.EnvironmentFailure(
-            f"--env.opponents={settings.opponents}: {place}, and the other seats of evaluations move at random; give "
-            f"--env.opponents={opponents.RANDOM}"
-        )
+    game, against = _made(name), opponents.parse(settings.opponents)
+    for other in against:
+        if other != opponents.RANDOM and not opponents.roshambo_bot(other):
+            raise errors.EnvironmentFailure(
+                f"--env.opponents={settings.opponents}: {place}, and the other seats of evaluations move at random; "
+                f"give --env.opponents={opponents.RANDOM}"
+            )
+        bots.check_plays(other, spiel.load(name))
     if settings.random_opening:
         raise errors.EnvironmentFailure(
             f"--env.random_opening={settings.random_opening}: {place}, which have no random opening; give "
             "--env.random_opening=0"
         )
-    made = seats.SeatGames(_made(name), num_envs, role=role)
+    made = seats.SeatGames(game, num_envs, role=role, against=against)
     if render:
         made.render()
     return made

@@ -98,7 +98,10 @@ def evaluate(
         for flag, given in (("opponent", opponent), ("player", choice.player)):
             if given is not None and (flag == "opponent" or not seats_config.of_config(config).asked):
                 raise errors.UsageError(f"--{flag}={given}: {path} was not trained in a game of two players; omit it")
-    if game is None and opponent in (None, opponents.RANDOM):
+    if game is None and opponent is not None and _move_in_seats(opponent):
+        config = configs.override(config, {"env.opponents": opponent})
+        opponent = None
+    if game is None and opponent is None:
         return _evaluate_alone(choice, config, num_episodes, progress)
     if choice.max_steps is not None:
         raise errors.UsageError(
@@ -129,6 +132,13 @@ def evaluate(
             games = match.against_bot(game, agent, str(opponent), num_episodes, choice.seed)
     found = {**checkpoint, "opponent": str(opponent), **match.summary(games)}
     return found if opponent == EXHAUSTIVE else episodes.with_error(found)
+
+
+def _move_in_seats(opponent: str) -> bool:
+    """Returns whether opponents in a text, separated by commas, move in seats of evaluations."""
+    with contextlib.suppress(ValueError):  # of the name of a run, or of nothing
+        return all(name == opponents.RANDOM or opponents.roshambo_bot(name) for name in opponents.parse(opponent))
+    return False
 
 
 def game_of(config: configs.Config) -> turn_games.TurnGame | None:

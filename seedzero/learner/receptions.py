@@ -64,8 +64,10 @@ class Reception:
         tasks, joining = spec.tasks, self.roster.get(session_id)
         role = types.Role.TRAIN if joining is None else joining.role
         is_own = self.config.env.id != env_ids.REMOTE  # some workers' environments name their own tasks
-        if is_own and role is types.Role.EVALUATE and spec.num_players == 2:
-            spec = dataclasses.replace(spec, tasks=())  # these only report the opponents of evaluations
+        if is_own and role is types.Role.EVALUATE and (spec.seats or spec.num_players == 2):
+            spec = dataclasses.replace(spec, tasks=spec.seats)  # these only report the opponents of evaluations
+        elif spec.seats and tasks != spec.seats:
+            raise errors.SpecMismatch(f"the tasks of seats {list(spec.seats)} are {list(tasks)}; expected these seats")
         if self.spec is None:
             if self.config.env.id == env_ids.REMOTE:
                 self._check(spec)

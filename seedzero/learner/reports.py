@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 from seedzero.core import opponents
 from seedzero.learner import callbacks, filming, saving
 from seedzero.loop import evaluators
 from seedzero.monitoring import views
+
+_MOST_TOLD = 5
+"""Opponents in a message, if there are more."""
 
 
 def evaluated(
@@ -33,8 +38,7 @@ def evaluated(
             "--evaluation.max_episode_steps=N to end them earlier"
         )
     score = "" if normalized is None else f", human-normalized {normalized:.3f}"
-    against = [f"{name} {value:.3g}" for name, value in opponents.mean_returns(result.task_returns).items()]
-    shown = f", against {', '.join(against)}" if against else ""
+    shown = _against(opponents.mean_returns(result.task_returns))
     shown += "".join(f", {name} {value:.4g}" for name, value in result.info.items())
     view.screen.message(
         f"evaluation at update {update}: return {result.mean_return:.4g} +- {result.std_return:.3g} over "
@@ -44,3 +48,12 @@ def evaluated(
     scores = {"human_normalized": normalized, "best_score": ended.best_score, "is_best": ended.is_best}
     saved = saves.save_best(ended) if ended.is_best else None
     called.note("on_evaluation", {**began, **result.to_json(), **scores}, saved)
+
+
+def _against(returns: Mapping[str, float]) -> str:
+    """Returns the part of a message with the mean returns against all opponents, or, of many, the lowest."""
+    is_long = len(returns) > _MOST_TOLD
+    told = dict(sorted(returns.items(), key=lambda pair: pair[1])[:_MOST_TOLD]) if is_long else returns
+    against = ", ".join(f"{name} {value:.3g}" for name, value in told.items())
+    rest = f", more against {len(returns) - len(told)} others" if is_long else ""
+    return f", against {against}{rest}" if against else ""

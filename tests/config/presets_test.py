@@ -77,7 +77,7 @@ def test_a_league_s_preset_is_the_game_s_with_snapshots(league: str, base: str) 
 
 def test_only_presets_of_leagues_have_one() -> None:
     found = {name for name in presets.PRESETS if presets.get(name).league != configs.Config().league}
-    seats = {"league-brps", "league-kuhn", "league-leduc", "league-goofspiel", "league-soccer"}
+    seats = {"league-brps", "league-kuhn", "league-leduc", "league-goofspiel", "league-soccer", "roshambo"}
     assert found == {"league-tictactoe", "league-connect-four", *seats}
     boards = {"pgx", "hex", "othello", "go9"}
     others = {presets.SEATS, presets.AGENTS, *seats, *boards}
@@ -88,7 +88,7 @@ def test_only_presets_of_leagues_have_one() -> None:
 def test_prioritized_agents_have_priorities_with_every_preset_of_theirs(agent: str) -> None:
     two_players = {"tictactoe", "connect_four", "spiel", "league-tictactoe", "league-connect-four"}
     vectors = {"continuous", "mujoco"}
-    seats = {"seats", "league-brps", "league-kuhn", "league-leduc", "league-goofspiel", "league-soccer"}
+    seats = {"seats", "league-brps", "league-kuhn", "league-leduc", "league-goofspiel", "league-soccer", "roshambo"}
     boards = {"pgx", "hex", "othello", "go9"}
     others = {*two_players, *vectors, *seats, *boards, "atari-100k", "atari-large"}
     for name in presets.PRESETS.keys() - others:

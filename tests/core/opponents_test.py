@@ -53,3 +53,19 @@ MANY = ",".join(f"mcts-{number}" for number in range(1, 66))
 def test_other_members_are_refused(text: str) -> None:
     with pytest.raises(ValueError, match="MODULE:FUNCTION"):
         opponents.parse_members(text)
+
+
+def test_bots_for_rock_paper_scissors_are_named_alone_or_all_together() -> None:
+    assert opponents.parse("random,roshambo:greenberg") == ("random", "roshambo:greenberg")
+    assert opponents.roshambo_bot("roshambo:greenberg") == "greenberg" and not opponents.is_of_user("roshambo:rockbot")
+    every = opponents.parse_members("roshambo:all,random")
+    assert len(every) == 44 and every[:1] == ("roshambo:actr_lag2_decay",) and every[-1] == "random"
+    assert opponents.of_task("roshambo:pibot/second") == ("roshambo:pibot", 1)
+
+
+@pytest.mark.parametrize("text", ["roshambo:nobody", "roshambo:", "roshambo:pibot,roshambo:all"])
+def test_other_bots_for_rock_paper_scissors_are_refused(text: str) -> None:
+    with pytest.raises(ValueError, match="roshambo:BOT"):
+        opponents.parse(text)
+    with pytest.raises(ValueError, match="roshambo:BOT"):
+        opponents.parse_members(text)

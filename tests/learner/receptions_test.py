@@ -101,17 +101,24 @@ def test_only_a_worker_that_trains_begins_the_training() -> None:
     assert world.reception.has_trained
 
 
-def test_opponents_of_evaluations_are_no_tasks_of_the_run() -> None:
-    world, game = World(), dataclasses.replace(SPEC, num_players=2)
+@pytest.mark.parametrize("sides", [{"num_players": 2}, {"tasks": opponents.SIDES, "seats": opponents.SIDES}])
+def test_opponents_of_evaluations_are_no_tasks_of_the_run(sides: dict[str, Any]) -> None:
+    world, game = World(), dataclasses.replace(SPEC, **sides)
     hello = messages.Hello("evaluator", "", (types.Role.EVALUATE,), ("catch",), 99)
     tasks = opponents.tasks(("random", "mcts-9"))
     world.reception.begin(world.reception.assign(hello).session_id, dataclasses.replace(game, tasks=tasks))
     world.join("a", game)
     assert world.reception.spec == game
     (evaluating,), (training,) = map(world.reception.roster.started, (types.Role.EVALUATE, types.Role.TRAIN))
-    assert (evaluating.tasks, training.tasks) == (tasks, ())
+    assert (evaluating.tasks, training.tasks) == (tasks, game.tasks)
     with pytest.raises(errors.SpecMismatch, match="tasks"):
         world.join("b", dataclasses.replace(game, tasks=tasks))
+
+
+def test_a_first_worker_whose_seats_have_other_tasks_is_refused() -> None:
+    tasks = opponents.tasks(("mcts-9",))
+    with pytest.raises(errors.SpecMismatch, match="expected these seats"):
+        World().join("a", dataclasses.replace(SPEC, tasks=tasks, seats=opponents.SIDES))
 
 
 def test_rows_of_agents_are_seats_in_evaluations_too() -> None:

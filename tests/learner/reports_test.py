@@ -89,6 +89,19 @@ def test_the_returns_against_each_opponent_are_told() -> None:
     assert told.said[0].endswith(" over 4 episodes, against random 0.75, mcts-9 -0.25")
 
 
+def test_of_many_opponents_the_hardest_are_told() -> None:
+    told = Told()
+    by_task = {f"mcts-{number}/{side}": 1.0 - number for number in range(1, 8) for side in ("first", "second")}
+    told.evaluated(
+        _ended(
+            episodes.Scores(14, -3.0, 0.0, -6.0, 0.0, 5.0, by_task), is_best=False, is_record=False, cut_short=False
+        )
+    )
+    assert told.said[0].endswith(
+        " against mcts-7 -6, mcts-6 -5, mcts-5 -4, mcts-4 -3, mcts-3 -2, more against 2 others"
+    )
+
+
 def test_numbers_of_the_environment_are_in_row_message_and_callback() -> None:
     told = Told()
     result = episodes.Scores(2, 1.0, 0.0, 1.0, 1.0, 5.0, info={"success": 0.5})

@@ -173,8 +173,15 @@ FAMILIES = (
         reads=_EMULATOR, takes=_OF_GYMNASIUM,
     ),
     Family(
-        "football:SCENARIO", (Offer("Google Research Football by EnvPool", "football:academy_empty_goal", "envpool"),),
-        make="football:Football", check="football:check_id", arguments=("settings", "threads"),
+        "football:SCENARIO",
+        (
+            Offer("Google Research Football by EnvPool", "football:academy_empty_goal", "envpool"),
+            Offer(
+                "the same from both sides, with --env.kwargs='{\"left\": 4, \"right\": 4}'; must be built",
+                "football:5_vs_5", "gfootball", advice="docs/families.md says how it is built",
+            ),
+        ),
+        make="football_sides:make", check="football:check_id", arguments=("settings", "threads"),
         frames_per_second=10.0, presets=("football",), takes=(*_OF_GYMNASIUM, "checkpoint_rewards"),
     ),
     Family(

@@ -244,6 +244,13 @@ PRESETS: Mapping[str, Preset] = {
         env=dict(id="football:academy_empty_goal"),
         on_cpu=_FOOTBALL_ON_CPU,
     ),
+    "football-sides": _preset(
+        "the same from both sides by gfootball, with a policy for each; 3 against 1 of the academy by default",
+        env=dict(id="football:academy_3_vs_1_with_keeper", kwargs='{"left": 3, "right": 1}'),
+        run=dict(agent="ppo"),
+        worker=dict(envs_per_group=16),
+        evaluation=dict(every_updates=500, episodes=64, num_envs=16),
+    ),
     "football-checkpoints": _preset(
         "the same with rewards for the ball's way to the goal, too; 11 against 11 by default",
         _FOOTBALL,
@@ -339,7 +346,7 @@ def choose(env_id: str, spec: types.EnvSpec | None) -> tuple[str, str]:
         task = env_id.partition("-")[0]  # memory:tmaze-5 is played as memory:tmaze-20
         tasks = {str(PRESETS[name].values["env.id"]).partition("-")[0]: name for name in reversed(of_family)}
         if task not in tasks and spec is not None and spec.seats:
-            return SEATS, f" has {len(spec.seats)} seats, each a row of its own"
+            return AGENTS if spec.fixed_seats else SEATS, f" has {len(spec.seats)} seats, each a row of its own"
         return tasks.get(task, of_family[-1]), ""
     if env_id.startswith("gym:MinAtar/"):
         return "minatar", ""

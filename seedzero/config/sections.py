@@ -104,7 +104,8 @@ class EnvConfig(options.Section):
     kwargs: str = options.at_creation(
         "",
         f"{families.taking_text('kwargs')}: arguments of the environment, a JSON object such as "
-        "'{\"continuous\": true}'; for dmlab, Lab's config and its renderer; empty: none",
+        "'{\"continuous\": true}'; for dmlab, Lab's config and its renderer; for football, "
+        'the players of both sides: \'{"left": 4, "right": 4}\'; empty: none',
     )
     wrappers: str = options.at_creation(
         "",

@@ -1,5 +1,7 @@
 """Google Research Football (Kurach et al. 2020) by EnvPool: one player of the left team, 19 actions.
 
+`football_sides.py` has players of both sides, by another package.
+
 Observations are the Super Mini Map, [72, 96, 4] of 0 or 255: the left team, the right team, the ball, and the player
 that acts. The left team attacks to the right. Rewards are 1 for a goal and -1 for one against. EnvPool has no rewards
 for checkpoints (section 3 of the paper): they are computed here from the ball's plane and `ball_owned_team`.

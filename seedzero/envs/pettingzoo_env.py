@@ -38,11 +38,19 @@ class PettingZoo:
     """E rows, which are the agents of copies of an environment: row g * S + s is agent s of copy g."""
 
     def __init__(
-        self, name: str, make: Callable[[], Any], num_envs: int, *, masks: bool = True, joint: bool = False
+        self,
+        name: str,
+        make: Callable[[], Any],
+        num_envs: int,
+        *,
+        masks: bool = True,
+        joint: bool = False,
+        moves: Callable[[str, Any], pettingzoo_moves.AgentMoves] = pettingzoo_moves.of,
     ) -> None:
         """Makes as many copies as the rows need, at least one; the spec is complete after a reset.
 
         name: in errors. masks: masks of legal actions are used. joint: observations have the agents' joint one, too.
+        moves: returns the course of moves of an environment.
 
         EnvironmentFailure: no environment of PettingZoo, an exception of it, or spaces that are not supported.
         """
@@ -50,13 +58,13 @@ class PettingZoo:
         unmade = env_base.failures_of(f"environment {name!r} cannot be made, fix this first")
         with unmade, gym_env.quiet(), env_base.closed_on_error() as envs:
             envs.append(make())
-            courses = [pettingzoo_moves.AgentCourse(pettingzoo_moves.of(name, envs[0]))]
+            courses = [pettingzoo_moves.AgentCourse(moves(name, envs[0]))]
             self._spaces = _spaces_of(name, envs[0])
             size = len(self._spaces)
             for _ in range(size, num_envs, size):
                 envs.append(make())
                 self._check_alike(envs[-1])
-                courses.append(pettingzoo_moves.AgentCourse(pettingzoo_moves.of(name, envs[-1])))
+                courses.append(pettingzoo_moves.AgentCourse(moves(name, envs[-1])))
             self.originals = [env.unwrapped for env in envs]
             env_base.check_distinct(name, self.originals)
             self._shared = pettingzoo_spaces.share(name, self._spaces, masks=masks)
@@ -243,7 +251,7 @@ def make(name: str, settings: sections.EnvConfig, num_envs: int, *, render: bool
     options = {**given, **(gym_env.drawing() if render else {})}
     with env_base.failures_of(f"environment 'pettingzoo:{name}' cannot be made, fix this first"), gym_env.quiet():
         function = _function(name)
-    seen = dict(masks=settings.action_mask, joint=settings.joint_observation)
+    seen: dict[str, Any] = dict(masks=settings.action_mask, joint=settings.joint_observation)
     return PettingZoo(f"pettingzoo:{name}", lambda: function(**options), num_envs, **seen)
 
 

@@ -120,8 +120,13 @@ def spec(settings: sections.EnvConfig, tell: Callable[[types.EnvSpec], None] = l
 def seated_by(settings: sections.EnvConfig) -> str:
     """Returns what makes an environment's rows seats, in words; "": they are none."""
     prefix = families.of(settings.id).prefix
+    has_agents = prefix == "pettingzoo"
+    if prefix == "football":
+        from seedzero.envs import football_sides
+
+        has_agents = football_sides.has_sides(settings)
     if prefix != "spiel":
-        return "several agents that share it" if prefix == "pettingzoo" else ""
+        return "several agents that share it" if has_agents else ""
     from seedzero.envs import spiel_seats
 
     return spiel_seats.seated_by(settings.id.partition(":")[2], by_turns=settings.by_turns)

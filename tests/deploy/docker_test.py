@@ -178,8 +178,9 @@ def test_the_learner_s_image_finds_a_driver_where_gke_mounts_it() -> None:
     assert "LD_LIBRARY_PATH=/usr/local/nvidia/lib64:/usr/local/nvidia/lib" in variables
 
 
-def test_the_image_with_lab_is_not_root_s_and_says_that_it_was_not_built() -> None:
-    path = DOCKER / "worker-dmlab.Dockerfile"
+@pytest.mark.parametrize("image", ["dmlab", "football"])
+def test_an_image_that_was_not_built_says_so_and_is_not_root_s(image: str) -> None:
+    path = DOCKER / f"worker-{image}.Dockerfile"
     found = _instructions(path)
     assert [text for name, text in found if name == "USER"] == ["10001:10001"]
     assert "NOT BUILT YET" in path.read_text()

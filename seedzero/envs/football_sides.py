@@ -1,0 +1,136 @@
+"""Google Research Football from both sides, by the package gfootball: an agent is a player of the left or right side.
+
+Observations are gfootball's simple115v2, 115 numbers. It mirrors pitch and actions of the right side, so each agent
+sees itself on the left. The engine starts at the first reset: a learner, which only needs the spaces, does without.
+"""
+
+from __future__ import annotations
+
+import importlib
+import importlib.util
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+from gymnasium import spaces
+
+from seedzero.config import sections
+from seedzero.core import errors
+from seedzero.envs import env_base, football, pettingzoo_env, pettingzoo_moves
+
+PACKAGE = "gfootball"
+SIDES = ("left", "right")
+_MOST = 11
+_NUM_FEATURES, _NUM_ACTIONS = 115, 19
+_EXAMPLE = '{"left": 4, "right": 4}'
+
+Values = dict[str, Any]
+"""Values by agent."""
+
+
+class FootballSides(pettingzoo_env.PettingZoo):
+    """E rows, which are the players of copies of a match."""
+
+    def try_out(self) -> None:
+        """Steps the first copy, where gfootball is installed."""
+        if importlib.util.find_spec(PACKAGE) is not None:
+            super().try_out()
+
+
+class FootballMatch:
+    """A match with the form of PettingZoo's parallel environments."""
+
+    metadata: Mapping[str, Any] = {"render_modes": ["rgb_array"], "render_fps": 10}
+
+    def __init__(self, scenario: str, num_players: Mapping[str, int], *, checkpoints: bool) -> None:
+        """num_players: of each side that agents control; gfootball's own AI moves the others."""
+        self.possible_agents = [f"{side}_{number}" for side in SIDES for number in range(num_players[side])]
+        self.agents: list[str] = []
+        self._arguments = {
+            "env_name": scenario,
+            "representation": "simple115v2",
+            "rewards": "scoring,checkpoints" if checkpoints else "scoring",
+            **{f"number_of_{side}_players_agent_controls": num_players[side] for side in SIDES},
+        }
+        self._engine: Any = None
+
+    @property
+    def unwrapped(self) -> FootballMatch:
+        return self
+
+    def observation_space(self, agent: str) -> spaces.Box:
+        return spaces.Box(-np.inf, np.inf, (_NUM_FEATURES,), np.float32)
+
+    def action_space(self, agent: str) -> spaces.Discrete[Any]:
+        return spaces.Discrete(_NUM_ACTIONS)
+
+    def reset(self, seed: int) -> tuple[Values, Values]:
+        if self._engine is None:
+            self._engine = _gfootball().create_environment(**self._arguments)
+        # A match takes its seed from here when it begins; gfootball has no other way to it.
+        seeds = {"game_engine_random_seed": seed, "reverse_team_processing": bool(seed % 2)}
+        self._engine.unwrapped._config.update(seeds)
+        self.agents = list(self.possible_agents)
+        return self._by_agent(self._engine.reset()), {}
+
+    def step(self, actions: Mapping[str, Any]) -> tuple[Values, Values, Values, Values, Values]:
+        observation, reward, is_over, _ = self._engine.step([int(actions[agent]) for agent in self.possible_agents])
+        agents = self.possible_agents
+        self.agents = [] if is_over else list(agents)
+        never, ends = dict.fromkeys(agents, False), dict.fromkeys(agents, bool(is_over))
+        return self._by_agent(observation), self._by_agent(reward), ends, never, {}
+
+    def render(self) -> np.ndarray:
+        """Returns the pitch as the first player sees it."""
+        maps = importlib.import_module(f"{PACKAGE}.env.observation_preprocessing")
+        return football.draw(maps.generate_smm(self._engine.unwrapped.observation()[:1])[0])
+
+    def close(self) -> None:
+        if self._engine is not None:
+            self._engine.close()
+
+    def _by_agent(self, values: np.ndarray) -> Values:
+        """Returns gfootball's values [players, ...] by agent."""
+        return dict(zip(self.possible_agents, values, strict=True))
+
+
+def has_sides(settings: sections.EnvConfig) -> bool:
+    """Returns whether --env.kwargs has numbers of players, so that gfootball plays both sides."""
+    return bool(set(SIDES) & env_base.arguments(settings.kwargs, "arguments", _EXAMPLE).keys())
+
+
+def make(scenario: str, num_envs: int, settings: sections.EnvConfig, *, threads: int = 0) -> env_base.VectorEnv:
+    """Returns E rows of a scenario: players of both sides by gfootball, or one of the left side by EnvPool.
+
+    EnvironmentFailure: as of Football, or --env.kwargs has something other than numbers of players.
+    """
+    if not has_sides(settings):
+        return football.Football(scenario, num_envs, settings, threads=threads)
+    football.check_id(scenario)
+    given = {"left": 0, "right": 0, **env_base.arguments(settings.kwargs, "numbers of players", _EXAMPLE)}
+    are_numbers = all(type(number) is int and 0 <= number <= _MOST for number in given.values())
+    if given.keys() != set(SIDES) or not are_numbers or sum(given.values()) < 2:
+        raise errors.EnvironmentFailure(
+            f"--env.kwargs={settings.kwargs}: expected numbers of players of the sides left and right, up to {_MOST} "
+            f"each and two or more together, such as '{_EXAMPLE}'; without them EnvPool plays one player of the left"
+        )
+
+    def match() -> FootballMatch:
+        return FootballMatch(scenario, given, checkpoints=settings.checkpoint_rewards)
+
+    return FootballSides(f"football:{scenario}", match, num_envs, masks=False, moves=_moves)
+
+
+def _moves(name: str, env: Any) -> pettingzoo_moves.ParallelMoves:
+    return pettingzoo_moves.ParallelMoves(env)
+
+
+def _gfootball() -> Any:
+    """Returns the package; EnvironmentFailure: it is not installed."""
+    if importlib.util.find_spec(PACKAGE) is None:
+        raise errors.EnvironmentFailure(
+            f"football from both sides needs {PACKAGE}, which is not installed here; "
+            "docker/worker-football.Dockerfile builds it, and docs/families.md has the commands; without left and "
+            "right in --env.kwargs EnvPool plays one player of the left side"
+        )
+    return importlib.import_module(f"{PACKAGE}.env")

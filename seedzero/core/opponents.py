@@ -96,7 +96,7 @@ def roshambo_bot(name: str) -> str:
 
 
 def _with_all(names: Iterable[str]) -> tuple[str, ...]:
-    """Returns the names with all bots for repeated rock-paper-scissors in place of the name that stands for them."""
+    """Returns names, where ROSHAMBO + ALL becomes the names of all bots for repeated rock-paper-scissors."""
     every = [ROSHAMBO + bot for bot in ROSHAMBO_BOTS]
     return tuple(one for name in names for one in (every if name == ROSHAMBO + ALL else [name]))
 

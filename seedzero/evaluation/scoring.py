@@ -98,7 +98,7 @@ def evaluate(
         for flag, given in (("opponent", opponent), ("player", choice.player)):
             if given is not None and (flag == "opponent" or not seats_config.of_config(config).asked):
                 raise errors.UsageError(f"--{flag}={given}: {path} was not trained in a game of two players; omit it")
-    if game is None and opponent is not None and _move_in_seats(opponent):
+    if game is None and isinstance(opponent, str) and _move_in_seats(opponent):
         config = configs.override(config, {"env.opponents": opponent})
         opponent = None
     if game is None and opponent is None:

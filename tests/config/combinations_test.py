@@ -570,3 +570,11 @@ def test_keys_of_infos_are_for_environments_that_have_infos(said: golden.Said) -
     configs.override(configs.Config(), {"env.id": "gym:CartPole-v1", "metrics.info_keys": "success, depth"})
     with said.raises(errors.ConfigError, "--metrics.info_keys=success "):
         combinations.check(_catch(env__info_keys="success"))
+
+
+def test_bots_for_rock_paper_scissors_are_opponents_of_that_game_alone(said: golden.Said) -> None:
+    asked = configs.override(presets.get("catch"), {"env.opponents": "random,roshambo:pibot"})
+    with said.raises(errors.ConfigError, "roshambo:pibot"):
+        combinations.check(asked)
+    rounds = configs.override(asked, {"env.id": "spiel:repeated_game(stage_game=matrix_rps(),num_repetitions=9)"})
+    combinations.check(rounds)

@@ -176,9 +176,7 @@ def recurrent_fn(parts: _Parts) -> mcts.RecurrentFn | mcts.ChanceFn:
 
     def decide(params: base.Params, action: jax.Array, parent: Any) -> tuple[mcts.Afterstate, Any]:
         alike = jnp.zeros((action.shape[0], pgx_rules.NUM_OUTCOMES))
-        # No network knows afterstates: a new one is worth what its first outcome is, through which the search goes.
-        first, _ = step(params, action, parent[:-1], pgx_rules.outcome_keys(jnp.zeros(action.shape[0], jnp.int32)))
-        return mcts.Afterstate(alike, first.reward + first.discount * first.value), (*parent[:-1], action)
+        return mcts.Afterstate(alike, None), (*parent[:-1], action)  # the network knows decisions alone
 
     def resolve(params: base.Params, code: jax.Array, parent: Any) -> tuple[mcts.Prediction, Any]:
         return step(params, parent[-1], parent[:-1], pgx_rules.outcome_keys(code))

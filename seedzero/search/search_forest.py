@@ -170,9 +170,9 @@ def simulate(forest: Forest, number: jax.Array, rules: Rules, active: jax.Array 
     prediction = types.Prediction(*(x.astype(jnp.float32) for x in prediction))
     path = _only(active, _extend(forest, parent, edge, prediction))
     returns = path.reward + path.discount * prediction.value
-    if after is not None:
+    if after is not None and after.value is not None:
         is_before = jnp.arange(forest.shape[1])[:, None] != after.node
-        returns = jnp.where(after.is_new & is_before, _returns_to(forest, after), returns)
+        returns = jnp.where(after.is_new & is_before, _returns_to(forest, after.node, after.value), returns)
     forest = _backup(forest, path, returns)
     forest = _write(forest, number, path, prediction, embedding)
     return forest._replace(next_action=_choose(forest, rules))
@@ -184,7 +184,7 @@ class _After(NamedTuple):
     node: jax.Array  # int32, their numbers
     code: jax.Array  # int32, their next codes
     is_new: jax.Array  # bool
-    value: jax.Array  # their own, of the new ones
+    value: jax.Array | None  # their own, of the new ones; None: the model has none
 
 
 def _decide(
@@ -199,8 +199,9 @@ def _decide(
     assert forest.is_afterstate is not None
     is_new = lookup.numbers(forest.is_afterstate.astype(jnp.int32), parent) == 0
     found, embedding = model.decide(edge, _states(forest, parent))
-    logits, value = found.code_logits.astype(jnp.float32), found.value.astype(jnp.float32)
-    prediction = types.Prediction(jnp.zeros_like(value), jnp.ones_like(value), logits, value)
+    logits, none = found.code_logits.astype(jnp.float32), jnp.zeros(edge.shape)
+    value = None if found.value is None else found.value.astype(jnp.float32)
+    prediction = types.Prediction(none, none + 1.0, logits, none if value is None else value)
     path = _only(is_new if active is None else is_new & active, _extend(forest, parent, edge, prediction))
     forest = _write(forest, node, path, prediction, embedding, is_afterstate=True)
     likeliest = jnp.argmax(logits, axis=-1).astype(jnp.int32)
@@ -273,10 +274,10 @@ def _only(active: jax.Array | None, path: _Path) -> _Path:
     return path._replace(action=jnp.where(active, path.action, jnp.where(at_root, UNREACHABLE, ABSENT)))
 
 
-def _returns_to(forest: Forest, after: _After) -> jax.Array:
-    """Returns the returns [N, T] from each node before the afterstates, with their own values."""
-    discount = lookup.numbers(forest.path_discount, after.node)
-    return lookup.numbers(forest.path_reward, after.node) + discount * after.value
+def _returns_to(forest: Forest, node: jax.Array, value: jax.Array) -> jax.Array:
+    """Returns the returns [N, T] from each node before nodes [T] of these values."""
+    discount = lookup.numbers(forest.path_discount, node)
+    return lookup.numbers(forest.path_reward, node) + discount * value
 
 
 def _backup(forest: Forest, path: _Path, returns: jax.Array) -> Forest:

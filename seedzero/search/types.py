@@ -61,7 +61,7 @@ class Afterstate(NamedTuple):
     """What the model predicts about an action whose outcome is up to chance."""
 
     code_logits: jax.Array  # [R, C] of the outcomes
-    value: jax.Array  # [R], the value for the player who moved
+    value: jax.Array | None  # [R], the value for the player who moved; None: that of the first code's state counts
 
 
 class ChanceFn(NamedTuple):

@@ -198,7 +198,16 @@ def test_the_opponent_is_chosen_by_name_or_run_directory(
         seeds.append(seed)
         return players[choice.path], {"step": 7 if choice.path == mine else 8, "chosen": "last"}
 
-    monkeypatch.setattr(scoring, "load_player", load_player)
+    def load_rival(rival: tuple[agent_choice.AgentChoice, Any], *_: Any) -> pathlib.Path:
+        loaded.append((rival[0].path, rival[0].step, rival[0].policy))
+        return rival[0].path
+
+    def turns(game: spiel.Game, path: pathlib.Path, seed: int) -> match.Player:
+        seeds.append(seed)
+        return players[path]
+
+    for name, fake in (("load_player", load_player), ("_load_rival", load_rival), ("_turns", turns)):
+        monkeypatch.setattr(scoring, name, fake)
     expected = {"step", "chosen", "opponent", "episodes", "wins", "draws", "losses", "first", "second", "mean_length"}
     expected |= {f"{name}_return" for name in ("mean", "std", "stderr", "min", "max")}
     for given, name in ((None, "random"), ("random", "random"), (str(other), str(other))):

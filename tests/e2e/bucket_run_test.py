@@ -64,13 +64,15 @@ def test_a_run_outlives_its_machine_and_is_read_from_anywhere(host: harness.Host
     ended = again.wait()
     assert ended.code == 0, ended.err
     named = re.findall(rf"checkpoint (\d+) .*{URL}$", ended.err, re.MULTILINE)
-    last = int(named[-1])  # the one on its way is named before it
     assert f"--run_dir={URL}" in ended.err
     assert _large(_made()) == compiled
     shutil.rmtree(_copy())
 
     found = host.seedzero("status", f"--run_dir={URL}").json
-    assert (found["durable_update"], found["updates"], found["alive"]) == (last, last, False)
+    last = found["durable_update"]
+    assert (found["updates"], found["alive"]) == (last, False) and last > resumed
+    # The one on its way is named before it; a slow learner may have had it there before the signal came.
+    assert not named or int(named[-1]) == last
     played = host.seedzero("evaluate", f"--run_dir={URL}", "--step=last", "--episodes=2").json
     assert played["episodes"] == 2 and -1 <= played["mean_return"] <= 1
     rows = gcs.content("runs", "team/catch/metrics.jsonl").splitlines()

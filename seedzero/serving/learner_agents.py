@@ -65,7 +65,9 @@ class LearnerAgents:
         """Yields players as of `followers.FollowedAgents`; errors as of `fetch`, SpecMismatch for another run."""
         offer = model_pool.ask(self.secured)
         if offer.spec != self.spec:
-            raise errors.SpecMismatch(f"the learner at {self.secured.address} trains another run now; start it again")
+            raise errors.SpecMismatch(
+                f"the learner at {self.secured.address} trains another run now; start this server again"
+            )
         everyone = (*offer.learning, *offer.frozen) if self.names == (followers.ALL,) else ()
         for name in dict.fromkeys((*versions, *everyone)):
             if name not in versions or offer.learning.get(name, -1) > versions[name]:

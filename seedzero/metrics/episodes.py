@@ -1,6 +1,6 @@
-"""Episodes of concurrent environments, and evaluations: a fixed quota of whole episodes for each environment.
+"""Episodes of concurrent environments, and evaluations in which every environment plays a fixed number of episodes.
 
-"The first N finished episodes" would count short episodes more often than long ones.
+Taking the first N finished episodes instead would favour short ones.
 """
 
 from __future__ import annotations
@@ -15,28 +15,28 @@ import numpy as np
 from seedzero.core import infos, types
 
 Progress: TypeAlias = Callable[[int, int], object]
-"""Takes the numbers of finished and of expected episodes."""
+"""Called with the numbers of finished and of expected episodes."""
 
 
 class Episode(NamedTuple):
     """A finished episode.
 
-    `total` is the undiscounted sum of rewards; in games of two players, the sum of the first mover (the first one
-    after a random opening, if there is one).
+    `total` is the undiscounted sum of rewards; in games of two players, that of the first mover (after a random
+    opening, if there is one).
     """
 
     slot: int  # of its environment
     total: float
-    length: int  # steps
-    task: int = 0  # place in `EnvSpec.tasks`
-    info: Mapping[str, float] = {}  # numbers of the environment's own, by name
+    length: int  # in steps
+    task: int = 0  # index into `EnvSpec.tasks`
+    info: Mapping[str, float] = {}  # numbers that the environment reports, by name
 
 
 class Episodes:
-    """Sums rewards; environments are rows 0 .. num_slots - 1.
+    """Sums rewards of the environments 0 .. num_slots - 1.
 
-    With two players each reward is the mover's, and the other player loses as much. `length`: [num_slots] int64, the
-    steps of the environments' episodes so far.
+    With two players each reward belongs to the mover, and the other player loses as much. `length` is [num_slots]
+    int64, the steps so far of the episodes in progress.
     """
 
     def __init__(self, num_slots: int, num_players: int = 1) -> None:
@@ -59,10 +59,10 @@ class Episodes:
 
         Args:
           slots: [B] int, distinct environments.
-          reward: [B] of the step to the observation.
+          reward: [B] of the step that led to the observation.
           first: [B] bool, true: first observation of an episode or session.
           final: [B] bool, true: last observation of an episode.
-          tasks: [B] int, places in `EnvSpec.tasks`; None: 0.
+          tasks: [B] int, indices into `EnvSpec.tasks`; None means 0.
           movers: [B] the players to move; None: players alternate.
         """
         self._total[slots] = np.where(first, 0.0, self._total[slots] + self._sign[slots] * reward)
@@ -75,13 +75,13 @@ class Episodes:
         return [self.so_far(int(slot), int(task)) for slot, task in zip(slots[final], ended, strict=True)]
 
     def so_far(self, slot: int, task: int = 0) -> Episode:
-        """Returns the episode of an environment as if ended now."""
+        """Returns the episode in progress as if it ended now."""
         return Episode(slot, float(self._total[slot]), int(self.length[slot]), task)
 
 
 @dataclasses.dataclass(frozen=True)
 class Scores:
-    """Statistics over the episodes of an evaluation; returns are undiscounted sums of rewards."""
+    """Statistics of an evaluation's episodes; returns are undiscounted sums of rewards."""
 
     episodes: int
     mean_return: float
@@ -89,23 +89,23 @@ class Scores:
     min_return: float
     max_return: float
     mean_length: float
-    # mean return of each task that was played, by its name; {} where there is one task
+    # mean return of each task that was played, by its name; {} for a single task
     task_returns: Mapping[str, float] = dataclasses.field(default_factory=dict)
-    # means of the environment's own numbers over the episodes that have them, by name; {}: there are none
+    # means of the numbers that environments report, over the episodes that have them, by name
     info: Mapping[str, float] = dataclasses.field(default_factory=dict)
-    # episodes that the limit of steps ended, and that count with their rewards so far; the further episodes of their
-    # environments are missing
+    # episodes stopped by the limit of steps, which count with their rewards so far; their environments play no
+    # further episodes
     cut_off: int = 0
-    # episodes that did not end, and do not count; then the short ones count too much
+    # unfinished episodes, which do not count, so that the short ones weigh too much
     unfinished: int = 0
 
     def to_json(self) -> dict[str, Any]:
-        """Returns the statistics by their names; those with a default value only if there are any."""
+        """Returns the statistics by name; optional ones only if they are not empty or zero."""
         optional = {"task_returns", "info", "cut_off", "unfinished"}
         return {name: value for name, value in dataclasses.asdict(self).items() if value or name not in optional}
 
     def flat(self) -> dict[str, float]:
-        """Returns the statistics as single numbers, `mean_return/TASK` for each task, `info/NAME`."""
+        """Returns the statistics as single numbers, with a `mean_return/TASK` for each task and an `info/NAME`."""
         nested = {f"mean_return/{name}": value for name, value in self.task_returns.items()}
         nested |= {f"info/{name}": value for name, value in self.info.items()}
         return {name: value for name, value in self.to_json().items() if name not in ("task_returns", "info")} | nested
@@ -115,17 +115,17 @@ class Played:
     """Follows the episodes of evaluating environments.
 
     Args:
-      slots: [E] the environments' slots, any distinct numbers.
+      slots: [E] distinct slots of the environments.
       tasks: of the environments, as `EnvSpec.tasks`.
-      num_episodes: episodes altogether; the first environments play the remainder of an uneven division.
-      num_seats: rows of a game, where rows are seats: episodes are then rounded up to whole games, a seat's each.
-      max_steps: an episode with this many is over, as if it had ended there, and its environment plays no more.
+      num_episodes: total; if it does not divide evenly, the first environments play one more.
+      num_seats: rows of a game, if rows are seats: episodes are then rounded up to whole games, one per seat.
+      max_steps: an episode of this length counts as finished, and its environment plays no more.
 
     Attributes:
       tasks: as given.
       finished: episodes so far.
       num_finished: their number.
-      num_expected: episodes altogether, without those that environments give up after one that was cut off.
+      num_expected: total, without the episodes that environments skip after a stopped one.
       num_steps: of all environments.
     """
 
@@ -143,7 +143,7 @@ class Played:
         self.num_steps = 0
 
     def record(self, slots: np.ndarray, step: types.EnvStep, first: np.ndarray) -> None:
-        """Adds one observation of each given environment that is shown; slots, first: as in `Episodes.record`."""
+        """Adds one observation of each given environment; ignores rows that are not shown. See `Episodes.record`."""
         if step.shown is not None:
             slots, first, step = slots[step.shown], first[step.shown], step.those(step.shown)
         self.num_steps += int(np.count_nonzero(~first))
@@ -163,7 +163,10 @@ class Played:
                 self.finished.append(self._running.so_far(slot, task))
 
     def hurry(self) -> None:
-        """Lowers the limit of steps to the longest finished episode; without one, episodes end at the next step."""
+        """Lowers the limit of steps to the longest finished episode's.
+
+        Without one, episodes end at their next step.
+        """
         self._max_steps = min(self._max_steps, max((episode.length for episode in self.finished), default=1))
 
     @property
@@ -172,7 +175,10 @@ class Played:
 
     @property
     def state(self) -> str:
-        """The episodes so far for the user, and the steps of the longest one under way; any thread may ask."""
+        """The progress for the user: episodes so far, and the steps of the longest one in progress.
+
+        Any thread may ask.
+        """
         longest = max((int(self._running.length[slot]) for slot, left in self._left.items() if left), default=0)
         steps = f", {longest:,} steps into the longest" if longest else ""
         return f"{self.num_finished} of {self.num_expected} episodes{steps}"
@@ -183,7 +189,7 @@ class Played:
         return not any(self._left.values())
 
     def result(self) -> Scores:
-        """Returns the statistics of the finished episodes, at least one."""
+        """Returns the statistics of the finished episodes. There must be at least one."""
         played = [(name, [x.total for x in self.finished if x.task == task]) for task, name in enumerate(self.tasks)]
         means = {name: float(np.mean(returns)) for name, returns in played if returns}
         unfinished = sum(self._left.values())
@@ -195,17 +201,17 @@ class Played:
 
 
 def with_error(found: Mapping[str, Any], num_seats: int = 0) -> dict[str, Any]:
-    """Returns statistics as JSON with `stderr_return`, the standard error of the mean return; of one episode without.
+    """Adds `stderr_return`, the standard error of the mean return, to statistics of more than one episode.
 
-    The episodes are those of a sample: independent, and as many as one likes. Those of a game's `num_seats` rows count
-    as one of them, as if the agents of an environment always had the same return.
+    Episodes count as independent samples. In a game with `num_seats` rows all rows count as one sample, as if its
+    agents always had the same return.
     """
     number = found["episodes"] // max(1, num_seats)
     return {**found, **({"stderr_return": found["std_return"] / math.sqrt(number - 1)} if number > 1 else {})}
 
 
 def summarize(episodes: Sequence[Any]) -> Scores:
-    """Returns the statistics of at least one episode or game, by `total` and `length`."""
+    """Returns the statistics of at least one episode or game, from its `total` and `length`."""
     returns = np.array([episode.total for episode in episodes])
     return Scores(
         episodes=len(returns),

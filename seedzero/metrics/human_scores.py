@@ -60,18 +60,18 @@ def _read(table: str) -> Mapping[str, tuple[float, float]]:
 
 
 SCORES = _read(_ATARI)
-"""Game -> mean return of a random player, of a human."""
+"""Game -> mean returns of a random player and of a human."""
 DMLAB_SCORES = _read(_DMLAB)
-"""Level, by the name of its training version -> mean return of a random player, of a human."""
+"""Level, by the name of its training version -> mean returns of a random player and of a human."""
 
 _BY_KEY = {game.replace("_", ""): scores for game, scores in SCORES.items()}
 
 
 def normalized(game: str, score: float) -> float | None:
-    """Returns the human-normalized score, 0 for a random player and 1 for a human; None for others.
+    """Returns the human-normalized score, 0 for a random player and 1 for a human; None for other games.
 
     Args:
-      game: id of its environment, or its name: a game's in CamelCase or snake_case, or a level's.
+      game: the environment's id, or its name: a game in CamelCase or snake_case, or a level.
       score: mean undiscounted, unclipped return of whole games.
     """
     key = game.removeprefix("atari:").replace("_", "").lower()
@@ -83,10 +83,10 @@ def normalized(game: str, score: float) -> float | None:
 
 
 def of(env_id: str, result: episodes.Scores) -> float | None:
-    """Returns the human-normalized score of an evaluation; None without known human scores.
+    """Returns the human-normalized score of an evaluation, or None without known human scores.
 
-    Of several tasks: the mean of their scores, each capped at 1 (Espeholt et al. 2018); None if one of DMLab-30's
-    levels was not played.
+    For several tasks this is the mean of their scores, each capped at 1 (Espeholt et al. 2018), or None if a level of
+    DMLab-30 was not played.
     """
     if not result.task_returns:
         return normalized(env_id, result.mean_return)

@@ -1,4 +1,4 @@
-"""`python -m seedzero.page`: the process that thinks for the page; a request a line on standard input."""
+"""`python -m seedzero.page`: the page's thinking process, which reads one request per line from standard input."""
 
 from seedzero.page import thoughts
 

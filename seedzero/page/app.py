@@ -1,4 +1,4 @@
-"""The page's answers: files of the browser's part, and JSON about runs. Every function here runs on a thread."""
+"""The page's endpoints: static files for the browser, and JSON about runs. Every function here runs on a thread."""
 
 from __future__ import annotations
 
@@ -29,49 +29,49 @@ from seedzero.page import (
 
 STATIC = pathlib.Path(__file__).parent / "static"
 MAX_METRICS = 64
-"""Metrics of one request."""
+"""Largest number of metrics in a request."""
 MAX_RUNS = 16
-"""Runs of one stream."""
+"""Largest number of runs in a stream."""
 MAX_BUCKETS = 4000
 _NUM_BUCKETS = 600
 
 
 class Page:
-    """The answers about the runs below a directory."""
+    """Answers requests about the runs below a directory."""
 
     def __init__(
         self, root: pathlib.Path, *, trusted: bool = False, human: human_seat.HumanSeat | None = None
     ) -> None:
-        """trusted: as of `thinker.ThoughtAnswers`. human: the seat of a person who plays; None: nobody does."""
+        """trusted: see `thinker.ThoughtAnswers`. human: the seat of a person who plays, or None."""
         self.human = human
         self.root, self.places = root, event_streams.StreamPlaces()
         self.live = live_feeds.LiveViews(root)
         self.recordings, self.thinker = recordings.Recordings(root), thinker.Thinker()
         self.thoughts = thinker.ThoughtAnswers(root, self.thinker, trusted=trusted)
         self._library = library.Library()
-        self._leagues: dict[str, tuple[object, dict[str, Any]]] = {}  # by run: its source, and the league
+        self._leagues: dict[str, tuple[object, dict[str, Any]]] = {}  # run -> (source, league)
         self._league_locks: dict[str, threading.Lock] = {}
 
     def runs(self, request: requests.Request) -> dict[str, Any]:
-        """Returns all runs, the newest first."""
+        """Lists all runs, the newest first."""
         found = []
         for name in catalogue.find(self.root):
             try:
                 found.append(summaries.describe(catalogue.locate(self.root, name), name))
-            except errors.UsageError:  # it was deleted meanwhile
+            except errors.UsageError:  # deleted meanwhile
                 continue
         found.sort(key=lambda run: -run["changed"])
         return {"root": printable.escape(str(self.root)), "runs": found, "most": catalogue.MAX_RUNS}
 
     def run(self, request: requests.Request) -> dict[str, Any]:
-        """Returns a run's summary, its settings, and the names of its metrics once its history is read."""
+        """Returns a run's summary and settings, and, once its history is read, the names of its metrics."""
         name, path = self._located(request)
         found, share = self._history(path)
         overview = {**found.overview(), "read": share}
         return {**summaries.describe(path, name), **overview, "settings": summaries.read_settings(path)}
 
     def series(self, request: requests.Request) -> dict[str, Any]:
-        """Returns thinned series of metrics; before the history is read, the share so far."""
+        """Returns thinned series of metrics, or the share read so far until the history is read."""
         _, path = self._located(request)
         names = request.query_params.getlist("metric")
         if len(names) > MAX_METRICS:
@@ -87,19 +87,19 @@ class Page:
         return {"read": share, **found.series(names, x, num_buckets, low, high)}
 
     def league(self, request: requests.Request) -> dict[str, Any]:
-        """Returns a run's league, read again after each checkpoint and each line of its history."""
+        """Returns a run's league, which is read again after each checkpoint and each new line of its history."""
         name, path = self._located(request)
         source = (
             tuple(sorted(saved_files.finished(path / "checkpoints" / saved_files.STEPS))),
             *(_stamp(path / file) for file in (league_log.LEAGUE_FILE, league_log.NASH_FILE)),
         )
-        with self._league_locks.setdefault(name, threading.Lock()):  # a large league delays no other run
+        with self._league_locks.setdefault(name, threading.Lock()):  # so that a large league delays no other run
             if name not in self._leagues or self._leagues[name][0] != source:
                 self._leagues[name] = (source, league_view.read(path, name))
             return self._leagues[name][1]
 
     def follow(self, names: list[str], cursors: list[str]) -> Callable[[], Iterator[event_streams.Event]]:
-        """Returns a function for reading the new events of runs. Raises UsageError."""
+        """Returns a function that reads new events of runs. Raises UsageError."""
         if not 1 <= len(names) <= MAX_RUNS or len(cursors) != len(names):
             raise queries.BadQuery(f"a stream takes 1 to {MAX_RUNS} runs, each with a cursor")
         for name in names:
@@ -131,7 +131,7 @@ class Page:
         return name, catalogue.locate(self.root, name)
 
     def _history(self, path: pathlib.Path) -> tuple[history.History, float]:
-        """Returns a run's history after a moment's reading, and its read share."""
+        """Reads a run's history for a moment; returns it and the share read so far."""
         found = self._library.of(path)
         return found, found.refresh()
 
@@ -139,7 +139,7 @@ class Page:
 def make(
     page: Page, *, hosts: guard.HostNames, token: str = "", cookie: str = "seedzero_page", root: str = ""
 ) -> types.ASGIApp:
-    """Returns the application; token, cookie, root: as of `guard.Gate`."""
+    """Builds the application. token, cookie, root: see `guard.Gate`."""
 
     async def stream(request: requests.Request) -> types.ASGIApp:
         parameters = request.query_params
@@ -180,7 +180,7 @@ def make(
 
 
 def _answering(read: Callable[[requests.Request], dict[str, Any]]) -> Callable[[requests.Request], responses.Response]:
-    """Returns an endpoint, which Starlette calls on a thread, since it is no coroutine."""
+    """Returns an endpoint; since it is no coroutine, Starlette calls it on a thread."""
 
     def answer(request: requests.Request) -> responses.Response:
         try:

@@ -1,4 +1,4 @@
-"""The runs below a directory, by names that cannot lead out of it."""
+"""Finds the runs below a directory; no name of a run can lead out of it."""
 
 from __future__ import annotations
 
@@ -16,13 +16,13 @@ _MAX_ENTRIES = 100_000
 
 
 class UnknownRun(errors.UsageError):
-    """A name of no run, or a run that was deleted."""
+    """There is no run of this name, or it was deleted."""
 
 
 def find(root: pathlib.Path) -> list[str]:
     """Returns the names of the runs in and below a directory: relative paths, "." for the directory itself.
 
-    Links are not followed, and nothing inside a run is looked at.
+    Does not follow links, and does not look inside runs.
     """
     found: list[str] = []
     waiting, num_entries = [(root, 0)], 0
@@ -38,7 +38,7 @@ def find(root: pathlib.Path) -> list[str]:
         try:
             with os.scandir(directory) as entries:
                 inside = [entry.name for entry in entries if entry.is_dir(follow_symlinks=False)]
-        except OSError:  # it was deleted, or is another user's
+        except OSError:  # deleted meanwhile, or another user's
             continue
         num_entries += len(inside)
         waiting += [(directory / name, depth + 1) for name in sorted(inside) if not name.startswith(".")]
@@ -46,7 +46,7 @@ def find(root: pathlib.Path) -> list[str]:
 
 
 def locate(root: pathlib.Path, name: str) -> pathlib.Path:
-    """Returns the directory of a run by its name; raises UnknownRun for any other path."""
+    """Returns the directory of a run. Raises UnknownRun for any path that `names` would not return."""
     path = root
     for part in [] if name == "." else name.split("/"):
         if not is_name(part):
@@ -60,7 +60,7 @@ def locate(root: pathlib.Path, name: str) -> pathlib.Path:
 
 
 def is_name(part: str) -> bool:
-    """Returns whether a text may name a file of a directory: it does not lead out of it."""
+    """Returns whether a text may name a file below a directory, without leading out of it."""
     return part not in ("", ".", "..") and part.isprintable() and not set("/\\") & set(part) and len(part) <= 255
 
 
@@ -77,7 +77,7 @@ def _is_run(path: pathlib.Path) -> bool:
 
 
 def _has_kind(path: pathlib.Path, is_kind: Callable[[int], bool]) -> bool:
-    """Returns whether a path is there, no link, and of a kind."""
+    """Returns whether a path exists, is no link, and is of the given kind."""
     try:
         return is_kind(os.lstat(path).st_mode)
     except (OSError, ValueError):

@@ -1,4 +1,4 @@
-"""Rows of metrics as columns: numbers alone, 8 bytes each; x never falls, across resumes too."""
+"""Holds rows of metrics as columns of numbers, 8 bytes each; x never decreases, not even where a run resumes."""
 
 from __future__ import annotations
 
@@ -14,31 +14,32 @@ from seedzero.monitoring import metrics_log, rows
 from seedzero.page import thinning
 
 MAX_NAMES = 4096
-"""Metrics of a run; later metrics are left out."""
+"""Most metrics of a run; later ones are left out."""
 MAX_NAME_LETTERS = 200
 EPISODES = "episodes"
-"""The metric with the number of episodes behind a row's returns."""
+"""The metric that counts the episodes behind a row's returns."""
 FEW_EPISODES = 20
 _RESTART_SECONDS = 1.0
-"""A fall of `seconds` by more is a resume, whose process counts from 0."""
+"""If `seconds` falls by more than this, the run was resumed, and the new process counts from 0."""
 
 _FIRST_KEYS = frozenset(metrics_log.FIRST_KEYS)
 _BATCH = 2000
-"""Lines that are read at once."""
+"""Number of lines to read at once."""
 _NOT_FINITE = ("nan", "inf", "-inf")
-"""Numbers without a form in JSON."""
+"""Numbers that JSON cannot express."""
 
 Numbers = dict[str, Any]
 
 
 class Columns:
-    """The rows of a run by metric; for one thread at a time."""
+    """The rows of a run, stored by metric. Not thread-safe."""
 
     def __init__(self) -> None:
         self._x = {name: array.array("d") for name in metrics_log.FIRST_KEYS}
         self._rows: dict[str, array.array[int]] = {}
         self._values: dict[str, array.array[float]] = {}
-        self._earlier_seconds = self._last_seconds = 0.0  # of the processes before a resume; of the newest row
+        # total of the processes before the last resume; value in the newest row
+        self._earlier_seconds = self._last_seconds = 0.0
         self.num_damaged = 0
 
     def __len__(self) -> int:
@@ -46,16 +47,16 @@ class Columns:
 
     @property
     def num_bytes(self) -> int:
-        """Memory of the numbers."""
+        """Memory that the numbers take."""
         return 8 * (3 * len(self) + sum(map(len, self._rows.values())))
 
     @property
     def names(self) -> list[str]:
-        """Metrics with numbers, sorted."""
+        """Names of metrics that have numbers, sorted."""
         return sorted(self._rows)
 
     def append(self, content: bytes) -> None:
-        """Adds whole lines of metrics.jsonl; damaged lines are counted and left out."""
+        """Appends whole lines of metrics.jsonl; counts damaged lines and skips them."""
         lines = content.split(b"\n")[:-1]
         for at in range(0, len(lines), _BATCH):
             self._append_batch(lines[at : at + _BATCH])
@@ -63,7 +64,8 @@ class Columns:
     def _append_batch(self, lines: Sequence[bytes]) -> None:
         found = list(filter(None, map(_parsed, lines)))
         self.num_damaged += len(lines) - len(found)
-        groups: dict[tuple[str, ...], tuple[list[int], list[Any]]] = {}  # places and values of rows with the same keys
+        # indices and values of rows with the same keys
+        groups: dict[tuple[str, ...], tuple[list[int], list[Any]]] = {}
         for place, row in enumerate(found):
             of_group, values = groups.setdefault(tuple(row), ([], []))
             of_group.append(place)
@@ -85,7 +87,7 @@ class Columns:
             self._append(name, (begin + places[order]).astype(np.int32), numbers[order])
 
     def _append_x(self, first: np.ndarray) -> None:
-        """Adds updates, steps and seconds [3, T] float64; seconds count on through the processes of a run."""
+        """Appends updates, steps and seconds [3, T] float64; seconds continue across the processes of a run."""
         number = np.maximum.accumulate(np.where(np.isfinite(first[2]), np.arange(1, first.shape[1] + 1), 0))
         seconds = np.concatenate([[self._last_seconds], first[2]])[np.concatenate([[0], number])]
         is_resume = seconds[1:] < seconds[:-1] - _RESTART_SECONDS
@@ -99,7 +101,7 @@ class Columns:
             self._earlier_seconds, self._last_seconds = float(earlier[-1]), float(seconds[-1])
 
     def _append(self, name: str, places: np.ndarray, values: np.ndarray) -> None:
-        """Adds the numbers of a metric in new rows."""
+        """Appends numbers of a metric in new rows."""
         if not len(values):
             return
         if name not in self._rows:
@@ -113,9 +115,10 @@ class Columns:
     def series(
         self, name: str, x: str, num_buckets: int, low: float | None = None, high: float | None = None
     ) -> Numbers:
-        """Returns a metric over `x` within [low, high], thinned: x and y as equally long lists.
+        """Returns a metric over `x` within [low, high], thinned: x and y as lists of equal length.
 
-        Where rows were left out, "means" has the mean of all rows in each bucket: x of its newest row, y, and rows.
+        If rows were left out, "means" describes the buckets: x of the newest row, y as the mean, and the number of
+        rows.
         """
         rows, values = np.array(self._rows.get(name, ()), np.int64), np.array(self._values.get(name, ()), np.float64)
         places = np.array(self._x[x])[rows]
@@ -131,7 +134,10 @@ class Columns:
         return found
 
     def few_until(self, x: str) -> float | None:
-        """Returns the `x` of the row with the `FEW_EPISODES`th episode, or of the last row; None: it is the first."""
+        """Returns the `x` up to which returns come from few episodes; None if that is over in the first row.
+
+        That is the row with the `FEW_EPISODES`th episode, or the last row.
+        """
         rows = self._rows.get(EPISODES, ())
         enough = np.flatnonzero(np.cumsum(np.nan_to_num(np.array(self._values.get(EPISODES, ())))) >= FEW_EPISODES)
         if not len(rows) or (len(enough) and not enough[0]):
@@ -139,7 +145,7 @@ class Columns:
         return self._x[x][rows[int(enough[0]) if len(enough) else -1]]
 
     def since(self, start: int) -> Numbers:
-        """Returns the rows from number `start` on: x by name, and of each metric its numbers and places in x."""
+        """Returns the rows from number `start` on: x by name, and the numbers of each metric with their rows."""
         found = {}
         for name, places in self._rows.items():
             first = bisect.bisect_left(places, start)
@@ -150,7 +156,7 @@ class Columns:
 
 
 def _parsed(line: bytes) -> dict[str, Any] | None:
-    """Returns a row; None: the line is damaged."""
+    """Returns a row, or None if the line is damaged."""
     try:
         row = rows.parse(line)
     except ValueError:
@@ -159,12 +165,12 @@ def _parsed(line: bytes) -> dict[str, Any] | None:
 
 
 def _numbers(column: Sequence[Any]) -> tuple[np.ndarray, np.ndarray]:
-    """Returns the mask of numbers [T] and the values [T] float64; other values are NaN."""
+    """Returns which values are numbers [T], and the values [T] float64 with NaN for the others."""
     try:
         values = np.array(column)
         if values.ndim == 1 and values.dtype.kind in "fiub":
             return np.ones(len(column), bool), values.astype(np.float64)
-    except (ValueError, TypeError, OverflowError):  # lists of several lengths, or numbers of hundreds of digits
+    except (ValueError, TypeError, OverflowError):  # lists of different lengths, or numbers with hundreds of digits
         pass
     found = [_number(value) for value in column]
     values = np.array([math.nan if value is None else value for value in found], np.float64)
@@ -172,7 +178,7 @@ def _numbers(column: Sequence[Any]) -> tuple[np.ndarray, np.ndarray]:
 
 
 def _number(value: Any) -> float | None:
-    """Returns a value of a row as a number; None: it is none."""
+    """Returns a row's value as a number, or None if it is not a number."""
     if isinstance(value, (int, float)) or value in _NOT_FINITE:
         try:
             return float(value)

@@ -1,4 +1,4 @@
-"""Connections of the page: a peer that keeps the page waiting loses its place, at once if others need it."""
+"""Limits slow connections: drops peers that keep the page waiting too long, or sooner if others need their places."""
 
 from __future__ import annotations
 
@@ -9,31 +9,31 @@ from uvicorn.protocols.http import h11_impl
 
 MAX_CONNECTIONS = 512
 PATIENCE_SECONDS = 10.0
-"""Longest time for a whole request, and for taking `LEAST_BYTES` of an answer."""
+"""Time limit for sending a whole request, and for taking `LEAST_BYTES` of an answer."""
 LEAST_BYTES = 64 << 10
 MAX_UNSENT_BYTES = 64 << 20
-"""Memory of the answers that peers have not taken; beyond it the peer that has kept the page waiting longest goes."""
+"""Memory for unsent answers; beyond it the peers that have kept the page waiting longest are dropped."""
 
 
 class BrowserConnection(h11_impl.H11Protocol):
-    """A connection of HTTP. Either the page works for it, or waits for its peer: for a request, or to take an answer.
+    """An HTTP connection, where either the page works, or waits for its peer to send a request or take an answer.
 
-    Only the second is limited in time. Bytes that complete no request do not end the wait.
+    Only waiting is limited in time. Bytes that do not complete a request do not end the wait.
     """
 
     def __init__(self, *arguments: Any, **options: Any) -> None:
         super().__init__(*arguments, **options)
-        self.waiting_since: float | None = None  # of the event loop's clock; None: the page works
-        self._unsent = 0  # bytes of an answer at that time
+        self.waiting_since: float | None = None  # by the event loop's clock; None while the page works
+        self._unsent = 0  # bytes unsent at that time
         self._timer: asyncio.TimerHandle | None = None
 
     @property
     def unsent(self) -> int:
-        """Bytes of answers that wait for the peer."""
+        """Bytes of answers that the peer has not taken."""
         return self.transport.get_write_buffer_size()
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
-        """Takes a place; if it is the last one, the peer that has kept the page waiting longest gives its own."""
+        """Takes a place; if there was none left, drops the peer that has kept the page waiting longest."""
         super().connection_made(transport)
         others = [one for one in self._waiting() if one is not self]
         if others and len(self.connections) >= MAX_CONNECTIONS:
@@ -46,18 +46,18 @@ class BrowserConnection(h11_impl.H11Protocol):
         self._stop_waiting()
 
     def data_received(self, data: bytes) -> None:
-        """Ends the wait if a request is whole."""
+        """Ends the wait once a request is complete."""
         super().data_received(data)
         if self._works():
             self._stop_waiting()
 
     def on_response_complete(self) -> None:
-        """Begins to wait for the next request, or works for one that is there already."""
+        """Waits for the next request, unless it has arrived already."""
         super().on_response_complete()
         self._begin_turn()
 
     def pause_writing(self) -> None:
-        """Begins to wait until an answer is taken; drops peers if all unsent answers are too large."""
+        """Begins to wait until the answer is taken; drops peers if all unsent answers together are too large."""
         super().pause_writing()
         self._begin_turn()
         waiting = self._waiting()
@@ -68,18 +68,18 @@ class BrowserConnection(h11_impl.H11Protocol):
                 one.drop()
 
     def resume_writing(self) -> None:
-        """Ends the wait for an answer that was taken."""
+        """Ends the wait for an answer to be taken."""
         super().resume_writing()
         self._begin_turn()
 
     def drop(self) -> None:
-        """Ends the connection; an answer that was not taken is thrown away."""
+        """Closes the connection and discards unsent answers."""
         self._stop_waiting()
         self.connections.discard(self)
         self.transport.abort()
 
     def _waiting(self) -> list[BrowserConnection]:
-        """Returns all connections whose peers keep the page waiting, the longest first."""
+        """Returns the connections whose peers keep the page waiting, the longest first."""
         found = [
             one for one in self.connections if isinstance(one, BrowserConnection) and one.waiting_since is not None
         ]
@@ -101,7 +101,7 @@ class BrowserConnection(h11_impl.H11Protocol):
             self._timer.cancel()
 
     def _look(self) -> None:
-        """Drops the peer, unless it took enough of an answer meanwhile."""
+        """Drops the peer, unless it has taken enough of an answer meanwhile."""
         if self._unsent - self.unsent >= LEAST_BYTES:
             self._begin_turn()
         else:

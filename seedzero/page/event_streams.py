@@ -1,4 +1,4 @@
-"""Server-sent events: new rows and states of runs after cursors, to a limited number of readers."""
+"""Server-sent events for a limited number of readers: new rows and states of runs, starting at cursors."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ from starlette import responses, types
 MAX_STREAMS = 64
 POLL_SECONDS = 1.0
 _SILENT_POLLS = 15
-"""Polls without an event before a comment, which finds readers that have gone."""
+"""After this many polls without an event a comment is sent, which shows whether the reader is still there."""
 
 Event = tuple[str, Any]
-"""Name and JSON value. After `END` the stream is over."""
+"""(name, JSON value) of an event. `END` ends the stream."""
 END = "gone"
 
 
@@ -26,19 +26,19 @@ def encode(event: Event) -> bytes:
 
 
 class StreamPlaces:
-    """The places of open streams, and their end; for one event loop."""
+    """Counts open streams and ends them. For one event loop."""
 
     def __init__(self, limit: int = MAX_STREAMS) -> None:
         self.limit, self.num_open = limit, 0
         self.ending = asyncio.Event()
 
     def is_full(self) -> bool:
-        """Returns whether no further stream may open."""
+        """Returns whether the limit of open streams is reached."""
         return self.num_open >= self.limit
 
     @contextlib.contextmanager
     def taken(self) -> Iterator[None]:
-        """Holds a place while entered."""
+        """Occupies a place while the context is entered."""
         self.num_open += 1
         try:
             yield
@@ -47,16 +47,16 @@ class StreamPlaces:
 
 
 class EventStream:
-    """An answer of events, as an ASGI application."""
+    """An ASGI application that answers with events."""
 
     def __init__(
         self, places: StreamPlaces, poll: Callable[[], Iterable[Event]], *, poll_seconds: float = POLL_SECONDS
     ) -> None:
-        """poll: returns new events; called on a thread, once every `poll_seconds`."""
+        """poll: returns new events; called on a thread, every `poll_seconds`."""
         self._places, self._poll, self._poll_seconds = places, poll, poll_seconds
 
     async def __call__(self, scope: types.Scope, receive: types.Receive, send: types.Send) -> None:
-        """Sends events until the reader leaves, or the server ends; `connections` drops a slow reader."""
+        """Sends events until the reader leaves or the server ends; `connections` drops slow readers."""
         if self._places.is_full():
             text = f"{self._places.limit} streams are open, and no more are served; close other windows of this page"
             return await responses.JSONResponse({"error": text}, 503)(scope, receive, send)

@@ -1,4 +1,4 @@
-"""The gate before every answer: methods, Host, token, and headers that keep a browser from anything else."""
+"""Checks every request's method, Host and token, and adds headers that restrict what a browser may do."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ HEADERS = {
 
 
 def is_loopback(host: str) -> bool:
-    """Returns whether only processes of this machine reach a host."""
+    """Returns whether a host can only be reached from this machine."""
     try:
         return ipaddress.ip_address(host.strip("[]")).is_loopback
     except ValueError:
@@ -32,13 +32,16 @@ def is_loopback(host: str) -> bool:
 
 
 class HostNames:
-    """The names by which a browser may call the page: a name of another site, led here by DNS, is refused.
+    """The names by which a browser may call the page; others, which DNS may point here, are rejected.
 
-    Addresses are no names: of this machine on loopback, any of them elsewhere.
+    Addresses need not be listed: on loopback those of this machine are allowed, elsewhere all are.
     """
 
     def __init__(self, host: str, own: Iterable[str] | None = None, proxy: str = "") -> None:
-        """host: of --host. own: names of this machine; None: the system's. proxy: name of a proxy, "": none."""
+        """host: the value of --host. own: names of this machine; None asks the system.
+
+        proxy: the proxy's name, or "".
+        """
         self._is_local = is_loopback(host)
         given = {host.lower()} if host not in ("", "0.0.0.0", "::") else set()
         names = own if own is not None else (socket.gethostname(), socket.getfqdn())
@@ -46,7 +49,7 @@ class HostNames:
         self.names = sorted({"localhost", *given, *others, proxy.lower()} - {""})
 
     def allows(self, header: str) -> bool:
-        """Returns whether the header Host names the page, with any port: a tunnel has its own."""
+        """Returns whether a Host header names the page. The port may be any, because tunnels have their own."""
         host, colon, port = header.lower().rpartition(":")
         if not colon or header.endswith("]"):
             host, port = header.lower(), ""
@@ -62,7 +65,7 @@ class HostNames:
 
 
 class Gate:
-    """Passes requests on to an ASGI application; reads alone, of allowed hosts, with the token if there is one."""
+    """Passes on requests to an ASGI application: only reads, of allowed hosts, with the token if one is required."""
 
     def __init__(
         self,
@@ -74,10 +77,14 @@ class Gate:
         root: str = "",
         posts: frozenset[str] = frozenset(),
     ) -> None:
-        """token: "": none is needed. cookie: its name. login: HTML with the form for the token.
+        """Prepares the checks.
 
-        root: path of the page behind a proxy, which may leave it in its requests or not; "": none. posts: paths that
-        take JSON by POST, of the page's own requests.
+        Args:
+          token: "" if none is required.
+          cookie: its name.
+          login: HTML with the form that asks for the token.
+          root: path of the page behind a proxy, which may or may not leave it in requests; "" without one.
+          posts: paths that accept JSON by POST from the page itself.
         """
         self._posts = posts
         self._app, self._hosts, self._token, self._login, self.cookie = app, hosts, token, login, cookie
@@ -85,9 +92,9 @@ class Gate:
         self._secret = hmac.new(token.encode(), b"seedzero page", hashlib.sha256).hexdigest()
 
     async def __call__(self, scope: types.Scope, receive: types.Receive, send: types.Send) -> None:
-        """Answers a refused request itself."""
+        """Passes a request on, or answers it if it is rejected."""
         if scope["type"] != "http":
-            return  # no websockets, no lifespan
+            return  # there are no websockets and no lifespan events
 
         if self._root and f"{scope['path']}/".startswith(f"{self._root}/"):
             scope = {**scope, "path": scope["path"].removeprefix(self._root)}
@@ -102,7 +109,7 @@ class Gate:
         await (answer or self._app)(scope, receive, send_guarded)
 
     async def _answer(self, request: requests.Request) -> types.ASGIApp | None:
-        """Returns the gate's own answer; None: the request may pass."""
+        """Returns the gate's own answer, or None if the request may pass."""
         path = request.scope["path"]
         if len(request.headers.getlist("host")) != 1 or not self._hosts.allows(request.headers["host"]):
             return _refusal(
@@ -121,7 +128,8 @@ class Gate:
             refusal = _refusal(405, "the page only reads: GET and HEAD alone")
             refusal.headers["Allow"] = "GET, HEAD"
             return refusal
-        if not path:  # of the root without the last slash, to which a browser's relative addresses refer
+        # the root without its last slash, against which a browser would resolve relative addresses wrongly
+        if not path:
             return responses.RedirectResponse(f"{self._root.rpartition('/')[2]}/", 307)
         if not self._token or path.startswith("/static/"):
             return None
@@ -134,7 +142,7 @@ class Gate:
         return responses.HTMLResponse(self._login, 401)
 
     def _exchange(self, given: str) -> responses.Response:
-        """Returns a redirection with the cookie for the right token, and the form again for any other."""
+        """Exchanges the right token for the cookie and redirects; shows the form again for any other token."""
         if not _is_same(given, self._token):
             return responses.HTMLResponse(self._login, 403)
         answer = responses.RedirectResponse("./", 303)
@@ -143,7 +151,7 @@ class Gate:
         return answer
 
     def _read_cookies(self, request: requests.Request) -> Iterator[str]:
-        """Yields the values of the page's cookie; other programs' cookies of this host may be of any form."""
+        """Yields the values of the page's cookie; cookies that other programs set for this host may have any form."""
         for header in request.headers.getlist("cookie"):
             for part in header.split(";"):
                 name, _, value = part.partition("=")
@@ -152,7 +160,7 @@ class Gate:
 
 
 async def _read_token(request: requests.Request) -> str:
-    """Returns the token of a form, "" without one."""
+    """Returns the token from a form, or ""."""
     content = b""
     async for piece in request.stream():
         content += piece
@@ -163,7 +171,10 @@ async def _read_token(request: requests.Request) -> str:
 
 
 def _is_own_post(request: requests.Request) -> bool:
-    """Returns whether a POST is the page's: another site's form cannot send JSON, and its script would be asked."""
+    """Returns whether a POST comes from the page itself.
+
+    A form of another site cannot send JSON, and a browser asks before its script may.
+    """
     site = request.headers.get("sec-fetch-site", "same-origin")
     return site == "same-origin" and request.headers.get("content-type", "").startswith("application/json")
 

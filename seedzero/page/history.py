@@ -1,4 +1,4 @@
-"""The history of a run in memory, read piece by piece, and cursors in it."""
+"""Keeps the history of a run in memory: reads it piece by piece, and finds places in it by cursors."""
 
 from __future__ import annotations
 
@@ -16,16 +16,16 @@ from seedzero.monitoring import metrics_log
 from seedzero.page import columns
 
 PIECE_SECONDS = 0.4
-"""Longest time of one call of `refresh`, about."""
+"""Approximate time limit of a call of `refresh`."""
 MAX_NEW_ROWS = 500
-"""Rows that follow a cursor one by one; more are thinned again."""
+"""Most rows that follow a cursor one by one; readers further behind get a thinned series again."""
 MAX_LINE_BYTES = 4 << 20
 _CHUNK_BYTES = 4 << 20
 _MARK_BYTES = 256
 
 
 class Cursor(NamedTuple):
-    """A place in a history. generation: changes when rows are cut back."""
+    """A place in a history. generation: changes when rows are removed."""
 
     generation: str
     num_rows: int
@@ -35,26 +35,26 @@ class Cursor(NamedTuple):
 
 
 def parse_cursor(text: str) -> Cursor | None:
-    """Returns the cursor in a text; None: there is none."""
+    """Parses a cursor; returns None for any other text."""
     generation, _, number = text.partition("-")
     return Cursor(generation, int(number)) if number.isascii() and number.isdigit() and len(number) < 12 else None
 
 
 @contextlib.contextmanager
 def opened(file: pathlib.Path) -> Iterator[BinaryIO]:
-    """Yields a file of a run directory for reading. Raises OSError; a link, a pipe or a device is one, too."""
+    """Opens a file of a run directory for reading. Raises OSError, also for a link, a pipe or a device."""
     with plain_files.opened(file, follow=False) as stream:
         yield stream
 
 
 class History:
-    """The rows of a run directory; thread-safe."""
+    """The rows of a run directory. Thread-safe."""
 
     def __init__(self, run_dir: pathlib.Path, clock: Callable[[], float] = time.monotonic) -> None:
         self._file, self._clock = run_dir / metrics_log.METRICS_FILE, clock
         self._lock = threading.Lock()
         self._start()
-        self._size = 0  # of the file when it was read last
+        self._size = 0  # of the file when it was last read
 
     def _start(self) -> None:
         self._columns, self._generation = columns.Columns(), secrets.token_hex(4)
@@ -62,9 +62,9 @@ class History:
         self._is_read = False
 
     def refresh(self) -> float:
-        """Reads the file's new lines for a moment; returns the read share of the file, 1: all.
+        """Reads new lines of the file for a moment; returns the share read so far, 1 for all.
 
-        A file that was cut back is read again, under a new generation. Raises ResumeError for an unreadable file.
+        A truncated file is read again, under a new generation. Raises ResumeError if it cannot be read.
         """
         with self._lock:
             try:
@@ -93,7 +93,7 @@ class History:
                     raise OSError(0, f"a line has more than {MAX_LINE_BYTES} bytes")
                 whole = content
             if not whole:
-                break  # the last line is half written
+                break  # the last line is incomplete
             self._columns.append(whole)
             self._offset += len(whole)
             self._mark = whole[-_MARK_BYTES:]
@@ -104,7 +104,7 @@ class History:
         self._is_read = True
 
     def _is_continued(self, stream: BinaryIO, size: int) -> bool:
-        """Returns whether the file still begins with the lines that were read."""
+        """Returns whether the file still begins with the lines read before."""
         if size < self._offset:
             return False
         stream.seek(self._offset - len(self._mark))
@@ -112,11 +112,11 @@ class History:
 
     @property
     def num_bytes(self) -> int:
-        """Memory of the rows."""
+        """Memory that the rows take."""
         return self._columns.num_bytes
 
     def overview(self) -> dict[str, Any]:
-        """Returns cursor, names of the metrics, and the numbers of rows and of damaged lines."""
+        """Returns the cursor, the names of the metrics, and the numbers of rows and of damaged lines."""
         with self._lock:
             found = self._columns
             cursor = str(Cursor(self._generation, len(found)))
@@ -125,16 +125,16 @@ class History:
     def series(
         self, names: list[str], x: str, num_buckets: int, low: float | None = None, high: float | None = None
     ) -> dict[str, Any]:
-        """Returns the cursor, and the thinned series of metrics over `x`."""
+        """Returns the cursor, and thinned series of metrics over `x`."""
         with self._lock:
             found = {name: self._columns.series(name, x, num_buckets, low, high) for name in names}
             few = self._columns.few_until(x)
             return {"cursor": str(Cursor(self._generation, len(self._columns))), "few_until": few, "series": found}
 
     def since(self, cursor: Cursor | None) -> dict[str, Any] | None:
-        """Returns the rows after a cursor, and the next cursor; None: none.
+        """Returns the rows after a cursor, and the next cursor; None if there are no new rows.
 
-        {"reset": true} instead of rows: they were cut back, or there are too many; read the series again.
+        Returns {"reset": true} instead of rows if some were removed or there are too many; then read the series again.
         """
         with self._lock:
             number = len(self._columns)

@@ -1,6 +1,6 @@
-"""A person's seat on the page: the position of one game as JSON, and the person's moves.
+"""A person's seat on the page: shows the position of one game as JSON, and takes the person's moves.
 
-Everything here runs on threads, one at a time. An answer has what the person's seat may see, and no more.
+Everything here runs on threads, one call at a time. Answers contain only what the person's seat may see.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from seedzero.page import queries, thoughts
 from seedzero.play import boards
 
 if TYPE_CHECKING:
-    from seedzero.play import tables  # JAX
+    from seedzero.play import tables  # imports JAX
 
 PATH = "/api/play"
 _MAX_BYTES = 4096
@@ -26,24 +26,24 @@ _FINDINGS = ("policy", "visits", "q_value", "prior", "completed_q")
 
 
 RESIGNED, LEFT = "resigned", "left"
-"""As of `play.tables`, which loads JAX."""
+"""The same values as in `play.tables`, which imports JAX."""
 
 
 class StaleMove(errors.UsageError):
-    """A move in a position that is not the present one any more, as of another window."""
+    """The move is for an earlier position, for example from another window."""
 
 
 class HumanSeat:
-    """The answers about one table; thread-safe."""
+    """Answers requests about one table. Thread-safe."""
 
     def __init__(self, table: tables.HumanTable, folder: pathlib.Path) -> None:
-        """folder: of the records."""
+        """folder: for the records."""
         self._table, self._folder, self._lock = table, folder, threading.Lock()
-        self._turn = 0  # number of the present position in this session
+        self._turn = 0  # number of the current position in this session
         self.records: list[str] = []
 
     def answers(self) -> Mapping[str, Callable[[requests.Request], dict[str, Any]]]:
-        """Returns the functions of the answers by path."""
+        """Returns the endpoints by path."""
         return {f"{PATH}/state": self.state, f"{PATH}/hint": self.hint, f"{PATH}/think": self.think}
 
     def state(self, request: requests.Request | None = None) -> dict[str, Any]:
@@ -52,7 +52,7 @@ class HumanSeat:
             return self._state()
 
     def hint(self, request: requests.Request) -> dict[str, Any]:
-        """Returns the agent's move for the person, with its findings about all legal moves."""
+        """Returns the move that the agent would make for the person, with its findings about all legal moves."""
         with self._lock:
             move, found = self._table.hint()
             choices: list[dict[str, Any]] = [
@@ -77,10 +77,10 @@ class HumanSeat:
             return thoughts.shown(self._table.think().to_json(), {})
 
     def act(self, asked: Mapping[str, Any]) -> dict[str, Any]:
-        """Does what the person wants, and returns the new position.
+        """Carries out what the person asks for, and returns the new position.
 
-        asked: `do`, one of "move", "undo", "resign", "new" and "sides"; `turn`, of the position that the person saw;
-        `action` of a move. UsageError: it cannot be done.
+        asked: `do` is "move", "undo", "resign", "new" or "sides"; `turn` is the position that the person saw; a move
+        has an `action`. Raises UsageError if it is impossible.
         """
         with self._lock:
             word, table = asked.get("do"), self._table
@@ -90,7 +90,7 @@ class HumanSeat:
                 raise StaleMove("the game has gone on in another window; this is its present position")
             self._turn += 1
             if word == "move":
-                table.play(asked.get("action"))  # type: ignore[arg-type]  # any other value is no legal move
+                table.play(asked.get("action"))  # type: ignore[arg-type]  # the table rejects illegal moves
             elif word == "undo":
                 table.undo()
             elif word == "resign":
@@ -101,12 +101,12 @@ class HumanSeat:
             return self._state()
 
     def finish(self) -> None:
-        """Records the game as it is."""
+        """Records the game in its present state."""
         with self._lock:
             self._finish()
 
     def to_json(self) -> dict[str, Any]:
-        """Returns the agent, the tally of ended games, and the files of all."""
+        """Returns the agent, the tally of finished games, and the files of all records."""
         return {**self._table.to_json(), "records": self.records}
 
     def _finish(self) -> None:
@@ -137,7 +137,7 @@ class HumanSeat:
 
 
 def endpoint(seat: HumanSeat) -> Callable[[requests.Request], Any]:
-    """Returns the endpoint of POST: what the person does, as JSON of at most a few kilobytes."""
+    """Returns the POST endpoint that takes the person's requests, as JSON of at most a few kilobytes."""
 
     async def post(request: requests.Request) -> responses.Response:
         content = b""

@@ -1,4 +1,4 @@
-"""The league of a run for the page: players, results, ratings, lineage, decisions, and the judge's numbers."""
+"""Describes a run's league for the page: players, results, ratings, lineage, decisions, and exploitability."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from seedzero.monitoring import league_log, rows
 from seedzero.page import summaries
 
 MAX_PLAYERS = 60
-"""Rows and columns of the table of win rates."""
+"""Most rows and columns of the table of win rates."""
 MAX_DECISIONS = 500
 JUDGED = "judged"
 _MAX_BYTES = 64 << 20
@@ -36,7 +36,7 @@ def read(path: pathlib.Path, name: str) -> dict[str, Any]:
 
 
 def view(league: leagues.SavedLeague) -> dict[str, Any]:
-    """Returns players, results and ratings; takes time in proportion to the players and to the pairs that met."""
+    """Returns players, results and ratings. The time grows with the number of players and of pairs that met."""
     ratings, games = league.ratings()
     names = chosen([member.name for member in league.pool.members], league.pool.learning)
     found = league.win_rates(names)
@@ -54,18 +54,18 @@ def view(league: leagues.SavedLeague) -> dict[str, Any]:
 
 
 def read_lines(path: pathlib.Path) -> list[dict[str, Any]]:
-    """Returns the whole lines of a run's league.jsonl."""
+    """Returns the complete lines of a run's league.jsonl."""
     return list(rows.read(path / league_log.LEAGUE_FILE, _MAX_BYTES))
 
 
 def decisions(lines: Iterable[Mapping[str, Any]]) -> list[Mapping[str, Any]]:
-    """Returns the newest decisions of a history, in their order."""
+    """Returns the newest decisions from a history, the oldest of them first."""
     other = (league_log.MATCHES, JUDGED)
     return [line for line in lines if line.get("event") not in other][-MAX_DECISIONS:]
 
 
 def judged(lines: Iterable[Mapping[str, Any]]) -> dict[str, list[list[float]]]:
-    """Returns the judge's NashConv by mixture, each over training steps: x and y."""
+    """Returns the NashConv of each mixture over training steps, as x and y."""
     found: dict[str, list[list[float]]] = {}
     for line in lines:
         steps, value = line.get("env_steps"), line.get("nash_conv")
@@ -82,7 +82,7 @@ def judged(lines: Iterable[Mapping[str, Any]]) -> dict[str, list[list[float]]]:
 
 
 def nash(content: Mapping[str, Any]) -> dict[str, Any] | None:
-    """Returns the judge's newest numbers by mixture, from the file of `seedzero league nash`; None: there are none."""
+    """Returns the newest NashConv of each mixture, which `seedzero league nash` wrote; None if there is none."""
     mixtures = content.get("mixtures")
     values = mixtures.items() if isinstance(mixtures, Mapping) else ()
     numbers = {name: value for name, value in values if isinstance(value, (int, float)) and abs(value) < 1e300}
@@ -91,7 +91,7 @@ def nash(content: Mapping[str, Any]) -> dict[str, Any] | None:
 
 
 def matches(lines: Iterable[Mapping[str, Any]]) -> dict[str, list[float]]:
-    """Returns the matches of each interval of updates: x, training steps, and by type their numbers."""
+    """Returns the matches in each interval of updates: x in training steps, and their number by type."""
     rows = [line for line in lines if line.get("event") == league_log.MATCHES and isinstance(line.get("types"), dict)]
     types = sorted({name for row in rows for name, count in row["types"].items() if count})
     return {"x": [row.get("env_steps", 0) for row in rows]} | {
@@ -100,7 +100,7 @@ def matches(lines: Iterable[Mapping[str, Any]]) -> dict[str, list[float]]:
 
 
 def chosen(names: Sequence[str], learning: Sequence[str]) -> list[str]:
-    """Returns at most MAX_PLAYERS of the players: learning players, then frozen players at equal gaps."""
+    """Selects at most MAX_PLAYERS players: the learning ones, then frozen ones at equal intervals."""
     learners = [name for name in names if name in learning][:MAX_PLAYERS]
     frozen = [name for name in names if name not in learning]
     room = MAX_PLAYERS - len(learners)

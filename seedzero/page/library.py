@@ -1,4 +1,4 @@
-"""Histories in memory, of the runs that were asked for last."""
+"""Keeps the histories of the most recently requested runs in memory."""
 
 from __future__ import annotations
 
@@ -11,16 +11,16 @@ MAX_BYTES = 1 << 30
 
 
 class Library:
-    """Histories by run directory; thread-safe."""
+    """Histories by run directory. Thread-safe."""
 
     def __init__(self, max_bytes: int = MAX_BYTES) -> None:
-        """max_bytes: memory of all histories; the newest asked one is always kept."""
+        """max_bytes: memory for all histories; the most recently requested one is always kept."""
         self._max_bytes = max_bytes
         self._lock = threading.Lock()
-        self._histories: dict[pathlib.Path, history.History] = {}  # the least recently asked one first
+        self._histories: dict[pathlib.Path, history.History] = {}  # the least recently requested first
 
     def of(self, run_dir: pathlib.Path) -> history.History:
-        """Returns the history of a run directory, with the rows that were read already."""
+        """Returns the history of a run directory, with the rows read so far."""
         with self._lock:
             found = self._histories.pop(run_dir, None) or history.History(run_dir)
             self._histories[run_dir] = found

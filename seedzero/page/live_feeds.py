@@ -1,7 +1,7 @@
-"""Live views of runs: calls and workers, or the steps of an environment, as the learners tell them.
+"""Live views of runs: asks learners for their newest calls and workers, or for the steps of an environment.
 
-Each learner is asked at most every `EVERY_SECONDS` about each subject, for all readers together, and only while there
-are readers: a reader's question asks the learner, or waits for nothing and gets the kept part.
+Each learner is asked at most every `EVERY_SECONDS` per subject, however many readers there are, and only while there
+are any. A reader's request asks the learner, or, if it was asked just before, gets what is kept.
 """
 
 from __future__ import annotations
@@ -25,38 +25,38 @@ from seedzero.monitoring import running_learner
 from seedzero.page import catalogue, event_streams, queries
 
 EVERY_SECONDS = 0.2
-"""Between two questions about an environment; a stream has 5 events a second."""
+"""Time between two requests about an environment, so that a stream has 5 events per second."""
 RUNTIME_SECONDS = 0.5
 RETRY_SECONDS = 2.0
 DEADLINE_SECONDS = 2.0
 MAX_FEEDS = 16
-"""Subjects at a time."""
+"""Most subjects at a time."""
 IDLE_SECONDS = 10.0
-"""A subject without readers for so long is dropped when its place is needed."""
+"""A subject without readers for this long may be dropped to make room."""
 MAX_CALLS = 2000
 MAX_STEPS = 512
 MAX_KEPT_BYTES = 16 << 20
 MAX_SENT_BYTES = 4 << 20
-"""Observations of one answer; older ones are left out."""
+"""Most bytes of observations in an answer; older ones are left out."""
 _MAX_LETTERS = 300
 _CALL_ITEMS = 9
 _EARLY = 0.9
-"""Share of a period before the next question: the rest goes by in answering."""
+"""The next request comes after this share of a period, because answering takes the rest."""
 
 Step = dict[str, Any]
 
 
 class Feed:
-    """A subject of a run: the kept part of it, by numbers of this process. Thread-safe."""
+    """What is kept about a subject of a run, numbered by this process. Thread-safe."""
 
     def __init__(
         self, path: pathlib.Path, environment: int | None, clock: Callable[[], float] = time.monotonic
     ) -> None:
-        """environment: number of its slot; None: the subject is the runtime."""
+        """environment: the number of its slot; None if the subject is the runtime."""
         self.read_at = clock()
         self._learner, self._environment, self._clock = running_learner.RunningLearner(path), environment, clock
         self._asking, self._lock = threading.Lock(), threading.Lock()
-        self._next = -math.inf  # time of the next question
+        self._next = -math.inf  # time of the next request
         self._error = ""
         self._begin("")
 
@@ -64,11 +64,11 @@ class Feed:
         self._instance, self._generation = instance, secrets.token_hex(4)
         most = MAX_CALLS if self._environment is None else MAX_STEPS
         self._kept = buffer.Buffer[Any](most, MAX_KEPT_BYTES, first=1)
-        self._cursor = 0  # of the learner's
+        self._cursor = 0  # the learner's cursor
         self._told: dict[str, Any] = {}
 
     def refresh(self) -> None:
-        """Asks the learner if it is time, and nobody else does at this moment."""
+        """Asks the learner if it is time to do so, unless another thread is asking."""
         self.read_at = self._clock()
         if self.read_at < self._next or not self._asking.acquire(blocking=False):
             return
@@ -80,7 +80,7 @@ class Feed:
             self._asking.release()
 
     def _ask(self) -> str:
-        """Takes the learner's answer; returns the reason for none."""
+        """Asks the learner and keeps its answer; returns the reason if there is none."""
         name, asked = "call" if self._environment is None else "step", self._cursor
         try:
             answer, observations = self._learner.ask(
@@ -90,7 +90,7 @@ class Feed:
                 if (instance := str(answer["instance"])) != self._instance:
                     self._begin(instance)
                     if asked:
-                        return ""  # it told the part after a cursor of another learner: the next answer is whole
+                        return ""  # the answer follows the cursor of another learner; the next answer will be complete
                 self._take(answer, observations)
         except (errors.Error, OSError) as error:
             return printable.escape(str(error))[:1000]
@@ -112,9 +112,9 @@ class Feed:
                 self._cursor = step["number"] + 1
 
     def since(self, cursor: str) -> dict[str, Any]:
-        """Returns the kept part after a cursor of an earlier answer, with the next cursor; "": all.
+        """Returns what is kept after the cursor of an earlier answer, with the next cursor; "" returns everything.
 
-        {"reset": true} where the learner is another one than the cursor's.
+        "reset" is true if the cursor came from another learner.
         """
         with self._lock:
             generation, _, number = cursor.partition("-")
@@ -130,13 +130,13 @@ class Feed:
             }
 
     def close(self) -> None:
-        """Ends the connection, after a question under way."""
+        """Closes the connection once a request in progress is over."""
         with self._asking:
             self._learner.close()
 
 
 class LiveViews:
-    """The subjects that are read."""
+    """All subjects that have readers."""
 
     def __init__(self, root: pathlib.Path, clock: Callable[[], float] = time.monotonic) -> None:
         self._root, self._clock = root, clock
@@ -144,13 +144,13 @@ class LiveViews:
         self._feeds: dict[tuple[pathlib.Path, int | None], Feed] = {}
 
     def now(self, request: requests.Request) -> dict[str, Any]:
-        """Returns all that is kept of a subject, after asking its learner."""
+        """Returns all that is kept about a subject, after asking its learner."""
         feed = self._feed(request)
         feed.refresh()
         return feed.since("")
 
     def follow(self, request: requests.Request) -> tuple[Callable[[], Iterator[event_streams.Event]], float]:
-        """Returns a function for reading a subject's new part, and the seconds between two calls of it."""
+        """Returns a function that reads what is new about a subject, and the seconds between two calls."""
         feed, cursor = self._feed(request), request.query_params.get("cursor", "")
         told: dict[str, Any] = {}
 
@@ -189,9 +189,9 @@ class LiveViews:
 
 
 def steps_of(answer: Mapping[str, Any], observations: bytes) -> Iterator[tuple[Step, int]]:
-    """Yields steps with their observations in base64 by array, and the bytes of each.
+    """Yields steps, with the observation's arrays in base64, and the bytes of each step.
 
-    Raises LookupError, TypeError or ValueError for an answer that is none.
+    Raises LookupError, TypeError or ValueError if the answer is malformed.
     """
     columns = dict(answer.get("steps", {}))
     numbers = columns.get("number", [])
@@ -221,7 +221,7 @@ def _call(values: Sequence[Any]) -> list[Any]:
 
 
 def clean(value: Any) -> Any:
-    """Returns a value of another process for the browser: texts escaped and cut, numbers finite or None."""
+    """Makes a value of another process fit for the browser: escapes and cuts texts; numbers are finite or None."""
     if isinstance(value, str):
         return printable.escape(value[:_MAX_LETTERS])
     if isinstance(value, Mapping):

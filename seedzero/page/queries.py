@@ -1,4 +1,4 @@
-"""Values of a request's query, checked."""
+"""Parses and checks the query of a request."""
 
 from __future__ import annotations
 
@@ -8,11 +8,11 @@ from seedzero.core import errors
 
 
 class BadQuery(errors.UsageError):
-    """A request with a value of no meaning."""
+    """A value in a request makes no sense."""
 
 
 def number(request: requests.Request, name: str, default: float | None = None) -> float | None:
-    """Returns a finite number of a request. Raises BadQuery."""
+    """Returns a finite number from a request. Raises BadQuery."""
     text = request.query_params.get(name)
     if text is None:
         return default
@@ -26,7 +26,7 @@ def number(request: requests.Request, name: str, default: float | None = None) -
 
 
 def count(request: requests.Request, name: str, default: int, most: int, least: int = 0) -> int:
-    """Returns a whole number of a request. Raises BadQuery."""
+    """Returns a whole number from a request. Raises BadQuery."""
     found = number(request, name, default)
     if found is None or not least <= found <= most or found != int(found):
         raise BadQuery(f"{name}: expected {least} to {most}")

@@ -1,4 +1,4 @@
-"""The recorded episodes of a run: their list, and a few steps of one at a time. Files may be of another hand."""
+"""Shows the recorded episodes of a run: a list, and a few steps at a time. Does not trust the files' content."""
 
 from __future__ import annotations
 
@@ -18,17 +18,17 @@ from seedzero.page import catalogue, history, queries, summaries, thinning
 from seedzero.recordings import records
 
 FOLDER = "records"
-"""Place of the records in a run directory, here or one level below."""
+"""Folder of the records in a run directory, here or one level below."""
 MAX_FILES = 500
 MAX_STEPS = 64
-"""Steps of one answer."""
+"""Most steps in an answer."""
 MAX_ANSWER_BYTES = 4 << 20
-"""Bytes of one answer's observations; a single step may have more, up to `MAX_STEP_BYTES`."""
+"""Most bytes of observations in an answer; a single step may have more, up to `MAX_STEP_BYTES`."""
 MAX_STEP_BYTES = 16 << 20
 MAX_RECORD_BYTES = 512 << 20
-"""Bytes of the records in memory; the least recently asked one goes first."""
+"""Memory for records; the least recently requested one is dropped first."""
 MAX_CHOICES = 32
-"""Actions of a step, the likeliest first."""
+"""Number of actions shown for a step, the likeliest ones."""
 _MAX_HEAD_BYTES = 8 << 20
 _MAX_LETTERS = 200
 _NUM_BUCKETS = 500
@@ -53,7 +53,7 @@ _Stamp = tuple[str, int, int]
 
 
 class Recordings:
-    """The answers about the records of the runs below a directory; thread-safe."""
+    """Answers requests about the records of the runs below a directory. Thread-safe."""
 
     def __init__(self, root: pathlib.Path) -> None:
         self._root = root
@@ -62,7 +62,7 @@ class Recordings:
         self._heads: dict[_Stamp, dict[str, Any]] = {}
 
     def answers(self) -> Mapping[str, Callable[[requests.Request], dict[str, Any]]]:
-        """Returns the functions of the answers by path."""
+        """Returns the endpoints by path."""
         return {"/api/records": self.listing, "/api/record": self.record, "/api/steps": self.steps}
 
     def listing(self, request: requests.Request) -> dict[str, Any]:
@@ -72,7 +72,7 @@ class Recordings:
         return {"records": rows, "most": MAX_FILES, "has_league": _has_league(run_dir)}
 
     def record(self, request: requests.Request) -> dict[str, Any]:
-        """Returns a record's facts, the arrays of its observations, and its curves."""
+        """Returns a record's facts, the arrays in its observations, and its curves."""
         run_dir, path = self._located(request)
         record = self._read(path)
         shown = [{**array.to_json(), "name": _text(array.name)} for array in record.spec.arrays]
@@ -92,7 +92,7 @@ class Recordings:
         }
 
     def steps(self, request: requests.Request) -> dict[str, Any]:
-        """Returns some steps of a record: as many of the wanted ones as fit into an answer, at least one."""
+        """Returns as many of the requested steps of a record as fit into an answer, at least one."""
         record = self._read(self._located(request)[1])
         first = queries.count(request, "first", 0, record.num_steps)
         wanted = queries.count(request, "count", 1, MAX_STEPS, least=1)
@@ -140,7 +140,7 @@ class Recordings:
 
 
 def find(run_dir: pathlib.Path) -> list[str]:
-    """Returns the names of a run's records, relative to their folder; links are not followed."""
+    """Returns the names of a run's records, relative to their folder; does not follow links."""
     found = list[str]()
     for name, is_folder in _entries(run_dir / FOLDER):
         inside = _entries(run_dir / FOLDER / name) if is_folder else []
@@ -152,7 +152,7 @@ def find(run_dir: pathlib.Path) -> list[str]:
 
 
 def locate(run_dir: pathlib.Path, name: str) -> pathlib.Path:
-    """Returns the file of a record by its name; raises UnknownRun for any other path."""
+    """Returns the file of a record. Raises UnknownRun for any path that `names` would not return."""
     path, parts = run_dir / FOLDER, name.split("/")
     if len(parts) > 2 or not name.endswith(".npz") or not all(map(catalogue.is_name, parts)):
         raise catalogue.UnknownRun(f"{printable.escape(name[:200])!r} is no name of a record of this run")
@@ -163,13 +163,13 @@ def locate(run_dir: pathlib.Path, name: str) -> pathlib.Path:
 
 
 def _entries(folder: pathlib.Path) -> list[tuple[str, bool]]:
-    """Returns names of a folder's files and folders, sorted, and whether each is a folder."""
+    """Lists a folder, sorted by name, each with whether it is a folder."""
     try:
         if folder.is_symlink():
             return []
         with os.scandir(folder) as entries:
             found = [(entry.name, entry.is_dir(follow_symlinks=False)) for entry in entries]
-    except OSError:  # there is none, or it was deleted
+    except OSError:  # missing, or deleted meanwhile
         return []
     return sorted((name, is_folder) for name, is_folder in found if catalogue.is_name(name))
 
@@ -221,7 +221,10 @@ def _series(values: np.ndarray) -> dict[str, list[float | None]]:
 
 
 def _step(record: records.Record, number: int) -> dict[str, Any]:
-    """Returns a step: the observation's arrays in base64, and from the action on nothing behind the last step."""
+    """Returns a step with its observation's arrays in base64.
+
+    The last observation has no action and what follows it.
+    """
     arrays = record.arrays
     shown = [np.ascontiguousarray(array[number]) for array in _observed(record)]
     little = [array.astype(array.dtype.newbyteorder("<"), copy=False) for array in shown]
@@ -239,7 +242,7 @@ def _step(record: records.Record, number: int) -> dict[str, Any]:
 
 
 def _observed(record: records.Record) -> list[np.ndarray]:
-    """Returns the arrays of all observations, [T + 1, ...] each; pictures that the environment draws come first."""
+    """Returns the arrays of all observations, [T + 1, ...] each; pictures drawn by the environment come first."""
     names = [records.observation_name(record.spec, array.name) for array in record.spec.arrays]
     return [record.arrays[name] for name in (records.RENDER, *names) if name in record.arrays]
 
@@ -249,7 +252,7 @@ def _has_choices(record: records.Record) -> bool:
 
 
 def _choices(record: records.Record, number: int) -> Iterator[dict[str, Any]]:
-    """Yields the likeliest actions of a step, the taken one too."""
+    """Yields the likeliest actions of a step, and in any case the one taken."""
     arrays = record.arrays
     policy, mask = arrays["policy"][number], arrays.get("action_mask")
     order = np.argsort(-np.where(np.isnan(policy), -1, policy), kind="stable")
@@ -270,7 +273,7 @@ def _choices(record: records.Record, number: int) -> Iterator[dict[str, Any]]:
 
 
 def _name(record: records.Record, action: Any) -> str:
-    """Returns an action as text: the environment's value of a number, or a vector's numbers."""
+    """Returns an action as text: the environment's value for a discrete one, or the numbers of a continuous one."""
     array = np.asarray(action)
     if array.shape:
         return " ".join(f"{value:.3g}" for value in array.reshape(-1)[:16].tolist())
@@ -281,5 +284,5 @@ def _name(record: records.Record, action: Any) -> str:
 
 
 def _one(value: Any) -> float | None:
-    """Returns a number of an array for JSON; None: NaN or an infinity."""
+    """Returns an array's number for JSON; None for NaN and infinities."""
     return json_object.number(value.item(), 7)

@@ -1,4 +1,4 @@
-"""Serves the page until a signal: its socket, uvicorn, and a quick end though streams are open."""
+"""Runs the page's web server until a signal, and ends it quickly even if streams are open."""
 
 from __future__ import annotations
 
@@ -18,9 +18,9 @@ from seedzero.processes import signals
 
 _END_SECONDS = 2
 _MAX_HEAD_BYTES = 64 << 10
-"""Of a request: browsers send the cookies of all programs of the host."""
+"""Limit of a request's header, which includes cookies of all other programs on the host."""
 _M_MMAP_THRESHOLD = -3
-"""For glibc's mallopt: blocks of this many bytes return to the system once they are free."""
+"""Parameter of glibc's mallopt: freed blocks of at least this many bytes return to the system."""
 
 
 def serve(
@@ -36,8 +36,12 @@ def serve(
 ) -> None:
     """Serves the runs below a directory until SIGINT, SIGTERM or SIGHUP. Raises UsageError.
 
-    port: 0: any free one. token: "": none is asked for. ready: receives the URL. trusted, human: as of `app.Page`.
-    proxy: name and path of the page behind one, "": the page's own.
+    Args:
+      port: 0 means any free port.
+      token: "" if none is required.
+      ready: receives the URL.
+      trusted, human: see `app.Page`.
+      proxy: name and path of the page behind a proxy, "" for its own.
     """
     if not token and not guard.is_loopback(host):
         raise errors.UsageError(
@@ -63,7 +67,7 @@ async def _serve(
     ready: Callable[[str], None],
     proxy: tuple[str, str],
 ) -> None:
-    # Cookies are for all ports of a host: another page's must not replace this one's.
+    # Cookies apply to all ports of a host, so each page puts its port into the name.
     hosts = guard.HostNames(host, proxy=proxy[0])
     made = app.make(page, hosts=hosts, token=token, cookie=f"seedzero_page_{port}", root=proxy[1])
     config = uvicorn.Config(
@@ -90,29 +94,29 @@ async def _serve(
 
     loop = asyncio.get_running_loop()
     for number in signals.STOP_SIGNALS:
-        if signal.getsignal(number) is not signal.SIG_IGN:  # nohup
+        if signal.getsignal(number) is not signal.SIG_IGN:  # as under nohup
             loop.add_signal_handler(number, stop)
     ready(f"http://{f'[{host}]' if ':' in host else host}:{port}/")
     await server.serve(sockets=[listener])
 
 
 def _return_large_blocks() -> None:
-    """Lets the memory of large answers go back to the system: glibc keeps it for each thread once it was freed."""
-    with contextlib.suppress(AttributeError, OSError):  # another C library
+    """Makes the memory of large answers return to the system; glibc would keep freed blocks for each thread."""
+    with contextlib.suppress(AttributeError, OSError):  # not glibc
         ctypes.CDLL(None).mallopt(_M_MMAP_THRESHOLD, 128 << 10)
 
 
 class _Server(uvicorn.Server):
-    """uvicorn without handlers of its own, which would raise the signal again at the end."""
+    """uvicorn without its own signal handlers, which would raise the signal again at the end."""
 
     @contextlib.contextmanager
     def capture_signals(self) -> Iterator[None]:
-        """Leaves the signals as they are."""
+        """Leaves the signal handlers unchanged."""
         yield
 
 
 def _bound(host: str, port: int) -> socket.socket:
-    """Returns a listening socket. Raises UsageError naming the address."""
+    """Returns a listening socket. Raises UsageError with the address."""
     bare = host.strip("[]")
     try:
         family, kind, protocol, _, address = socket.getaddrinfo(bare, port, type=socket.SOCK_STREAM)[0]

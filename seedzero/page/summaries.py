@@ -1,4 +1,4 @@
-"""One run in a few numbers: environment, steps, evaluations, state, and the time to its budget's end."""
+"""Summarizes a run: environment, steps, evaluations, state, and the time until its budget is used."""
 
 from __future__ import annotations
 
@@ -15,7 +15,8 @@ from seedzero.monitoring import followed, league_log, metrics_log, rows
 from seedzero.page import history
 
 TRAINS, STALLED, ENDED, STOPPED, UNKNOWN = "trains", "stands still", "ended", "stopped", "unknown"
-"""States: at work; waiting for something; at a budget or return; left before; another user's, who alone may know."""
+"""States: running; waiting for something; finished by a budget or a return; stopped before that; another user's, so
+that nobody else can know."""
 _MAX_BYTES = 4 << 20
 _TAIL_BYTES = 256 << 10
 _number = json_object.number
@@ -23,7 +24,7 @@ _EVALUATION = b'"evaluation_mean_return"'
 
 
 def read_object(file: pathlib.Path) -> dict[str, Any]:
-    """Returns a JSON file's object; empty if it is missing, damaged or too large."""
+    """Returns the object in a JSON file; {} if it is missing, damaged or too large."""
     with contextlib.suppress(OSError, ValueError), history.opened(file) as stream:
         content = stream.read(_MAX_BYTES + 1)
         return json_object.parse(content) if len(content) <= _MAX_BYTES else {}
@@ -31,7 +32,7 @@ def read_object(file: pathlib.Path) -> dict[str, Any]:
 
 
 def settings(path: pathlib.Path) -> dict[str, Any]:
-    """Returns preset, given settings and all values by SECTION.KEY, as the run's version wrote them."""
+    """Returns the preset, the given settings, and all values by SECTION.KEY as the run's version wrote them."""
     content = read_object(path / run_dirs.CONFIG_FILE)
     given, config = content.get("given"), content.get("config")
     return {
@@ -42,7 +43,7 @@ def settings(path: pathlib.Path) -> dict[str, Any]:
 
 
 def read_settings(path: pathlib.Path) -> dict[str, Any]:
-    """Returns the settings that the run reads; of an agent of the user's own, all but other agents' own."""
+    """Returns the settings that the run uses; for a user's own agent, all but those of other agents."""
     found = settings(path)
     agent, env_id = (str(found["config"].get(name, "")) for name in ("run.agent", "env.id"))
     agents = configs.agent_names()
@@ -55,7 +56,7 @@ def read_settings(path: pathlib.Path) -> dict[str, Any]:
 
 
 def describe(path: pathlib.Path, name: str) -> dict[str, Any]:
-    """Returns a run's row in the list of runs; missing numbers are None."""
+    """Returns a run's row in the list of runs; unknown numbers are None."""
     status, config = read_object(path / run_dirs.STATUS_FILE), settings(path)["config"]
     tail = _last_lines(path / metrics_log.METRICS_FILE)
     row, evaluation = _newest(tail, b""), _newest(tail, _EVALUATION)
@@ -83,15 +84,15 @@ def describe(path: pathlib.Path, name: str) -> dict[str, Any]:
 
 
 def has_league(path: pathlib.Path, config: Mapping[str, Any]) -> bool:
-    """Returns whether a run has a league, by its settings or its files."""
+    """Returns whether a run has a league, according to its settings or its files."""
     is_asked = bool(_number(config.get("league.freeze_every"))) or config.get("league.builder", "past") != "past"
     return is_asked or (path / league_log.LEAGUE_FILE).is_file()
 
 
 def state_of(path: pathlib.Path, status: Mapping[str, Any]) -> tuple[str, str]:
-    """Returns the state of a run and its reason, "": none. The lock is tried only while learner.json is there.
+    """Returns the state of a run and its reason, or "". Tries the lock only while learner.json exists.
 
-    A copy of a run in a bucket has no lock.
+    A run copied from a bucket has no lock.
     """
     if status.get(followed.FOLLOWED):
         is_alive = status.get("alive") is True
@@ -111,7 +112,7 @@ def state_of(path: pathlib.Path, status: Mapping[str, Any]) -> tuple[str, str]:
 def budget(
     config: Mapping[str, Any], status: Mapping[str, Any], seconds: float | None, *, is_alive: bool
 ) -> dict[str, Any]:
-    """Returns done, the largest share of a budget that is used (None: there is no budget), and eta_seconds."""
+    """Returns "done", the largest used share of any budget (None without one), and "eta_seconds"."""
     budgets = (
         (config.get("run.max_env_steps"), status.get("env_steps"), status.get("env_steps_per_second")),
         (config.get("run.max_updates"), status.get("updates"), status.get("updates_per_second")),
@@ -127,7 +128,7 @@ def budget(
 
 
 def _last_lines(file: pathlib.Path) -> list[bytes]:
-    """Returns whole lines of a file's end, the newest first."""
+    """Returns complete lines from the end of a file, the newest first."""
     with contextlib.suppress(OSError), history.opened(file) as stream:
         size = os.fstat(stream.fileno()).st_size
         stream.seek(max(0, size - _TAIL_BYTES))
@@ -137,7 +138,7 @@ def _last_lines(file: pathlib.Path) -> list[bytes]:
 
 
 def _newest(lines: list[bytes], part: bytes) -> dict[str, Any]:
-    """Returns the newest row with a part; empty: there is none."""
+    """Returns the newest row that contains a text, or {}."""
     for line in lines:
         if part in line:
             with contextlib.suppress(ValueError):
@@ -146,7 +147,7 @@ def _newest(lines: list[bytes], part: bytes) -> dict[str, Any]:
 
 
 def _changed(path: pathlib.Path) -> float:
-    """Returns when the metrics or else the settings changed, in seconds since the epoch."""
+    """Returns when the metrics, or if there are none the settings, last changed, in seconds since the epoch."""
     for name in (metrics_log.METRICS_FILE, run_dirs.CONFIG_FILE):
         with contextlib.suppress(OSError):
             return os.lstat(path / name).st_mtime

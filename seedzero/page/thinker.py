@@ -1,4 +1,4 @@
-"""The process that thinks for the page: started at the first question, ended after a pause, one question at a time."""
+"""Starts the page's thinking process at the first question, asks it one question at a time, and ends it when idle."""
 
 from __future__ import annotations
 
@@ -20,23 +20,23 @@ from seedzero.page import catalogue, queries, recordings, thoughts
 from seedzero.processes import programs
 
 IDLE_SECONDS = 600.0
-"""Pause after which the process ends."""
+"""The process ends after this time without a question."""
 ANSWER_SECONDS = 180.0
-"""Longest time for an answer: a large network is compiled within it."""
+"""Time limit for an answer, in which a large network can be compiled."""
 MAX_WAITING = 4
-"""Questions that wait for their turn."""
+"""Most questions that may wait for their turn."""
 MAX_SIMULATIONS = 4096
 MAX_PLAYERS = 200
-"""Frozen players to choose from."""
+"""Most frozen players to choose from."""
 _MAX_ANSWER_BYTES = 16 << 20
 
 
 class ThinkingFailure(errors.Error):
-    """The process that thinks gave no answer."""
+    """The thinking process gave no answer."""
 
 
 class Thinker:
-    """A process of `python -m seedzero.page`; thread-safe."""
+    """A process of `python -m seedzero.page`. Thread-safe."""
 
     def __init__(
         self,
@@ -63,13 +63,13 @@ class Thinker:
             self._places.release()
 
     def stop(self) -> None:
-        """Kills the process, and answers nothing any more; returns at once."""
+        """Kills the process and rejects further questions; returns at once."""
         self._is_over = True
         if (process := self._process) is not None:
             process.kill_group()
 
     def close(self) -> None:
-        """Ends the process, and answers nothing any more."""
+        """Ends the process and rejects further questions."""
         self.stop()
         with self._turn:
             self._end()
@@ -91,7 +91,7 @@ class Thinker:
             answer, last_line = self._exchange(self._process, question)
         if answer is None:
             with contextlib.suppress(subprocess.TimeoutExpired):
-                self._process.wait(programs.OUTPUT_SECONDS)  # its output ends a moment before
+                self._process.wait(programs.OUTPUT_SECONDS)  # its output ends a moment before it does
             status = self._end()
             if is_late.is_set():
                 raise ThinkingFailure(f"no answer within {self._answer_seconds:g} s; ask for fewer simulations")
@@ -104,7 +104,7 @@ class Thinker:
 
     @contextlib.contextmanager
     def _limit(self, process: programs.Process) -> Iterator[threading.Event]:
-        """Kills a process that is entered for too long; yields the event of that."""
+        """Kills the process if the context lasts too long, and sets the event it yields."""
         is_late = threading.Event()
 
         def kill() -> None:
@@ -120,7 +120,7 @@ class Thinker:
             timer.cancel()
 
     def _exchange(self, process: programs.Process, question: Mapping[str, Any]) -> tuple[dict[str, Any] | None, str]:
-        """Returns the answer, None if the process ended, and the last line of its other output."""
+        """Returns the answer (None if the process ended), and the last line of its other output."""
         assert process.stdin is not None and process.stdout is not None
         last_line = ""
         with contextlib.suppress(OSError):
@@ -142,7 +142,7 @@ class Thinker:
                 self._turn.release()
 
     def _end(self) -> int | None:
-        """Ends the process with its children; returns its exit code."""
+        """Ends the process and its children; returns its exit code."""
         process, self._process = self._process, None
         if process is None:
             return None
@@ -157,14 +157,14 @@ class Thinker:
 
 
 class ThoughtAnswers:
-    """The answers about checkpoints and thoughts of the runs below a directory."""
+    """Answers requests about checkpoints and thoughts of the runs below a directory."""
 
     def __init__(self, root: pathlib.Path, thinker: Thinker, *, trusted: bool) -> None:
-        """trusted: the user trusts the makers of all these runs, as of `consent.check`."""
+        """trusted: whether the user trusts the makers of all these runs, see `consent.check`."""
         self._root, self._thinker, self._trusted = root, thinker, trusted
 
     def answers(self) -> Mapping[str, Callable[[requests.Request], dict[str, Any]]]:
-        """Returns the functions of the answers by path."""
+        """Returns the endpoints by path."""
         return {"/api/checkpoints": self.checkpoints, "/api/thought": self.thought}
 
     def checkpoints(self, request: requests.Request) -> dict[str, Any]:
@@ -175,9 +175,9 @@ class ThoughtAnswers:
         return {"steps": steps, "best": max(best, default=None), "players": _newest(place)}
 
     def thought(self, request: requests.Request) -> dict[str, Any]:
-        """Returns the thought about a step of a record, by a checkpoint.
+        """Returns what a checkpoint thinks about a step of a record.
 
-        It is an update's number, best, last, or a frozen player's name.
+        The checkpoint is an update's number, best, last, or the name of a frozen player.
         """
         run_dir = catalogue.locate(self._root, request.query_params.get("run", ""))
         record = recordings.locate(run_dir, request.query_params.get("record", ""))
@@ -204,7 +204,7 @@ class ThoughtAnswers:
 
 
 def _newest(directory: pathlib.Path) -> list[dict[str, Any]]:
-    """Returns the newest frozen players below a directory of checkpoints: names, and updates of their parents."""
+    """Returns the newest frozen players below a directory of checkpoints, with the update each was frozen at."""
     found = list[dict[str, Any]]()
     for name in player_files.names(directory):
         with contextlib.suppress(errors.CheckpointError):

@@ -1,7 +1,7 @@
-"""Thoughts about steps of records, in a process of their own: loading an agent takes JAX, seconds and memory.
+"""Lets agents think about recorded steps, in a separate process because an agent takes JAX, seconds and memory.
 
-A request is a line of JSON on standard input, its answer a line on standard output after `MARK`; anything else that is
-printed is ignored. The process ends with its input.
+A request is a line of JSON on standard input; its answer is a line on standard output after `MARK`, and other output
+is ignored. The process ends when its input does.
 """
 
 from __future__ import annotations
@@ -20,9 +20,9 @@ from seedzero.page import history
 MARK = b"\x1e"
 MAX_RECORD_BYTES = 512 << 20
 MAX_AGENTS = 3
-"""Agents in memory; the least recently asked one goes first."""
+"""Most agents in memory; the least recently requested one is dropped first."""
 MAX_CHOICES, MAX_LINES, MAX_NODES, MAX_LETTERS = 64, 12, 500, 2000
-"""Of an answer: actions, lines, nodes, and letters of a position."""
+"""Limits of an answer: actions, lines, nodes, and letters of a position."""
 NICENESS = 19
 
 
@@ -35,17 +35,17 @@ def serve() -> None:
     for line in sys.stdin.buffer:
         content = json_object.encode(agents.answer(json_object.parse(line))).encode()
         with os.fdopen(os.dup(output), "wb") as stream:
-            stream.write(b"\n" + MARK + content + b"\n")  # a line of another hand may be half written
+            stream.write(b"\n" + MARK + content + b"\n")  # another writer may have left a line half written
 
 
 class Agents:
-    """Agents of checkpoints in memory; for one thread."""
+    """Keeps agents of checkpoints in memory. Not thread-safe."""
 
     def __init__(self) -> None:
         self._kept: dict[tuple[Any, ...], Any] = {}
 
     def answer(self, request: Mapping[str, Any]) -> dict[str, Any]:
-        """Returns the thought that a request asks for, or "error" with the reason that there is none."""
+        """Returns the thought that a request asks for, or "error" with the reason why there is none."""
         try:
             return self._think(request)
         except errors.Error as error:
@@ -55,7 +55,7 @@ class Agents:
 
     def _think(self, request: Mapping[str, Any]) -> dict[str, Any]:
         from seedzero.evaluation import agent_choice
-        from seedzero.recordings import records, rethinking  # JAX
+        from seedzero.recordings import records, rethinking  # imports JAX
 
         began = time.monotonic()
         path, file = pathlib.Path(request["run_dir"]), pathlib.Path(request["record"])
@@ -65,7 +65,7 @@ class Agents:
                 found = records.read(stream, file, MAX_RECORD_BYTES)
         except OSError as error:
             raise errors.UsageError(f"{file.name} cannot be read: {error.strerror or error}") from None
-        stamp = (player,) if player else _stamp(path / "checkpoints", step)  # a frozen player never changes
+        stamp = (player,) if player else _stamp(path / "checkpoints", step)  # frozen players never change
         key = (path, *stamp, str(found.header.get("policy")), num_simulations)
         key = (*key, str(found.header.get("num_simulations")))
         choice = agent_choice.AgentChoice(path, step, player, trusted=request["trusted"])
@@ -82,7 +82,7 @@ class Agents:
 
 
 def _stamp(directory: pathlib.Path, step: saved_files.Step) -> tuple[Any, ...]:
-    """Returns the update of a checkpoint and the time of its directory: another agent has another stamp."""
+    """Returns a checkpoint's update and the time of its directory, which differs if another agent replaced it."""
     kind = saved_files.BEST if step == "best" else saved_files.STEPS
     number = max(saved_files.finished(directory / kind), default=0) if isinstance(step, str) else step
     for place in (directory / kind, directory / saved_files.BEST):
@@ -94,10 +94,10 @@ def _stamp(directory: pathlib.Path, step: saved_files.Step) -> tuple[Any, ...]:
 
 
 def shown(thought: Mapping[str, Any], frames: Mapping[int, Mapping[str, Any]]) -> dict[str, Any]:
-    """Returns a thought's JSON within bounds: the likeliest actions and most visited nodes; frames: by node."""
+    """Returns a thought as JSON with the likeliest actions and most visited nodes. frames: by node."""
     choices, nodes = thought["choices"], thought.get("nodes", ())
     order = sorted(choices, key=lambda choice: (-choice["policy"], -(choice["visits"] or 0), choice["number"]))
-    # A parent has more visits than a child, so that no kept node lacks its parent.
+    # A parent has more visits than its children, so no kept node lacks its parent.
     most = sorted(nodes, key=lambda node: (-node["visits"], node["number"]))[:MAX_NODES]
     kept = {node["number"] for node in most}
     return {

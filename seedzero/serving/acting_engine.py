@@ -1,9 +1,9 @@
-"""The agents behind a policy server: rows of all clients in one call, with a memory row for each.
+"""Runs the saved agents of a policy server: batches rows of all clients and keeps a recurrent memory for each row.
 
-way of a request: PolicyServer -> ActingEngine.act -> run -> _answers -> PolicyServer.answer
+A request takes this way: PolicyServer -> ActingEngine.act -> run -> _answers -> PolicyServer.answer
 
-One thread runs all calls. A request that fits into no batch fails alone. A call that fails ends the server: it has
-consumed the memory of all rows. Shape letters: B rows of a call, N rows of a request, S slots.
+One thread makes all calls. A request that fits into no batch fails alone. A call that fails ends the server, because
+it has consumed the memory of all rows. Shape letters: B rows of a call, N rows of a request, S slots.
 """
 
 from __future__ import annotations
@@ -26,9 +26,9 @@ from seedzero.evaluation import greedy
 from seedzero.transport import grpc_status, policy_codec, policy_servers, policy_sides
 
 SHRINK = 8
-"""A call's compiled sizes: the largest one, and this much smaller each time, down to one row."""
+"""Factor between the compiled sizes of a call: from the largest down to one row."""
 _KEPT = 1024
-"""Newest calls that means are of."""
+"""Number of the newest calls that the means cover."""
 _COMPILING = "compiling the agent"
 
 
@@ -46,14 +46,14 @@ class ServingCounts:
 
 
 class _Waiting(NamedTuple):
-    """A request since its arrival, by the clock in seconds."""
+    """A waiting request, and when it arrived by the clock, in seconds."""
 
     request: policy_sides.PolicyRequest
     arrived: float
 
 
 class _Prepared(NamedTuple):
-    """The rows [B] of some requests: their places in the memory, the places that change, and the batch."""
+    """The batch [B] of some requests, the memory slots of its rows, and the slots whose memory the call writes."""
 
     slots: np.ndarray
     written: np.ndarray
@@ -61,7 +61,10 @@ class _Prepared(NamedTuple):
 
 
 class ActingEngine:
-    """A `policy_sides.PolicyPlayer`: saved agents of one run, whose parameters may change between two calls."""
+    """A `policy_sides.PolicyPlayer` that acts with saved agents of one run.
+
+    Their parameters may change between calls.
+    """
 
     def __init__(
         self,
@@ -72,7 +75,7 @@ class ActingEngine:
         seed: int = 0,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        """players: at least one, of one agent; the first one plays for clients that name none."""
+        """players: at least one, all with the same agent; clients that name none get the first."""
         first = next(iter(players.values()))
         self.num_slots, self.counts = num_slots, ServingCounts()
         self._saved, self._seed, self._clock = first, seed, clock
@@ -83,7 +86,7 @@ class ActingEngine:
         self._program: Any = _program(first.agent, first.spec)
         self._compiled: dict[tuple[int, bool], Any] = {}
         self._condition = threading.Condition()
-        self._waiting: collections.deque[_Waiting] = collections.deque()  # at most one a session
+        self._waiting: collections.deque[_Waiting] = collections.deque()  # at most one per session
         self._changes: list[tuple[str, base.Params, int]] = []
         self._is_over = False
         self._failure: errors.ServingFailure | None = None
@@ -111,19 +114,19 @@ class ActingEngine:
             self._condition.notify()
 
     def change(self, player: str, params: base.Params, version: int) -> None:
-        """Has a player act with other parameters from the next call on; an unknown one joins."""
+        """Makes a player act with these parameters from the next call on; adds the player if it is unknown."""
         with self._condition:
             self._changes.append((player, params, version))
             self._condition.notify()
 
     def stop(self) -> None:
-        """Ends `run` behind its present call."""
+        """Ends `run` after its present call."""
         with self._condition:
             self._is_over = True
             self._condition.notify()
 
     def fail(self, subject: str, error: Exception) -> None:
-        """Ends `run` with the error of another thread."""
+        """Makes `run` raise the error of another thread."""
         with self._condition:
             self._failure = _failure(subject, error)
             self._condition.notify()
@@ -131,20 +134,26 @@ class ActingEngine:
     # --- the thread of calls ---
 
     def compile(self) -> None:
-        """Compiles the largest call, which answers everything but findings. Raises ServingFailure."""
+        """Compiles the largest call without findings, which can answer every request for actions.
+
+        Raises ServingFailure.
+        """
         try:
             self._compile(self._sizes[0], findings=False)
-        except Exception as error:  # of JAX, the compiler or the agent
+        except Exception as error:  # JAX, the compiler and the agent may raise anything
             raise _failure(_COMPILING, error) from error
 
     def compile_rest(self) -> None:
-        """Compiles all other calls; on any thread, beside `run`, which has one more choice after each."""
+        """Compiles the remaining calls.
+
+        Any thread may do so while `run` works, which uses each one once it is ready.
+        """
         kinds = (False, True) if self.offer().has_probabilities else (False,)
         try:
             for findings, size in ((findings, size) for findings in kinds for size in self._sizes):
                 if not self._is_over:
                     self._compile(size, findings=findings)
-        except Exception as error:  # a later request would need the program: better to know it now
+        except Exception as error:  # a later request would need this program, so fail now
             self.fail(_COMPILING, error)
 
     def _compile(self, size: int, *, findings: bool) -> None:
@@ -158,9 +167,9 @@ class ActingEngine:
         self._compiled[size, findings] = lowered.compile()
 
     def run(self, answer: Callable[[Sequence[policy_servers.Answer]], None], announce: Callable[..., None]) -> None:
-        """Answers requests until `stop`. announce: takes players and versions after a change.
+        """Answers requests until `stop`. announce: receives the players' versions after each change.
 
-        ServingFailure: a call or its compilation failed, or as of `fail`.
+        Raises ServingFailure if a call or its compilation fails, or if `fail` was called.
         """
         while (taken := self._take()) is not None:
             requests, changes = taken
@@ -175,7 +184,10 @@ class ActingEngine:
                     answer(self._answers(player, findings, part))
 
     def _take(self) -> tuple[list[_Waiting], list[tuple[str, base.Params, int]]] | None:
-        """Waits for requests or changes; returns all there are, None at the end. ServingFailure: as of `fail`."""
+        """Waits for requests or changes and returns all there are; None at the end.
+
+        Raises ServingFailure after `fail`.
+        """
         with self._condition:
             self._condition.wait_for(lambda: self._waiting or self._changes or self._is_over or self._failure)
             if self._failure:
@@ -188,11 +200,11 @@ class ActingEngine:
             return requests, changes
 
     def _answers(self, player: str, findings: bool, part: Sequence[_Waiting]) -> list[policy_servers.Answer]:
-        """Returns the answers to requests of at most a batch of rows, or to a single larger one."""
+        """Returns the answers to requests that fit into a batch together, or to a single larger request."""
         requests = [waiting.request for waiting in part]
         try:
             prepared = _prepared(self._saved, requests, self.num_slots)
-        except Exception as error:  # of these requests alone: no call has begun
+        except Exception as error:  # only these requests fail, because no call has begun
             if len(part) > 1:
                 return [answer for one in part for answer in self._answers(player, findings, [one])]
             return [_refused(requests[0], error)]
@@ -213,7 +225,7 @@ class ActingEngine:
         return answers
 
     def _found(self, player: str, findings: bool, prepared: _Prepared) -> dict[str, np.ndarray]:
-        """Returns actions and findings [B, ...] by name; a request of more rows than a batch takes several calls."""
+        """Returns actions and findings [B, ...] by name; requests with more rows than a batch take several calls."""
         slots, written, batch = prepared
         num_rows, version = len(slots), np.int32(self._versions[player])
         most, parts = self._sizes[0], []
@@ -231,7 +243,7 @@ class ActingEngine:
         return {name: np.concatenate([part[name] for part in parts]) for name in parts[0]}
 
     def _size_for(self, number: int, findings: bool) -> int:
-        """Returns the smallest compiled size that holds a number of rows; compiles the largest if there is none."""
+        """Returns the smallest compiled size that holds a number of rows; compiles the largest size if none does."""
         sizes = [size for size, kind in list(self._compiled) if kind is findings and size >= number]
         if not sizes:
             self._compile(self._sizes[0], findings=findings)
@@ -239,7 +251,7 @@ class ActingEngine:
 
 
 def _failure(subject: str, error: Exception) -> errors.ServingFailure:
-    """Returns the error that ends a server."""
+    """Returns the error that ends the server."""
     return errors.ServingFailure(f"{subject} failed ({type(error).__name__}: {error}); start the server again")
 
 
@@ -252,7 +264,7 @@ def _sizes(most: int) -> tuple[int, ...]:
 
 
 def _groups(waiting: Sequence[_Waiting]) -> Iterator[tuple[tuple[str, bool], list[_Waiting]]]:
-    """Yields requests that one call can answer, by player and findings."""
+    """Groups requests that one call can answer, by their player and by whether they ask for findings."""
     found: dict[tuple[str, bool], list[_Waiting]] = {}
     for one in waiting:
         found.setdefault((one.request.player, one.request.rows.findings), []).append(one)
@@ -260,7 +272,7 @@ def _groups(waiting: Sequence[_Waiting]) -> Iterator[tuple[tuple[str, bool], lis
 
 
 def _parts(group: Sequence[_Waiting], most: int) -> Iterator[list[_Waiting]]:
-    """Yields requests with a limited number of rows together, or a single larger one."""
+    """Splits requests into parts with at most `most` rows together; a larger request is a part by itself."""
     part: list[_Waiting] = []
     for one in group:
         if part and sum(len(other.request.slots) for other in part) + len(one.request.slots) > most:
@@ -271,7 +283,7 @@ def _parts(group: Sequence[_Waiting], most: int) -> Iterator[list[_Waiting]]:
 
 
 def _prepared(saved: greedy.SavedAgent, requests: Sequence[policy_sides.PolicyRequest], num_slots: int) -> _Prepared:
-    """Returns the rows of requests. num_slots: the place of rows whose memory stays."""
+    """Returns the batch of requests. num_slots: written instead of the slot of a row whose memory must not change."""
     slots = np.concatenate([request.slots for request in requests])
     written = [np.full_like(one.slots, num_slots) if one.rows.only_look else one.slots for one in requests]
     batch = _joined(saved, requests)
@@ -280,7 +292,7 @@ def _prepared(saved: greedy.SavedAgent, requests: Sequence[policy_sides.PolicyRe
 
 
 def _blank(spec: types.EnvSpec, size: int) -> batches.Batch:
-    """Returns rows [B] as the programs take them, without the number of updates."""
+    """Returns blank rows [B] in the form that the programs take, except for the number of updates."""
     frames = np.zeros((size, *spec.observation_shape), spec.observation_dtype)
     return greedy.seen(spec, frames, np.zeros(size, np.float32), np.ones(size, bool), None)
 
@@ -291,13 +303,13 @@ def _check_alike(blank: np.ndarray, rows: np.ndarray) -> None:
 
 
 def _refused(request: policy_sides.PolicyRequest, error: Exception) -> policy_servers.Answer:
-    """Returns the end of a request's session; the error's text goes into the log only."""
+    """Returns the failure that ends a request's session; only the log gets the error's text."""
     why = f"request {request.sequence} fits into no batch of the agent; the server's log says why"
     return request.session_id, request.sequence, dataclasses.replace(grpc_status.failure_of(error), details=why)
 
 
 def _joined(saved: greedy.SavedAgent, requests: Sequence[policy_sides.PolicyRequest]) -> batches.Batch:
-    """Returns the rows [B] of requests, without the number of updates."""
+    """Returns the rows [B] of requests, except for the number of updates."""
     found = []
     for _, _, _, _, rows in requests:
         step, mode = rows.step, types.EXPLORE if rows.explore else saved.mode
@@ -308,7 +320,7 @@ def _joined(saved: greedy.SavedAgent, requests: Sequence[policy_sides.PolicyRequ
 
 
 def _filled(array: np.ndarray, *, begin: int, number: int, size: int, value: int = 0) -> np.ndarray:
-    """Returns rows of an array, with copies of the first one, or a value, up to a size."""
+    """Returns some rows of an array, padded to a size with copies of the first row, or with a value."""
     rows = array[begin : begin + number]
     rest = np.repeat(rows[:1], size - number, axis=0)
     return np.concatenate([rows, np.full_like(rest, value) if value else rest])

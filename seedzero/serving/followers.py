@@ -1,4 +1,4 @@
-"""Follows a run that is being trained: newer parameters and frozen players are loaded for the policy server."""
+"""Loads newer parameters and new frozen players of a run in training, for the policy server."""
 
 from __future__ import annotations
 
@@ -15,16 +15,16 @@ from seedzero.evaluation import agent_choice, greedy
 from seedzero.recordings import recording
 
 ALL = "all"
-"""Instead of players' names: the first learning player, and all frozen ones."""
+"""Given instead of players' names, selects the first learning player and all frozen ones."""
 LOOK_SECONDS = 2.0
 _SHARE = 0.1
-"""Of the time, at most, that looks take: large parameters are loaded less often."""
+"""Largest share of the time that looking may take, so large parameters are loaded less often."""
 _FAILURES = 30
-"""Looks in a row without success, before they are reported."""
+"""The user gets a message after this many failed looks in a row."""
 
 
 class FollowedAgents(Protocol):
-    """Players of a run, and the way to newer ones."""
+    """Players of a run, and a way to load newer ones."""
 
     @property
     def choice(self) -> agent_choice.AgentChoice: ...
@@ -33,16 +33,17 @@ class FollowedAgents(Protocol):
     def players(self) -> Mapping[str, greedy.SavedAgent]: ...
 
     def newer(self, versions: Mapping[str, int]) -> Iterator[tuple[str, greedy.SavedAgent]]:
-        """Yields players of higher versions than the known ones, and new ones if all are served.
+        """Yields players with newer versions than the known ones, and new players if all are served.
 
-        CheckpointError, ProtocolError, AccessDenied: one cannot be read now.
+        Raises CheckpointError, ProtocolError or AccessDenied if a player cannot be read now.
         """
 
 
 def load(choice: agent_choice.AgentChoice, names: tuple[str, ...], num_simulations: int | None = None) -> ServedAgents:
-    """Returns the players of a run; errors as of `greedy.load`, UsageError for simulations of one without a search.
+    """Returns the players of a run.
 
-    names: of players; empty: the first learning one.
+    names: of players; () means the first learning one. Raises as `greedy.load`, and UsageError for simulations of an
+    agent without a search.
     """
     config, spec = greedy.read(choice)
     config = recording.with_simulations(config, num_simulations)
@@ -63,14 +64,17 @@ def _player(name: str) -> str | None:
 
 @dataclasses.dataclass(frozen=True)
 class ServedAgents:
-    """Players of a run directory: `FollowedAgents`."""
+    """`FollowedAgents` of a run directory."""
 
     choice: agent_choice.AgentChoice
     names: tuple[str, ...]
     players: Mapping[str, greedy.SavedAgent]
 
     def newer(self, versions: Mapping[str, int]) -> Iterator[tuple[str, greedy.SavedAgent]]:
-        """Yields players as of `FollowedAgents`; CheckpointError: one cannot be read, as while it is deleted."""
+        """Yields newer players, see `FollowedAgents`.
+
+        Raises CheckpointError if one cannot be read, for example because it is being deleted.
+        """
         directory, one = self.choice.path / "checkpoints", next(iter(self.players.values()))
         last = max(saved_files.finished(directory / saved_files.STEPS), default=-1)
         names = [*versions, *(player_files.names(directory) if self.names == (ALL,) else [])]
@@ -84,7 +88,7 @@ class ServedAgents:
 
 
 class Follower:
-    """Looks for newer players on a thread of its own, again and again."""
+    """Looks for newer players again and again, on a separate thread."""
 
     def __init__(
         self,
@@ -94,7 +98,10 @@ class Follower:
         fail: Callable[[str, Exception], None],
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        """change: takes a newer player. say: takes a message for the user. fail: takes what failed, and its error."""
+        """change: receives a newer player. say: shows the user a message.
+
+        fail: receives the failed action and its error.
+        """
         self._agents, self._change, self._say, self._fail, self._clock = agents, change, say, fail, clock
         self._versions = {name: saved.update for name, saved in agents.players.items()}
         self._is_over, self._num_failures = threading.Event(), 0
@@ -104,12 +111,12 @@ class Follower:
         self._thread.start()
 
     def stop(self) -> None:
-        """Ends the thread behind its present look."""
+        """Ends the thread after its present look."""
         self._is_over.set()
         self._thread.join()
 
     def look(self) -> float:
-        """Loads what is newer, or tries again at the next look; returns the seconds until then."""
+        """Loads newer players, leaving failures to the next look; returns the seconds until then."""
         began = self._clock()
         try:
             for name, saved in self._agents.newer(self._versions):
@@ -127,5 +134,5 @@ class Follower:
             pause = LOOK_SECONDS
             while not self._is_over.wait(pause):
                 pause = self.look()
-        except Exception as error:  # the server would continue with old parameters
+        except Exception as error:  # otherwise the server would silently keep old parameters
             self._fail("following the run", error)

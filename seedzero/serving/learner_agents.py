@@ -1,4 +1,4 @@
-"""Players of a running learner on another machine, whose parameters come over the wire."""
+"""Downloads players from a learner that is training on another machine."""
 
 from __future__ import annotations
 
@@ -24,9 +24,13 @@ def load(
     names: tuple[str, ...],
     num_simulations: int | None = None,
 ) -> LearnerAgents:
-    """Returns players of a learner; errors as of `model_pool.ask` and `followers.load`.
+    """Connects to a learner and returns the players to serve.
 
-    choice: in an empty directory, which gets the run's configuration and spec. names: empty: the first learning one.
+    Raises as `model_pool.ask` and `followers.load`.
+
+    Args:
+      choice: its path is an empty directory, into which the run's configuration and spec are written.
+      names: of players; () means the first learning one.
     """
     offer = model_pool.ask(secured)
     for name, text in ((run_dirs.CONFIG_FILE, offer.config), (spec_file.NAME, offer.spec)):
@@ -48,9 +52,12 @@ def load(
 
 @dataclasses.dataclass(frozen=True)
 class LearnerAgents:
-    """Players of a learner, and the way to newer ones: `followers.FollowedAgents`.
+    """`followers.FollowedAgents` of a learner.
 
-    spec: the text of the run's spec.json. blank, template: the agent without parameters, and their shapes.
+    Attributes:
+      spec: the text of the run's spec.json.
+      blank: the agent without parameters.
+      template: the shapes of the parameters.
     """
 
     choice: agent_choice.AgentChoice
@@ -62,7 +69,10 @@ class LearnerAgents:
     template: base.Params
 
     def newer(self, versions: Mapping[str, int]) -> Iterator[tuple[str, greedy.SavedAgent]]:
-        """Yields players as of `followers.FollowedAgents`; errors as of `fetch`, SpecMismatch for another run."""
+        """Yields newer players, see `followers.FollowedAgents`.
+
+        Raises as `fetch`, and SpecMismatch if the learner trains another run now.
+        """
         offer = model_pool.ask(self.secured)
         if offer.spec != self.spec:
             raise errors.SpecMismatch(
@@ -74,9 +84,9 @@ class LearnerAgents:
                 yield name, self.fetch(name)
 
     def fetch(self, name: str) -> greedy.SavedAgent:
-        """Returns a player with its newest parameters.
+        """Downloads the newest parameters of a player.
 
-        Errors as of `model_pool.fetch`; CheckpointError: the parameters are damaged, or another agent's.
+        Raises as `model_pool.fetch`, and CheckpointError if they are damaged or belong to another network.
         """
         version, digest, data = model_pool.fetch(self.secured, name, trees.num_bytes(self.template))
         arrays, begin = list[np.ndarray](), 0

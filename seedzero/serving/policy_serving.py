@@ -1,4 +1,4 @@
-"""Runs a policy server: agents, addresses, metrics, and newer parameters of the run."""
+"""Runs a policy server with its addresses, its metrics, and the newer parameters of its run."""
 
 from __future__ import annotations
 
@@ -27,14 +27,14 @@ _COUNTERS = {
 
 @dataclasses.dataclass(frozen=True)
 class ServeOptions:
-    """The size and the additions of a policy server.
+    """Settings of a policy server.
 
     Attributes:
-      num_slots: rows of all clients together, each with a memory.
+      num_slots: rows of all clients together, each with its memory.
       max_batch: most rows of a call.
-      follows: newer parameters of the run are loaded.
-      metrics_port: for Prometheus; 0: any free one, None: none.
-      metrics_host: of that port.
+      follows: whether to load newer parameters of the run.
+      metrics_port: for Prometheus; 0 means any free port, None no metrics.
+      metrics_host: the address of that port.
     """
 
     num_slots: int = 4096
@@ -53,7 +53,8 @@ def serve(
 ) -> acting_engine.ServingCounts:
     """Serves until Ctrl-C, SIGTERM or SIGHUP; returns the totals.
 
-    UsageError: an address cannot be used; ServingFailure: a call, a compilation or the following of the run failed.
+    Raises UsageError if an address cannot be used, and ServingFailure if a call, a compilation or following the run
+    fails.
     """
     engine = acting_engine.ActingEngine(
         agents.players, num_slots=options.num_slots, max_batch=options.max_batch, seed=agents.choice.seed
@@ -78,14 +79,14 @@ def serve(
         if options.follows:
             undo.callback(follower.stop)
             follower.start()
-        # No daemon: Python's end would abort a compilation; `exit_codes.leave` waits for no thread.
+        # Not a daemon, which would abort a compilation when Python exits; `exit_codes.leave` waits for no thread.
         threading.Thread(target=engine.compile_rest, name="compile").start()
         engine.run(server.answer, server.announce)
     return engine.counts
 
 
 class _PolicyCollector(registry.Collector):
-    """The counts of an engine for Prometheus."""
+    """Exports the counts of an engine to Prometheus."""
 
     def __init__(self, counts: acting_engine.ServingCounts, num_sessions: Callable[[], int]) -> None:
         self._counts, self._num_sessions = counts, num_sessions
@@ -95,7 +96,7 @@ class _PolicyCollector(registry.Collector):
 
 
 def families(counts: acting_engine.ServingCounts, num_sessions: int) -> Iterator[core.Metric]:
-    """Yields the metrics for Prometheus; without a call yet there are no means."""
+    """Yields the metrics for Prometheus; means are missing until the first call."""
     for name, text in _COUNTERS.items():
         yield core.CounterMetricFamily(_PREFIX + name, text, value=getattr(counts, name))
     yield core.GaugeMetricFamily(f"{_PREFIX}sessions", "sessions of clients", value=num_sessions)

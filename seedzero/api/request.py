@@ -91,7 +91,8 @@ def make(flags: Mapping[str, str], settings: Mapping[str, str], *, is_here: bool
             from seedzero.envs import check
 
             notes += check.channels_first(shown.spec)
-        preset, reason = presets.choose(str(env), shown.spec if shown else None)
+        in_turn = "run.agent" in settings and _in_turn(shown, _with_agent(settings["run.agent"]))
+        preset, reason = presets.choose(str(env), shown.spec if shown else None, in_turn=in_turn)
         notes.append(f"--env={env}{reason}: preset {preset}; or give --preset=NAME")
     agent = given.get("run.agent") or presets.agent_of(preset)
     given, earlier = renamed.of_user(given, [agent])
@@ -215,7 +216,7 @@ def _with_spec(asked: Request, *, must_be_known: bool) -> Request:
         if asked.refused is not None:
             raise asked.refused
         shown = asked.shown or environment.show(config.env, limit_seconds=limit_seconds)
-        if shown is not None and shown.seated_by == opponents.CHANCE and not config.agent.PLAYS_SEATS:
+        if _in_turn(shown, config):
             config = configs.override(config, {"env.by_turns": True})
             note = f"--env.by_turns=true: agent {config.run.agent} plays {config.env.id} in turn, not by seats"
             asked = asked._replace(config=config, notes=(*asked.notes, note))
@@ -228,6 +229,15 @@ def _with_spec(asked: Request, *, must_be_known: bool) -> Request:
             off = "evaluation runs on this machine; --evaluation.every_updates=0 turns it off"
             raise errors.ConfigError(f"{error}; {off}") from None
         return asked
+
+
+def _with_agent(agent: str) -> configs.Config:
+    return configs.override(configs.kind_of(agent)(), {"run.agent": agent})
+
+
+def _in_turn(shown: environment.Shown | None, config: configs.Config) -> bool:
+    """Returns whether chance alone makes the game's rows seats, and the agent plays it in turn instead."""
+    return shown is not None and shown.seated_by == opponents.CHANCE and not config.agent.PLAYS_SEATS
 
 
 def resolve(asked: Request) -> tuple[configs.Config, list[str]]:

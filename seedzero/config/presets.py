@@ -78,8 +78,8 @@ _ATARI = options.values(
 )
 
 
-SEATS, AGENTS = "seats", "agents"
-"""The presets for games whose rows are seats, and for agents of an environment."""
+SEATS, AGENTS, CHANCE = "seats", "agents", "chance"
+"""The presets for games whose rows are seats, for agents of an environment, and for games of chance played in turn."""
 
 
 class Preset(NamedTuple):
@@ -337,14 +337,17 @@ def part(name: str, agent: str) -> options.Part:
     return parts.get(name, options.part())
 
 
-def choose(env_id: str, spec: types.EnvSpec | None) -> tuple[str, str]:
+def choose(env_id: str, spec: types.EnvSpec | None, *, in_turn: bool = False) -> tuple[str, str]:
     """Returns the preset that suits an environment, and the environment's property that decided, or "".
 
-    spec: that of an environment of Gymnasium or OpenSpiel; None if only workers know it.
+    spec: that of an environment of Gymnasium or OpenSpiel; None if only workers know it. in_turn: whether chance alone
+    makes the game's rows seats, and the chosen agent plays it in turn instead.
     """
     if of_family := families.of(env_id).presets:
         task = env_id.partition("-")[0]  # memory:tmaze-5 is played as memory:tmaze-20
         tasks = {str(PRESETS[name].values["env.id"]).partition("-")[0]: name for name in reversed(of_family)}
+        if task not in tasks and in_turn:
+            return CHANCE, " has chance, and nothing is hidden"
         if task not in tasks and spec is not None and spec.seats:
             return AGENTS if spec.fixed_seats else SEATS, f" has {len(spec.seats)} seats, each a row of its own"
         return tasks.get(task, of_family[-1]), ""

@@ -233,6 +233,7 @@ def test_an_agent_of_turns_plays_a_game_of_chance_by_turns(said: golden.Said) ->
     pytest.importorskip("pyspiel")
     asked = request.check_early(request.make({}, {"env.id": "spiel:pig", "run.agent": "muzero"}))
     assert asked.config.env.by_turns and asked.spec is not None and asked.spec.moves_again
+    assert asked.preset == "chance" and asked.config.muzero.chance_codes == 32
     said(next(note for note in asked.notes if "by_turns" in note))
     asked = request.check_early(request.make({}, {"env.id": "spiel:pig", "run.agent": "ppo"}))
     assert not asked.config.env.by_turns and asked.spec is not None and asked.spec.seats

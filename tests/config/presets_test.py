@@ -223,6 +223,8 @@ def test_games_of_seats_have_a_preset_of_their_own() -> None:
     name, why = presets.choose("spiel:liars_dice", seated)
     assert (name, presets.agent_of(name)) == ("seats", "ppo") and "2 seats" in why
     assert presets.choose("spiel:liars_dice", None) == ("spiel", "")
+    assert presets.choose("spiel:backgammon", seated, in_turn=True)[0] == "chance"
+    assert presets.choose("spiel:tic_tac_toe", seated, in_turn=True)[0] == "tictactoe"
 
 
 def test_agents_have_a_preset_unless_they_see_images() -> None:

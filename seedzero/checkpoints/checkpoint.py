@@ -1,4 +1,4 @@
-"""Checkpoints: parts, sizes in bytes, and restoring the newest good checkpoint."""
+"""Defines the parts of a checkpoint and their sizes in bytes, and restores the newest usable checkpoint."""
 
 from __future__ import annotations
 
@@ -17,28 +17,28 @@ from seedzero.replay import ring_store
 
 STATE = "state"
 OBSERVATION = "observation"
-"""Parts besides the parameters: the training state, the replay's small arrays, its observations in segments."""
+"""Parts besides the parameters: the training state, and the replay's observations, which are stored in segments."""
 
 _REPLAY_PARTS = (saved_files.REPLAY, OBSERVATION)
 
 _ON_DISK = {"stored": "extras"}
-"""Names of the rings' arrays that are others in checkpoints."""
+"""Arrays of the rings that have another name in checkpoints."""
 
 _REPLAY_LIMIT_BYTES = 4 * 2**30
-"""Size of the largest replay that --checkpoint.replay=auto saves."""
+"""The largest replay that --checkpoint.replay=auto saves."""
 
 MAX_COPY_BYTES = 2**30
-"""Most bytes of replay rows that wait for the disk as copies; a larger save waits for the disk."""
+"""Most bytes of copied replay rows that wait for the disk; a larger save waits until some are written."""
 
 
 Like: TypeAlias = Callable[[Mapping[str, Any]], Mapping[str, trees.Tree]]
-"""From the counters of a checkpoint to templates of the parts of its state."""
+"""Maps the counters of a checkpoint to templates of its state's parts."""
 
 
 class Needed(NamedTuple):
-    """Bytes of a replay's observations (`frames`) and other arrays, and of their copies waiting for the disk.
+    """Bytes of a replay's observations (`frames`), of its other arrays, and of their copies that wait for the disk.
 
-    They count over all devices; `state_copies`, of the training state, on each device.
+    They count all devices together, except `state_copies`, the training state on each device.
     """
 
     frames: int
@@ -49,36 +49,37 @@ class Needed(NamedTuple):
 
 
 class Newest(NamedTuple):
-    """The newest checkpoint on the disk: the writer's starting point."""
+    """The newest checkpoint on the disk, on which the next save builds."""
 
-    step: int | None = None  # updates done; None: there is no checkpoint
-    ordinal: int = 0  # number of checkpoints of this run so far
-    replay: segments.SavedReplay | None = None  # in its segments; None: the next save writes all rows
-    unusable: frozenset[int] = frozenset()  # steps that are damaged, or that another host lacks
+    step: int | None = None  # updates done; None if there is no checkpoint
+    ordinal: int = 0  # how many checkpoints the run has made so far
+    replay: segments.SavedReplay | None = None  # its rows on the disk; None: the next save writes all rows
+    unusable: frozenset[int] = frozenset()  # steps of checkpoints that are damaged, or that another host lacks
 
 
 class Restored(NamedTuple):
-    """The content of a checkpoint: `state` and `counters` as given to `save`."""
+    """A restored checkpoint, with `state` and `counters` as they were given to `save`."""
 
     step: int  # updates done
     state: dict[str, trees.Tree]
     counters: Mapping[str, Any]
-    rings: ring_store.Replay | None  # the replay; None: not saved, or not asked for
-    losses: list[str]  # one sentence for each newer checkpoint that is damaged, a replay, a frozen player
-    newest: Newest  # the start of the next save, for `Checkpointer.continue_from`
-    frozen: Mapping[str, manifest.Files] = types.MappingProxyType({})  # the whole frozen players, by name
-    state_sha256: str = ""  # as of `Manifest`
+    rings: ring_store.Replay | None  # None if it was not saved, or not asked for
+    losses: list[str]  # a sentence about each damaged newer checkpoint, replay or frozen player
+    newest: Newest  # for `Checkpointer.continue_from`: the next save builds on it
+    frozen: Mapping[str, manifest.Files] = types.MappingProxyType({})  # the undamaged frozen players, by name
+    state_sha256: str = ""  # as in `Manifest`
 
 
 def saves_replay(config: sections.CheckpointConfig, rings_bytes: int) -> bool:
-    """Returns whether checkpoints include a replay of a size in bytes."""
+    """Returns whether checkpoints include a replay of this size."""
     return config.replay == "on" or (config.replay == "auto" and rings_bytes <= _REPLAY_LIMIT_BYTES)
 
 
 def needed_bytes(state: Mapping[str, trees.Tree], rings: ring_store.Rings, *, is_saved: bool = True) -> Needed:
-    """Returns the memory that the replay takes, and the memory for copies while a checkpoint is written.
+    """Returns the memory for the replay, and for copies while a checkpoint is written.
 
-    `state` has parts as given to `save`; shapes and dtypes are enough. `is_saved`: checkpoints include the replay.
+    `state` has the parts that `save` takes, of which shapes and dtypes are enough. `is_saved`: whether checkpoints
+    include the replay.
     """
     frames, rest, state_bytes = map(trees.num_bytes, (rings.observation, all_but_observation(rings), parts_of(state)))
     if not is_saved:
@@ -88,9 +89,9 @@ def needed_bytes(state: Mapping[str, trees.Tree], rings: ring_store.Rings, *, is
 
 
 def by_player(states: Mapping[str, Mapping[str, trees.Tree]]) -> dict[str, trees.Tree]:
-    """Returns the parts of all players' states, by name; a single player keeps the names of a run without players.
+    """Returns the parts of all players' states by name; a single player's keep the names of a run without players.
 
-    states: parts by name, by player.
+    states: each player's parts by name.
     """
     alone = len(states) == 1
     return {
@@ -101,7 +102,7 @@ def by_player(states: Mapping[str, Mapping[str, trees.Tree]]) -> dict[str, trees
 
 
 def of_player(state: Mapping[str, trees.Tree], player: str) -> dict[str, trees.Tree]:
-    """Returns the parts of a player by the player's own names; state: from `by_player`."""
+    """Returns one player's parts under the player's own names, from the result of `by_player`."""
     prefix = f"{saved_files.PLAYERS}/{player}/"
     if not any(name.startswith(f"{saved_files.PLAYERS}/") for name in state):
         return dict(state)
@@ -109,7 +110,7 @@ def of_player(state: Mapping[str, trees.Tree], player: str) -> dict[str, trees.T
 
 
 def parts_of(state: Mapping[str, trees.Tree]) -> dict[str, trees.Tree]:
-    """Returns the state in two parts a player, a directory of arrays each: the parameters alone, and the rest."""
+    """Splits each player's state into two parts, each a directory of arrays: the parameters, and everything else."""
     parts: dict[str, dict[str, trees.Tree]] = {}
     for name, tree in state.items():
         player, _, part = name.rpartition("/")
@@ -119,26 +120,26 @@ def parts_of(state: Mapping[str, trees.Tree]) -> dict[str, trees.Tree]:
 
 
 def digest(state: Mapping[str, trees.Tree]) -> str:
-    """Returns the `state_sha256` of a state's manifest; state: in parts as given to `save`, from `trees.copy`."""
+    """Returns the manifest's `state_sha256` of a state, given as to `save` and copied by `trees.copy`."""
     return trees.digest(parts_of(state))
 
 
 def described(rings: ring_store.Replay) -> dict[str, jax.ShapeDtypeStruct]:
-    """Returns the shape and dtype of the observations of all rings as files have them, by name."""
+    """Returns the shape and dtype of all rings' observations as they are in files, by name."""
     first, *_ = found = [one.observation for one in ring_store.each(rings)]
     num_slots = sum(frames.shape[0] for frames in found)
     return {OBSERVATION: jax.ShapeDtypeStruct((num_slots, *first.shape[1:]), first.dtype)}
 
 
 def all_but_observation(rings: ring_store.Rings) -> dict[str, Any]:
-    """Returns the small arrays of the rings, by name."""
+    """Returns all arrays of the rings but the observations, by name."""
     fields = rings._asdict()
-    del fields["observation"], fields["mine"]  # players and slots follow from the settings
+    del fields["observation"], fields["mine"]  # the settings decide which player has which slots
     return {_ON_DISK.get(name, name): field for name, field in fields.items()}
 
 
 def by_place(small: Sequence[dict[str, Any]]) -> dict[str, Any]:
-    """Returns the small arrays of the rings of all places as one tree, by the places' numbers if there are several."""
+    """Returns the small arrays of all places' rings as one tree, under the places' numbers if there are several."""
     return small[0] if len(small) == 1 else {str(number): arrays for number, arrays in enumerate(small)}
 
 
@@ -151,20 +152,20 @@ def restore(
     needs_replay: bool = False,
     places: Sequence[int] = (),
 ) -> Restored | None:
-    """Returns a checkpoint, found by `files.find`; None for an empty directory.
+    """Restores a checkpoint found by `saved_files.find`, or returns None for an empty directory.
 
-    A damaged replay is ignored: training continues from the newest parameters, and fills a new one. So are frozen
-    players that are damaged.
+    A damaged replay is skipped: training continues from the newest parameters and fills a new replay. Damaged frozen
+    players are skipped, too.
 
     Args:
-      directory: of the checkpoints.
-      like: parts as given to `save`, or a function that returns them for the checkpoint's counters; shapes, dtypes and
-        shardings are enough. None: the state is not read.
+      directory: directory of the checkpoints.
+      like: the parts that `save` takes, or a function that returns them for the checkpoint's counters; shapes, dtypes
+        and shardings are enough. None: the state is not read.
       rings_like: the same for the replay; None: it is not read.
-      needs_replay: only a checkpoint with all of its replay and its frozen players will do.
-      places: the present `ring_store.PLACES`; (): there is one. The replay of other places is left out.
+      needs_replay: whether only a checkpoint with a whole replay and all frozen players is accepted.
+      places: the present `ring_store.PLACES`, or () for a single place. A replay saved for other places is skipped.
 
-    Raises CheckpointError if no checkpoint is usable, ResumeError if the checkpoint does not fit, or lacks the state.
+    Raises CheckpointError if no checkpoint is usable, ResumeError if the checkpoint does not fit or lacks the state.
     """
     if not saved_files.finished(directory / saved_files.STEPS):
         return None
@@ -196,7 +197,7 @@ def restore(
 
 
 def _load_small(path: pathlib.Path, found: manifest.Manifest, like: ring_store.Replay) -> list[dict[str, Any]]:
-    """Returns the small arrays of the rings of each place, of the only one for a changed number of devices, too."""
+    """Returns the small arrays of each place's rings. With one place, the number of devices may have changed."""
     first, *more = ring_store.each(like)
     if more:
         every = [all_but_observation(one) for one in (first, *more)]
@@ -213,7 +214,7 @@ def _load_small_of_one(path: pathlib.Path, found: manifest.Manifest, like: ring_
     one = jax.sharding.SingleDeviceSharding(jax.local_devices()[0])
     wanted["max_weight"] = jax.ShapeDtypeStruct(saved, largest.dtype, sharding=one)
     small = saved_files.load(path, found, wanted, (saved_files.REPLAY,))
-    same = np.resize(np.asarray(small["max_weight"]), largest.shape)  # each device has the same number
+    same = np.resize(np.asarray(small["max_weight"]), largest.shape)  # every device has the same value
     return {**small, "max_weight": jax.device_put(same, largest.sharding)}
 
 
@@ -228,7 +229,7 @@ def _load_replay(
         tuple(segments.read_index(root, name, checksums) for name, checksums in found.segments.items()),
     )
     if missing := segments.num_missing(saved, each[0].weight.shape[1]):
-        raise errors.CheckpointError(f"its segments lack {missing} rows")  # zeros would take their place
+        raise errors.CheckpointError(f"its segments lack {missing} rows")  # otherwise these rows would be zeros
     in_memory = {on_disk: name for name, on_disk in _ON_DISK.items()}
     parts = segments.by_place(saved, [len(one["cursor"]) for one in small])
     rings = []
@@ -239,5 +240,5 @@ def _load_replay(
 
 
 def cursors(small: Sequence[dict[str, Any]]) -> np.ndarray:
-    """Returns the cursors [S] int64 of the rings of all places, one after the other; small: the rings' arrays."""
+    """Returns the cursors, [S] int64, of all places' rings in their order, from the rings' small arrays."""
     return np.concatenate([np.asarray(arrays["cursor"]).astype(np.int64) for arrays in small])

@@ -1,4 +1,4 @@
-"""The directory of a run's checkpoints, for a single writer: new checkpoints in, old checkpoints out."""
+"""Adds checkpoints to a run's directory and deletes old ones; there is only one writer."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ from seedzero.config import sections
 from seedzero.core import errors
 
 REPLAY_COUNTERS = ("stored_per_shard", "stored_per_slot")
-"""Counters of the replay's content; they are saved and restored together with it."""
+"""Counters that describe the replay's content and are saved and restored with it."""
 
 
 def _with_replay_counters(counters: Mapping[str, Any], last: Mapping[str, Any]) -> dict[str, Any]:
-    """Returns counters with the replay's of an earlier checkpoint; of several players, each one's."""
+    """Returns the counters with the replay's counters of an earlier checkpoint, for each player."""
     found = {**counters, **{name: last[name] for name in REPLAY_COUNTERS if name in last}}
     if saved_files.PLAYERS in counters:
         before = last.get(saved_files.PLAYERS, {})
@@ -33,7 +33,7 @@ def _with_replay_counters(counters: Mapping[str, Any], last: Mapping[str, Any]) 
 
 @dataclasses.dataclass(eq=False)
 class _Frozen:
-    """A frozen player that the next checkpoint may name; its parameters stay until its files are on the disk."""
+    """A frozen player for the next checkpoint, which keeps its parameters in memory until its files are written."""
 
     files: manifest.Files | None = None
     step: int = 0
@@ -43,9 +43,9 @@ class _Frozen:
 
 
 class CheckpointDir:
-    """Writes whole checkpoints into a directory, `path`; thread-safe, and every call waits for the disk.
+    """Writes whole checkpoints into the directory `path`. It is thread-safe, and every call waits for the disk.
 
-    `newest` is the newest checkpoint with all rows of its replay; the next one builds on it.
+    `newest` is the newest checkpoint with all rows of its replay, on which the next one builds.
     """
 
     def __init__(
@@ -55,9 +55,9 @@ class CheckpointDir:
         clock: Callable[[], float],
         host: int | None = None,
     ) -> None:
-        """Makes the directory and deletes the leftovers of a crash. Raises CheckpointError as `files.prepare`.
+        """Makes the directory and deletes the leftovers of a crash. Errors are those of `saved_files.prepare`.
 
-        host: number of a host among several; host 0 alone writes the state, and all write its digest.
+        host: this host's number if a run has several; only host 0 writes the state, and every host writes its digest.
         """
         saved_files.prepare(path)
         self.path = path
@@ -67,33 +67,34 @@ class CheckpointDir:
         self._config = config
         self._clock = clock
         self._host = host
-        self._lock = threading.RLock()  # over steps/: `write_state` runs beside a long `write` and `prune`
+        self._lock = threading.RLock()  # guards steps/, because `write_state` may run during a long `write` or `prune`
         self._last_state = -1
-        self._frozen: dict[str, _Frozen] = {}  # by name; every change of it is atomic, and needs no lock
+        self._frozen: dict[str, _Frozen] = {}  # by name; every change is atomic, so it needs no lock
 
     def continue_from(self, restored: checkpoint.Restored) -> None:
-        """Builds the next checkpoint on a restored one, with its frozen players."""
+        """Lets the next checkpoint build on a restored one and its frozen players."""
         self.newest = restored.newest
         self._frozen = {name: _Frozen(files) for name, files in restored.frozen.items()}
 
     def frozen_names(self) -> set[str]:
-        """Returns the frozen players that the next checkpoint may name."""
+        """Returns the names of frozen players that the next checkpoint may refer to."""
         return set(self._frozen)
 
     def num_unwritten(self) -> int:
-        """Returns the number of frozen players that are not on the disk so far."""
+        """Returns how many frozen players are not on the disk yet."""
         return sum(found.files is None for found in list(self._frozen.values()))
 
     def add_frozen(
         self, name: str, step: int, params: trees.Tree, scales: trees.Tree, info: Mapping[str, Any]
     ) -> None:
-        """Takes a frozen player for `write_frozen`; waits for no other write.
+        """Accepts a frozen player for `write_frozen`, without waiting for the disk.
 
-        params, scales: of the player's own, from `trees.copy`. Raises CheckpointError if a checkpoint that counts has
-        another one of this name.
+        params, scales: own copies, made by `trees.copy`. Raises CheckpointError if a checkpoint that counts has
+        another frozen player of this name.
         """
         is_taken = name in self._frozen
-        if not is_taken and (self.path / saved_files.FROZEN / name).exists():  # of an abandoned past, most likely
+        # most likely from a past that a resume has abandoned
+        if not is_taken and (self.path / saved_files.FROZEN / name).exists():
             newest = math.inf if self.newest.step is None else max(self.newest.step, self._last_state)
             steps = [found for found in saved_files.manifests(self.path) if found.step <= newest]
             counting = [found for found in steps if found.step not in self.newest.unusable]
@@ -105,12 +106,12 @@ class CheckpointDir:
         self._frozen[name] = _Frozen(None, step, params, scales, info)
 
     def write_frozen(self, name: str) -> None:
-        """Writes a frozen player, unless it is on the disk or given up; errors as of `player_files.write`."""
+        """Writes a frozen player unless it is written or given up. Errors are those of `player_files.write`."""
         with self._lock:
             found = self._frozen.get(name)
             if found is None or found.files is not None:
                 return
-            # The device's memory is free, even if the disk is full.
+            # Frees the device's memory, even if the disk turns out to be full.
             found.params, found.scales = jax.device_get((found.params, found.scales))
             given = (name, found.step, found.params, found.info)
             found.files = player_files.write(self.path, *given, scales=found.scales, time=self._clock())
@@ -125,18 +126,25 @@ class CheckpointDir:
         replay: segments.SavedReplay | None,
         frozen: Collection[str] = (),
     ) -> list[str]:
-        """Writes a checkpoint; raises OSError, ValueError, RuntimeError, CheckpointError.
+        """Writes a checkpoint, and returns a sentence for each frozen player whose files have disappeared.
 
-        step, counters, frozen: as in `Checkpointer.save`. parts: of the training state and the replay, by name.
-        observation: the replay's; `replay`: its segments, on the disk already; None: a checkpoint without replay.
+        The checkpoint still names these players.
 
-        Returns a sentence for each frozen player that has vanished from the disk; the checkpoint names it still.
+        Args:
+          step, counters, frozen: as in `Checkpointer.save`.
+          parts: parts of the training state and of the replay, by name.
+          observation: describes the replay's observations.
+          replay: the replay's segments, which are already on the disk; None for a checkpoint without a replay.
+
+        Raises OSError, ValueError, RuntimeError or CheckpointError.
         """
         with self._lock:
             files, problems = self._files_of_frozen(frozen)
-            saved_files.check_segments(self.path, _files_of(replay), content=False)  # earlier ones may have vanished
+            # earlier ones may have been deleted
+            saved_files.check_segments(self.path, _files_of(replay), content=False)
             every = self._config.keep_every
-            ordinal = self.newest.ordinal + (step != self.newest.step)  # the same one, saved again, stays the Nth
+            # saving the same step again does not count twice
+            ordinal = self.newest.ordinal + (step != self.newest.step)
             described = manifest.Manifest(
                 step,
                 self._clock(),
@@ -149,14 +157,14 @@ class CheckpointDir:
                 frozen=files,
             )
             manifest.write_directory(saved_files.step_directory(self.path, step), *self._shared(parts, described))
-            unusable = self.newest.unusable - {step}  # an earlier one of this step was damaged; this one is whole
+            unusable = self.newest.unusable - {step}  # this whole checkpoint replaces a damaged one of the same step
             self.newest = self.newest._replace(step=step, ordinal=ordinal, replay=replay, unusable=unusable)
         return problems
 
     def _shared(
         self, parts: Mapping[str, trees.Tree], described: manifest.Manifest
     ) -> tuple[Mapping[str, trees.Tree], manifest.Manifest]:
-        """Returns the parts that are this host's to write, and the manifest with the digest of the state."""
+        """Returns the parts that this host writes, and the manifest; of several hosts, with the state's digest."""
         if self._host is None:
             return parts, described
         own = {name: part for name, part in parts.items() if name == saved_files.REPLAY}
@@ -164,7 +172,7 @@ class CheckpointDir:
         return own if self._host else parts, dataclasses.replace(described, state_sha256=digest)
 
     def _files_of_frozen(self, names: Collection[str]) -> tuple[dict[str, manifest.Files], list[str]]:
-        """Returns the files of frozen players, and sentences for vanished players; writes those that failed before."""
+        """Returns the files of frozen players, and a sentence for each lost one; first writes those that failed."""
         found: dict[str, manifest.Files] = {}
         for name in names:
             self.write_frozen(name)
@@ -177,12 +185,18 @@ class CheckpointDir:
         return found, player_files.usable(self.path, found, content=False)[1]
 
     def give_up(self, names: Collection[str]) -> None:
-        """Forgets frozen players that later checkpoints do not name; `prune` deletes them once none does."""
+        """Forgets frozen players that no later checkpoint needs.
+
+        `prune` deletes them once no checkpoint names them.
+        """
         for name in names:
             self._frozen.pop(name, None)
 
     def check_newest(self) -> str:
-        """Forgets a newest replay with a missing segment: the next save is complete. Returns the segment, or ""."""
+        """Checks the newest replay's segments.
+
+        If one is missing, the next save writes all rows; returns the error or "".
+        """
         with self._lock:
             try:
                 saved_files.check_segments(self.path, _files_of(self.newest.replay), content=False)
@@ -194,7 +208,7 @@ class CheckpointDir:
     def write_state(
         self, step: int, parts: Mapping[str, trees.Tree], counters: Mapping[str, Any], frozen: Collection[str] = ()
     ) -> list[str]:
-        """Writes a checkpoint with the newest checkpoint's replay, if any. The rest: as `write`."""
+        """Writes a checkpoint that reuses the newest checkpoint's replay, if it has one; otherwise like `write`."""
         with self._lock:
             files, problems = self._files_of_frozen(frozen)
             described = manifest.Manifest(
@@ -221,15 +235,15 @@ class CheckpointDir:
         return problems
 
     def disown(self, steps: Iterable[int], after: int = -1) -> None:
-        """Has checkpoints later than `after` not count, since another host lacks them; `prune` will delete them."""
+        """Marks checkpoints later than `after` as unusable, because another host lacks them; `prune` deletes them."""
         with self._lock:
             found = {step for step in steps if step > after}
             self.newest = self.newest._replace(unusable=self.newest.unusable | found)
 
     def write_best(self, step: int, parts: Mapping[str, Mapping[str, trees.Tree]], info: Mapping[str, Any]) -> None:
-        """Writes the parts of parameters as the best, replacing all others. Errors: as `write`."""
+        """Writes parameters as the best checkpoint, replacing earlier ones. Errors are those of `write`."""
         root = self.path / saved_files.BEST
-        # Later ones go first: they belong to an abandoned past, and the latest one counts.
+        # Later ones are deleted first: they belong to an abandoned past, and the latest one would count.
         for other in saved_files.finished(root):
             if other > step:
                 durable.remove(root / f"{other:012d}")
@@ -239,7 +253,9 @@ class CheckpointDir:
             durable.remove(root / f"{other:012d}")
 
     def prune(self) -> None:
-        """Deletes checkpoints, segments and frozen players that are not kept; after an error the next call continues.
+        """Deletes checkpoints, segments and frozen players that are not kept.
+
+        After an error, call it again to continue.
 
         Raises OSError if the disk cannot be written, CheckpointError if a manifest cannot be read.
         """
@@ -253,7 +269,7 @@ class CheckpointDir:
                 unusable=self.newest.unusable,
             )
             for step in steps:
-                if step not in kept and step != self.newest.step:  # the next one builds on the newest
+                if step not in kept and step != self.newest.step:  # the next checkpoint builds on the newest one
                     durable.remove(saved_files.step_directory(self.path, step))
             saved_files.remove_unreferenced(self.path, self.frozen_names())
 

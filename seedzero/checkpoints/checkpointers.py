@@ -8,9 +8,9 @@
 
 A failed save is reported and leaves nothing behind; the next save writes its rows too.
 
-`freeze` has a player's parameters written on the checkpoint thread; the next save names it, or gives it up.
+`freeze` queues a frozen player for the checkpoint thread; the next save names it or drops it.
 
-`save_state` serves a process that may soon be killed: it writes the small state beside the replay of the last save.
+`save_state` is for a process that may soon be killed: it writes the small state, and keeps the last save's replay.
 """
 
 from __future__ import annotations
@@ -37,32 +37,32 @@ from seedzero.core import errors
 from seedzero.replay import ring_store
 
 _FAILURES = (OSError, ValueError, RuntimeError, errors.Error)
-"""Raised by tensorstore, the disk and the device when a write fails."""
+"""What tensorstore, the disk and the device raise when a write fails."""
 
 MAX_FREEZES = 4
-"""Most frozen players that wait for the disk, each a copy of its parameters on the device."""
+"""Most frozen players that wait for the disk, because each has a copy of its parameters on the device."""
 
 
 class Uploader(Protocol):
-    """The bucket of a run."""
+    """Keeps a run's checkpoints in a bucket."""
 
     def upload(self, step: int) -> None:
-        """Uploads a checkpoint; returns after durable storage."""
+        """Uploads a checkpoint, and returns once it is stored durably."""
 
     def prune(self, newest: int) -> None:
-        """Deletes expired checkpoints in the bucket."""
+        """Deletes checkpoints from the bucket that are no longer kept."""
 
 
 class Peers(Protocol):
-    """The run's other hosts, which save their parts of the same checkpoints."""
+    """The run's other hosts, which save their own parts of the same checkpoints."""
 
     def settle(self, step: int, problem: str) -> str:
-        """Tells why this host lacks its part, or ""; returns which hosts lack theirs, or "", once all have told."""
+        """Reports why this host lacks its part, or "". Waits for all and returns which hosts lack theirs, or ""."""
 
 
 @dataclasses.dataclass
 class _Save:
-    """A save in progress; `error`: the first failure."""
+    """A save in progress; `error` is its first failure."""
 
     step: int
     name: str
@@ -72,16 +72,16 @@ class _Save:
     replay: segments.SavedReplay | None = None
     written: list[segments.Segment] = dataclasses.field(default_factory=list)
     frozen: Collection[str] = ()
-    given_up: Collection[str] = ()  # frozen players known at its beginning that it does not name
+    given_up: Collection[str] = ()  # frozen players that it does not name, of those known when it began
     error: BaseException | None = None
 
 
 class _Abandoned(errors.Error):
-    """The error of a save ended by `abandon_save`."""
+    """Ends a save that `abandon_save` has cancelled."""
 
 
 class Checkpointer:
-    """Writes the checkpoints of a run; all methods but `abandon_save` belong to one thread."""
+    """Writes the checkpoints of a run. One thread calls all methods but `abandon_save`."""
 
     def __init__(
         self,
@@ -96,18 +96,18 @@ class Checkpointer:
         max_copy_bytes: int = checkpoint.MAX_COPY_BYTES,
         clock: Callable[[], float] = time.time,
     ) -> None:
-        """Deletes the leftovers of a crash.
+        """Prepares the directory and deletes the leftovers of a crash.
 
         Args:
-          directory: of the checkpoints; made if missing. Only this object writes to it.
-          on_durable: receives each step that survives a crash from now on, on the checkpoint thread.
-          on_error: receives a sentence about each failed save, damaged replay, or deletion of old checkpoints that
-            failed, on either thread; training may continue. Where the save succeeds, `on_durable` comes later.
-          uploader: of a run in a bucket; a checkpoint there is durable once it is uploaded.
-          peers: the other hosts; a checkpoint is durable once all have their parts. All save the same steps in order.
-          host: as of `CheckpointDir`.
-          max_copy_bytes: bound of the copied replay rows that wait for the disk.
-          clock: seconds since the epoch.
+          directory: directory of the checkpoints, made if missing. Only this object may write to it.
+          on_durable: called with each step once it would survive a crash, on the checkpoint thread.
+          on_error: called with a sentence about each failed save, damaged replay, or failed deletion of old
+            checkpoints, on either thread; training may continue. `on_durable` follows if the save succeeds.
+          uploader: the bucket, if the run has one; a checkpoint is then durable once it is uploaded.
+          peers: the other hosts, if any; a checkpoint is durable once all have their parts. All save the same steps.
+          host: as in `CheckpointDir`.
+          max_copy_bytes: limit of copied replay rows that wait for the disk.
+          clock: returns seconds since the epoch.
 
         Raises CheckpointError if the directory cannot be written, or a manifest in it cannot be read.
         """
@@ -115,13 +115,13 @@ class Checkpointer:
         self._on_durable = on_durable
         self._on_error = on_error
         self._uploader, self._peers = uploader, peers
-        self._whole: int | None = None  # the newest step that every host has
+        self._whole: int | None = None  # the newest step of which every host has its part
         self._max_copy_bytes = max_copy_bytes
         self._thread = concurrent.futures.ThreadPoolExecutor(1, thread_name_prefix="checkpoint")
         self._copying: _Save | None = None
         self._saving: concurrent.futures.Future[Any] | None = None
         self._saving_best: concurrent.futures.Future[None] | None = None
-        # (step, parts, info) of the best checkpoint that waits: a later one replaces it.
+        # (step, parts, info) of the best checkpoint that waits; a later one replaces it.
         self._best: collections.deque[tuple[int, Any, Mapping[str, Any]]] = collections.deque(maxlen=1)
         self._freezing: collections.deque[concurrent.futures.Future[None]] = collections.deque()
 
@@ -131,10 +131,10 @@ class Checkpointer:
         return self._saving is not None and not self._saving.done()
 
     def continue_from(self, restored: checkpoint.Restored) -> None:
-        """Builds the next save on a restored checkpoint."""
+        """Lets the next save build on a restored checkpoint."""
         self._directory.continue_from(restored)
         self._whole = restored.step
-        if self._peers is not None:  # later ones lack the part of another host
+        if self._peers is not None:  # another host lacks its part of later ones
             self._directory.disown(saved_files.finished(self._directory.path / saved_files.STEPS), after=restored.step)
 
     def save(
@@ -145,20 +145,20 @@ class Checkpointer:
         rings: ring_store.Replay | None,
         frozen: Collection[str] = (),
     ) -> None:
-        """Starts writing a checkpoint of update `step`, after the end of a save in progress.
+        """Begins to write a checkpoint of update `step`, after any save in progress has ended.
 
         Args:
-          state: parts by name; "params" can be read alone.
+          state: parts by name; "params" can be read without the others.
           counters: a JSON object.
-          rings: the replay, if saved.
-          frozen: names of all frozen players that the run needs from here on, of earlier `freeze`s and of the restored
-            checkpoint; the others are deleted once no checkpoint needs them.
+          rings: the replay, or None to save none.
+          frozen: names of all frozen players that the run still needs, from earlier calls of `freeze` or from the
+            restored checkpoint. The others are deleted once no checkpoint needs them.
         """
         _wait_for(self._saving, self._saving_best)
         name, given_up = f"{step:012d}-{secrets.token_hex(4)}", self._directory.frozen_names().difference(frozen)
         self._copying = save = _Save(step, name, counters, frozen=tuple(frozen), given_up=given_up)
         try:
-            # The replay first: its cursors wait for all earlier work of the device.
+            # The replay is copied first, because reading its cursors waits for all earlier work of the device.
             if rings is not None:
                 self._copy_replay(save, rings)
             save.parts |= checkpoint.parts_of(trees.copy(dict(state)))
@@ -168,12 +168,12 @@ class Checkpointer:
         self._saving = self._thread.submit(self._finish, save)
 
     def confirm(self, step: int) -> None:
-        """Starts to tell the other hosts that this one has a checkpoint already."""
+        """Begins to report to the other hosts that this one already has a checkpoint."""
         _wait_for(self._saving)
         self._saving = self._thread.submit(_settle, self._peers, step, "", self._on_error)
 
     def abandon_save(self) -> bool:
-        """Any thread: ends a `save` waiting for the disk, without a report; returns whether there was one."""
+        """Any thread: cancels a `save` that waits for the disk, without a message; returns whether there was one."""
         save = self._copying
         if save is None or save.error is not None:
             return False
@@ -181,12 +181,12 @@ class Checkpointer:
         return True
 
     def _copy_replay(self, save: _Save, rings: ring_store.Replay) -> None:
-        """Copies the rings' small arrays and new observations; the thread writes the observations meanwhile."""
+        """Copies the rings' small arrays and new observations, which the checkpoint thread writes at the same time."""
         each = ring_store.each(rings)
         small = [trees.copy(checkpoint.all_but_observation(one)) for one in each]
         save.parts[saved_files.REPLAY] = checkpoint.by_place(small)
         save.observation = trees.describe(checkpoint.described(rings))
-        # The only wait for the device: its cursors tell the new rows.
+        # This is the only wait for the device: its cursors determine the new rows.
         cursor, length = checkpoint.cursors(small), each[0].weight.shape[1]
         if gone := self._directory.check_newest():
             self._on_error(f"the saved replay is damaged: {gone}; checkpoint {save.step} will hold all of it again")
@@ -208,8 +208,8 @@ class Checkpointer:
     ) -> None:
         """Writes a checkpoint without new rows of the replay; returns once it is durable or has failed.
 
-        It holds the replay of the newest checkpoint on the disk, if that has one. A save in progress continues. The
-        next save of the same step replaces it. Arguments: as `save`.
+        It reuses the replay of the newest checkpoint, if that has one. A save in progress continues, and the next save
+        of the same step replaces this checkpoint. Arguments are those of `save`.
         """
         try:
             lost = self._directory.write_state(step, checkpoint.parts_of(trees.copy(dict(state))), counters, frozen)
@@ -218,7 +218,7 @@ class Checkpointer:
             return
         for sentence in lost:
             self._on_error(sentence)
-        # Only the checkpoint thread uploads.
+        # Only the checkpoint thread may upload.
         problem = self._uploader and self._thread.submit(_upload, self._uploader, step, self._on_error).result()
         if not problem and self._peers is None:
             self._on_durable(step)
@@ -226,10 +226,10 @@ class Checkpointer:
     def save_best(
         self, step: int, params: Mapping[str, trees.Tree], info: Mapping[str, Any]
     ) -> concurrent.futures.Future[None]:
-        """Starts writing parameters, as of `by_player`, as the best so far, replacing earlier ones; info: JSON.
+        """Begins to write parameters, as `by_player` returns them, as the best so far; they replace earlier ones.
 
-        Returns what is done once they, or later ones in their place, are written, or a failure is reported. The next
-        checkpoint takes them into the bucket: evaluations may be a hundred times as frequent.
+        Returns a future that is done once these or later best parameters are written, or a failure is reported. The
+        next checkpoint uploads them, because evaluations may be a hundred times as frequent. info: a JSON object.
         """
         self._best.append((step, checkpoint.parts_of(trees.copy(dict(params))), info))
         self._saving_best = self._thread.submit(self._write_best)
@@ -243,17 +243,17 @@ class Checkpointer:
         info: Mapping[str, Any],
         scales: Mapping[str, trees.Tree] = types.MappingProxyType({}),
     ) -> bool:
-        """Starts writing a frozen player, which the next save is to name; returns whether it was taken.
+        """Begins to write a frozen player, which the next save should name; returns whether it was accepted.
 
-        It waits while MAX_FREEZES others wait for the disk, and refuses, with a report, if these cannot be written.
-        The next save writes a player again that could not be written.
+        It waits while MAX_FREEZES others wait for the disk. If these cannot be written, it rejects the player with a
+        message. A player that could not be written is written again by the next save.
 
         Args:
-          name: as of `player_files.write`.
+          name: as in `player_files.write`.
           step: updates of the player.
-          params: its acting parameters; they may be donated right afterwards.
+          params: its acting parameters, which may be donated right afterwards.
           info: a JSON object.
-          scales: statistics that the values of the parameters count in, by name.
+          scales: statistics that the parameters depend on, by name.
 
         Raises CheckpointError if a checkpoint that counts has another frozen player of this name.
         """
@@ -271,15 +271,15 @@ class Checkpointer:
         return True
 
     def wait(self) -> None:
-        """Returns when no save or freeze is in progress."""
+        """Waits until no save or freeze is in progress."""
         _wait_for(self._saving, self._saving_best, *self._freezing)
 
     def close(self) -> None:
-        """Waits, and ends the thread."""
+        """Waits for saves in progress, and ends the thread."""
         self.wait()
         self._thread.shutdown()
 
-    # On the checkpoint thread
+    # The following methods run on the checkpoint thread.
 
     def _write_segment(
         self, save: _Save, copied: jax.Array | np.ndarray, used: np.ndarray, runs: segments.Runs
@@ -292,11 +292,11 @@ class Checkpointer:
             save.written.append(segments.write(root, name, segments.to_host(copied, used), runs))
         except _FAILURES as error:
             save.error = error
-        except Exception as error:  # such as MemoryError: whatever it is, the checkpoint lacks rows, and must fail
+        except Exception as error:  # for example MemoryError: the checkpoint lacks rows in any case, so it must fail
             save.error = errors.CheckpointError(f"{type(error).__name__}: {error}")
 
     def _finish(self, save: _Save) -> None:
-        """Completes a save with written segments, or deletes the segments; the other hosts hear of it either way."""
+        """Completes a save whose segments are written, or deletes them; reports to the other hosts in both cases."""
         replay = save.replay and save.replay._replace(segments=(*save.replay.segments, *save.written))
         try:
             if save.error is not None:
@@ -304,7 +304,7 @@ class Checkpointer:
             lost = self._directory.write(save.step, save.parts, save.counters, save.observation, replay, save.frozen)
         except _FAILURES as error:
             for segment in save.written:
-                with contextlib.suppress(OSError):  # the next start deletes the rest
+                with contextlib.suppress(OSError):  # the next start deletes what remains
                     durable.remove(self._directory.path / saved_files.SEGMENTS / segment.name)
             if not isinstance(error, _Abandoned):
                 self._on_error(_failure(self._directory, f"checkpoint {save.step}", error))
@@ -323,13 +323,13 @@ class Checkpointer:
         except (OSError, errors.CheckpointError) as error:
             self._on_error(f"old checkpoints in {self._directory.path} could not be deleted: {error}")
         if is_durable:
-            self._on_durable(save.step)  # after what went wrong with others: this one is saved
+            self._on_durable(save.step)  # after reports of other failures, because this save succeeded
             if self._uploader is not None:
                 self._uploader.prune(save.step)
         _trim_heap()
 
     def _write_best(self) -> None:
-        if not self._best:  # an earlier call has written a later one
+        if not self._best:  # a later one has replaced it and is written already
             return
         step, parts, info = self._best.pop()
         try:
@@ -340,12 +340,12 @@ class Checkpointer:
     def _write_frozen(self, name: str) -> None:
         try:
             self._directory.write_frozen(name)
-        except Exception as error:  # such as MemoryError: whatever it is, the next save writes the player, or fails
+        except Exception as error:  # for example MemoryError: in any case the next save writes the player, or fails
             self._on_error(_failure(self._directory, f"the frozen player {name}", error))
 
 
 def _upload(uploader: Uploader | None, step: int, report: Callable[[str], None]) -> str:
-    """Uploads a checkpoint if the run is in a bucket; returns why it could not be uploaded, or ""."""
+    """Uploads a checkpoint if the run is in a bucket. Returns why that failed, or ""."""
     try:
         if uploader is not None:
             uploader.upload(step)
@@ -359,11 +359,11 @@ def _upload(uploader: Uploader | None, step: int, report: Callable[[str], None])
 
 
 def _settle(peers: Peers | None, step: int, problem: str, report: Callable[[str], None]) -> bool:
-    """Tells the other hosts how a checkpoint went here; returns whether it counts, on all hosts."""
+    """Reports this host's result to the other hosts; returns whether the checkpoint counts, because all have it."""
     if peers is None:
         return not problem
     missing = peers.settle(step, problem)
-    if missing and not problem:  # else it has been reported
+    if missing and not problem:  # otherwise it has been reported already
         report(f"{missing}, so it does not count; training continues, and all hosts try the next one")
     return not missing
 
@@ -375,7 +375,7 @@ def _wait_for(*pending: concurrent.futures.Future[Any] | None) -> None:
 
 
 def _failure(directory: checkpoint_dir.CheckpointDir, subject: str, error: BaseException) -> str:
-    """Returns the sentence about a failed save."""
+    """Describes a failed save in a sentence."""
     full = isinstance(error, OSError) and error.errno in (errno.ENOSPC, errno.EDQUOT)
     advice = "free some space there" if full or "No space left" in str(error) else "see whether it can be written"
     newest = directory.newest.step
@@ -387,14 +387,14 @@ def _failure(directory: checkpoint_dir.CheckpointDir, subject: str, error: BaseE
 
 
 def _reason(error: BaseException) -> str:
-    """Returns the reason of a failure, without the settings that tensorstore adds."""
+    """Describes an error without the settings that tensorstore adds."""
     return str(error).partition(" [tensorstore_spec=")[0] or type(error).__name__
 
 
 def _trim_heap() -> None:
-    """Returns freed memory to the system; no effect without glibc.
+    """Returns freed memory to the system; does nothing without glibc.
 
-    Writing a checkpoint frees hundreds of megabytes in pieces, and glibc would keep them in the thread's own heap.
+    Writing a checkpoint frees hundreds of megabytes in small pieces, which glibc would keep in the thread's heap.
     """
     with contextlib.suppress(OSError, AttributeError):
         ctypes.CDLL(None).malloc_trim(0)

@@ -1,4 +1,7 @@
-"""Consent to the code named by a run directory: its maker may be a stranger. Runs of the user's own have it."""
+"""Asks for consent before code is imported that a run directory names, because its maker may be unknown.
+
+Runs that the user trained on this machine need no consent.
+"""
 
 from __future__ import annotations
 
@@ -20,17 +23,17 @@ def check(
     makes_environments: bool = True,
     is_here: bool = True,
 ) -> configs.Config:
-    """Returns the run's configuration, with the settings of an agent of the user's own, which is imported.
-
-    Raises ResumeError for a run directory with modules to import and without the user's consent; ConfigError for an
-    impossible agent of its own.
+    """Returns the run's configuration. Imports the user's own agent for its settings, if the run has one.
 
     Args:
-      saved: of the directory; its file may be anybody's, so that `given` and `config` need not agree.
-      trusted: the user trusts the directory's maker.
-      asked: settings that the user has named now, by SECTION.KEY; None: this command takes none, and trains nothing.
-      makes_environments: false: only the agent's network is made.
-      is_here: the code runs on this machine, so that own runs of this user count (`own_runs`).
+      saved: the directory's saved settings. Anybody may have written the file, so its `given` and `config` may differ.
+      trusted: whether the user trusts the directory's maker.
+      asked: settings that the user gives now, by SECTION.KEY; None for a command that takes none and does not train.
+      makes_environments: whether environments are made, too, and not only the agent's network.
+      is_here: whether the code runs on this machine, so that this user's own runs count (`own_runs`).
+
+    Raises ResumeError if the run directory names modules to import and the user has not consented, and ConfigError if
+    the user's own agent is impossible.
     """
     if not trusted:
         _check(path, saved, asked, makes_environments=makes_environments, is_here=is_here)
@@ -45,7 +48,7 @@ def _check(
     makes_environments: bool,
     is_here: bool,
 ) -> None:
-    """Raises ResumeError, as `check` without the user's trust."""
+    """Raises ResumeError if the directory names code without consent, and is no run of the user's own."""
     sources = (saved.given, configs.flatten(saved.config))
     found = {item for values in sources for item in user_code.named(values).items()} - (asked or {}).items()
     unused = {user_code.ENVIRONMENT} if not makes_environments else set()

@@ -1,4 +1,4 @@
-"""The manifest of a checkpoint: files and arrays, with checksums, the manifest's own included."""
+"""Reads and writes the manifest of a checkpoint: its files and arrays with checksums, and its own checksum."""
 
 from __future__ import annotations
 
@@ -20,39 +20,40 @@ NAME = "manifest.json"
 _FORMAT, _READABLE = 2, (1, 2)
 
 Files = Mapping[str, durable.Checksum]
-"""Checksums by a path relative to the directory that holds the files."""
+"""Checksums by path, relative to the directory that contains the files."""
 
 
 @dataclasses.dataclass(frozen=True)
 class Manifest:
-    """The content of a checkpoint."""
+    """What a checkpoint contains."""
 
     step: int  # updates done
-    time: float  # of writing, in seconds since the epoch
-    ordinal: int  # number of checkpoints of this run up to this one
-    kept_for_good: bool = False  # never deleted to make room
-    arrays: Mapping[str, tuple[trees.TreeLeaf, ...]] = dataclasses.field(default_factory=dict)  # by part
-    counters: Mapping[str, Any] = dataclasses.field(default_factory=dict)  # counters; a JSON object
-    files: Files = dataclasses.field(default_factory=dict)  # all of the checkpoint's directory but the manifest
-    segments: Mapping[str, Files] = dataclasses.field(default_factory=dict)  # files of the replay, by segment
+    time: float  # when it was written, in seconds since the epoch
+    ordinal: int  # this is the run's Nth checkpoint
+    kept_for_good: bool = False  # whether it is never deleted
+    arrays: Mapping[str, tuple[trees.TreeLeaf, ...]] = dataclasses.field(default_factory=dict)  # arrays of each part
+    counters: Mapping[str, Any] = dataclasses.field(default_factory=dict)  # a JSON object
+    # all files in the checkpoint's directory except the manifest
+    files: Files = dataclasses.field(default_factory=dict)
+    segments: Mapping[str, Files] = dataclasses.field(default_factory=dict)  # files of each segment of the replay
     has_replay: bool = False  # whether the checkpoint includes the replay
-    frozen: Mapping[str, Files] = dataclasses.field(default_factory=dict)  # files of frozen players, by name
-    state_sha256: str = ""  # of several hosts: digest of the state that is host 0's to save; "": of a host alone
+    frozen: Mapping[str, Files] = dataclasses.field(default_factory=dict)  # files of each frozen player
+    state_sha256: str = ""  # digest of the state, which host 0 saves for all; "" for a single host
 
     @property
     def has_state(self) -> bool:
-        """Whether the checkpoint has parameters; of several hosts, only host 0's."""
+        """Whether the checkpoint has parameters; of several hosts only host 0's has."""
         return not self.state_sha256 or "params" in self.arrays
 
     @property
     def num_bytes(self) -> int:
-        """Bytes on the disk, shared replay segments and frozen players included."""
+        """Bytes on the disk, including shared replay segments and frozen players."""
         all_files = [self.files, *self.segments.values(), *self.frozen.values()]
         return sum(file.num_bytes for files in all_files for file in files.values())
 
 
 def write(directory: pathlib.Path, manifest: Manifest) -> None:
-    """Writes the manifest into a checkpoint's directory; without later versions' fields, unless they are needed."""
+    """Writes the manifest into a checkpoint's directory. Fields of later formats are left out unless they are used."""
     later = ("frozen", "state_sha256")
     fields = {name: value for name, value in dataclasses.asdict(manifest).items() if value or name not in later}
     body = json.dumps({"format": _FORMAT, **fields}, sort_keys=True)
@@ -66,9 +67,9 @@ def write_directory(
     described: Manifest,
     kept: Mapping[str, pathlib.Path] = types.MappingProxyType({}),
 ) -> Manifest:
-    """Writes parts and their manifest into a new directory, durably; an error leaves nothing. Returns the manifest.
+    """Writes parts and their manifest durably into a new directory, or nothing after an error; returns the manifest.
 
-    parts: arrays by name, described beside those of `described`. kept: directories of other parts, which are copied.
+    parts: arrays by name, which are added to those of `described`. kept: directories of other parts, which are copied.
     """
     with durable.new_directory(directory) as temporary:
         for name, path in kept.items():
@@ -82,9 +83,9 @@ def write_directory(
 
 
 def read(directory: pathlib.Path, *, has_step: bool = True) -> Manifest:
-    """Returns the manifest of a checkpoint. Raises CheckpointError if it is missing, or as `parse`.
+    """Returns the manifest of a checkpoint. Raises CheckpointError if it is missing, or as `parse` does.
 
-    has_step: the directory's name is the checkpoint's step.
+    has_step: whether the directory's name is the checkpoint's step.
     """
     try:
         content = plain_files.read(directory / NAME)
@@ -94,9 +95,10 @@ def read(directory: pathlib.Path, *, has_step: bool = True) -> Manifest:
 
 
 def parse(content: bytes, step: int | None) -> Manifest:
-    """Returns the manifest in a file's content.
+    """Parses the content of a manifest.
 
-    Raises CheckpointError if it is damaged, of another format, or of another step; None: any step will do.
+    step: the expected step, or None for any. Raises CheckpointError if the manifest is damaged, of another format, or
+    of another step.
     """
     try:
         outer = json_object.parse(content)
@@ -113,7 +115,7 @@ def parse(content: bytes, step: int | None) -> Manifest:
 
 
 def _checked(fields: Mapping[str, Any], step: int | None) -> Manifest:
-    """Returns the manifest with these fields. Raises ValueError, KeyError, TypeError, AttributeError."""
+    """Checks the fields and returns the manifest. Raises ValueError, KeyError, TypeError or AttributeError."""
     arrays = {part: tuple(_leaf(**leaf) for leaf in leaves) for part, leaves in fields["arrays"].items()}
     shared = {kind: {name: _files(files) for name, files in fields[kind].items()} for kind in ("segments", "frozen")}
     found = Manifest(**{**fields, "arrays": arrays, "files": _files(fields["files"]), **shared})
@@ -128,7 +130,7 @@ def _checked(fields: Mapping[str, Any], step: int | None) -> Manifest:
         raise ValueError("its state's checksum is none")
     directories = [found.files, *(files for named in shared.values() for files in (named, *named.values()))]
     for name in itertools.chain(*directories):
-        if {"", ".", ".."} & set(name.split("/")):  # they become paths
+        if {"", ".", ".."} & set(name.split("/")):  # they are used as paths
             raise ValueError(f"it names {name!r}")
     return found
 
@@ -137,7 +139,7 @@ def _leaf(path: Sequence[str], shape: Sequence[int], dtype: str) -> trees.TreeLe
     if not (all(isinstance(key, str) for key in path) and all(type(size) is int and size >= 0 for size in shape)):
         raise ValueError(f"it has an array {path} of the shape {shape}")
     leaf = trees.TreeLeaf(path, shape, dtype)
-    leaf.num_bytes  # noqa: B018  refuses another dtype
+    leaf.num_bytes  # noqa: B018  raises an error for an unknown dtype
     return leaf
 
 
@@ -152,9 +154,9 @@ def _checksum(num_bytes: int, sha256: str) -> durable.Checksum:
 
 
 def check(root: pathlib.Path, files: Files, *, content: bool) -> None:
-    """Raises CheckpointError for a missing or damaged file below `root`, by checksum or by size alone.
+    """Raises CheckpointError for a missing or damaged file below `root`, by checksum or only by size.
 
-    Whatever else lies there must be a file or a directory, too: a library may open it.
+    Anything else there must be a file or a directory, because a library may open it.
     """
     for path in root.rglob("*"):
         if not (path.is_file() or path.is_dir()):

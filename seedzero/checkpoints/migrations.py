@@ -1,4 +1,4 @@
-"""Formats of earlier versions: run files and checkpoints, converted to this version's form."""
+"""Converts run files and checkpoints of earlier versions to this version's form."""
 
 from __future__ import annotations
 
@@ -18,21 +18,24 @@ _COUNTERS: Mapping[str, Any] = {
     "in_last_evaluation": False,
     "left_out": (0, 0),
 }
-"""Counters that checkpoints of earlier versions lack, with their values then."""
+"""Counters that checkpoints of earlier versions lack, with the values that they had then."""
 
 _LIMITS = {float(limit) for bits in (8, 16, 32, 64) for limit in (-(2 ** (bits - 1)), 2 ** (bits - 1) - 1)}
 _LIMITS |= {2.0**32 - 1, 2.0**64}
-"""Smallest and largest whole numbers: in earlier versions, the bounds of unbounded whole numbers."""
+"""Limits of integer types, which earlier versions took as bounds of unbounded integers."""
 
 
 def counters(counters: Mapping[str, Any], samples_per_insert: float) -> dict[str, Any]:
-    """Returns all counters of a checkpoint; samples_per_insert: the ratio of a run with a ratio from its start."""
+    """Returns all counters of a checkpoint, whichever version wrote it.
+
+    samples_per_insert: the ratio of a run that has had one ratio from its start.
+    """
     pace = {"since": (0, 0), "samples_per_insert": samples_per_insert}
     return {**_COUNTERS, "pace": pace, **counters}
 
 
 def manifest(fields: Mapping[str, Any]) -> dict[str, Any]:
-    """Returns the fields of a checkpoint's manifest; without frozen players it has no field for them.
+    """Returns the fields of a checkpoint's manifest, which has no field `frozen` without frozen players.
 
     Until format 2 the field `counters` was called `host`.
     """
@@ -41,29 +44,29 @@ def manifest(fields: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def config(values: Mapping[str, options.Value]) -> configs.Config:
-    """Returns the configuration of config.json; imports no agent of the user's own. Raises ConfigError."""
+    """Returns the configuration in config.json, without importing a user's own agent. Raises ConfigError."""
     values = removed.of_saved(values)
     values = renamed.of_saved(values, str(values.get("run.agent", configs.agent_names()[0])))
     return configs.override(configs.kind_of_saved(values)(), {**configs.earlier(), **values})
 
 
 def learner(values: Mapping[str, Any]) -> dict[str, Any]:
-    """Returns the content of learner.json; earlier learners had one address."""
+    """Returns the content of learner.json. Learners of earlier versions had only one address."""
     return {"local": values["address"], **values}
 
 
 def spec(values: Mapping[str, Any]) -> dict[str, Any]:
-    """Returns the content of spec.json, with all sequences."""
+    """Returns the content of spec.json, with sequences that earlier versions did not have."""
     return {"action_low": (), "action_high": (), "packed": (), "tasks": (), "seats": (), **values}
 
 
 def as_declared(came: types.EnvSpec, expected: types.EnvSpec) -> types.EnvSpec:
-    """Returns a worker's spec with the declarations of the run's spec, which an earlier version may have written.
+    """Returns a worker's spec with what the run's spec declares, because an earlier version may have written either.
 
-    These are the number of states, bounds of numbers without any, whether bytes are text, and the spaces where either
-    is silent: a run keeps the network that was built for its own spec.
+    This concerns the number of states, bounds of unbounded numbers, whether bytes are text, and the spaces if one of
+    the two lacks them. So a run keeps the network that was built for its own spec.
     """
-    is_silent = not (came.num_states and expected.num_states)  # a worker need not tell it either
+    is_silent = not (came.num_states and expected.num_states)  # a worker need not declare it
     is_same = is_silent and came.observation_shape == expected.observation_shape
     low = _bound(came.observation_low, expected.observation_low)
     high = _bound(came.observation_high, expected.observation_high)

@@ -1,4 +1,4 @@
-"""The run whose parameters a new run starts from: the text of `--init_from=RUN[:PLAYER]`."""
+"""Parses `--init_from=RUN[:PLAYER]`, which names the run whose parameters a new run starts from."""
 
 from __future__ import annotations
 
@@ -11,23 +11,23 @@ from seedzero.core import errors
 
 SETTING = "run.init_from"
 _PLAYER = re.compile(r"[A-Za-z][A-Za-z0-9_]*(-[0-9a-f]+)?")
-"""A learning player, a policy, or a frozen player."""
+"""Name of a learning player, a policy, or a frozen player."""
 
 
 class Origin(NamedTuple):
-    """A run, and one of its players."""
+    """A run and one of its players, whose parameters another run starts from."""
 
     place: str  # a run directory, or gs://BUCKET/PATH
-    player: str = ""  # "": the first one that learns
+    player: str = ""  # "" for the first one that learns
 
     @property
     def text(self) -> str:
-        """The origin as in the setting."""
+        """The origin as written in the setting."""
         return f"{self.place}:{self.player}" if self.player else self.place
 
 
 def parse(text: str) -> Origin:
-    """Returns the run and the player of a setting's text; the path of a directory on this disk is absolute."""
+    """Parses the setting's text; a directory's path becomes absolute."""
     place, colon, player = text.rpartition(":")
     if not (colon and place and _PLAYER.fullmatch(player)) or os.path.isdir(text):
         place, player = text, ""
@@ -35,7 +35,7 @@ def parse(text: str) -> Origin:
 
 
 def check_agent(origin: Origin, there: configs.Config, here: configs.Config) -> None:
-    """Raises ConfigError if the parameters at the origin are those of another agent."""
+    """Raises ConfigError if the origin's parameters are those of another agent."""
     if there.run.agent != here.run.agent:
         raise errors.ConfigError(
             f"--init_from={origin.text}: that run was trained with --agent={there.run.agent}, and this one has "
@@ -44,7 +44,7 @@ def check_agent(origin: Origin, there: configs.Config, here: configs.Config) -> 
 
 
 def differing(there: configs.Config, here: configs.Config) -> list[str]:
-    """Returns the settings of agent and network with other values there, which may explain other shapes."""
+    """Describes the settings of agent and network that differ there, because they may explain different shapes."""
     before, now = configs.flatten(there), configs.flatten(here)
     names = [
         name for name in now if name.partition(".")[0] in ("network", here.section) and configs.is_read(name, here)

@@ -1,11 +1,12 @@
-"""Runs that this user trained on this machine: their code needs no new consent.
+"""Remembers the runs that this user trained on this machine, whose code needs no new consent.
 
-STATE/seedzero/runs/ID.json  ID: digest of the run directory's path. A digest of its settings, its modules' files
+STATE/seedzero/runs/ID.json  contains a digest of the run's settings, and its modules' files; ID is a digest of the
+                             run directory's path
 
-STATE is $XDG_STATE_HOME, else ~/.local/state. As with direnv's list of allowed files, a record is of one path and its
-content: a copy has none, and whatever names or changes code must equal the record, which only this user can write.
-Only trainings write here, once their user has consented. A record that cannot be had, or that others could have
-written, means: not an own run.
+STATE is $XDG_STATE_HOME, else ~/.local/state. Like direnv's list of allowed files, a record belongs to one path and
+its content: a copied directory has no record, and everything that names or changes code must equal the record, which
+only this user can write. Only trainings write here, once their user has consented. If a record cannot be read, or
+others could have written it, the run does not count as the user's own.
 """
 
 from __future__ import annotations
@@ -24,19 +25,19 @@ from seedzero.config import configs, renamed
 from seedzero.core import json_object, plain_files, user_code
 
 MOST = 1000
-"""Records kept: of the runs that were started last."""
+"""How many records are kept, of the runs that were started last."""
 _OF_CODE = (user_code.AGENT, "env.", "network.", "vtrace.", *user_code.NETWORKS, user_code.BUILDER, user_code.MEMBERS)
-"""Beginnings of the settings that name code, or are arguments of it."""
+"""Prefixes of settings that name code or are its arguments."""
 _MOST_BYTES = 2**20
-"""Longest record that is read."""
+"""Largest record that is read, in bytes."""
 
 
 class _Doubt(Exception):
-    """The reason why a directory is no own run."""
+    """Says why a directory does not count as a run of the user's own."""
 
 
 def remember(path: pathlib.Path, saved: run_dirs.SavedConfig) -> str:
-    """Remembers a run with a user's code as an own one; returns "", or a reason why it can't be.
+    """Remembers a run with a user's code as the user's own. Returns "", or why that is impossible.
 
     The caller has the user's consent to all code in `saved`, and holds the run directory's lock.
     """
@@ -49,15 +50,15 @@ def remember(path: pathlib.Path, saved: run_dirs.SavedConfig) -> str:
 
 
 def forget(path: pathlib.Path) -> None:
-    """Deletes the record of a run directory that was begun and refused."""
+    """Deletes the record of a run directory whose start was rejected."""
     with _doubts():
         _file(_folder(), path).unlink(missing_ok=True)
 
 
 def doubt(path: str | os.PathLike[str], saved: run_dirs.SavedConfig) -> str | None:
-    """Returns None for an own run, else the reason against it; "": nothing speaks for one.
+    """Returns None for a run of the user's own, and otherwise why it is not; "" if there is no record.
 
-    saved: what the caller will use, read from the directory.
+    saved: the settings that were read from the directory and will be used.
     """
     with _doubts() as found:
         _check_private(_folder())
@@ -69,7 +70,7 @@ def doubt(path: str | os.PathLike[str], saved: run_dirs.SavedConfig) -> str | No
 
 
 def obstacle() -> str:
-    """Returns the reason why no run can be remembered here; "": there is none."""
+    """Returns why no run can be remembered on this machine, or ""."""
     with _doubts() as found:
         _made_folder()
     return found[0] if found else ""
@@ -77,7 +78,7 @@ def obstacle() -> str:
 
 @contextlib.contextmanager
 def _doubts() -> Iterator[list[str]]:
-    """Yields a list that gets the reason for an early end of the block."""
+    """Yields a list that receives the reason if the block ends early."""
     found: list[str] = []
     try:
         yield found
@@ -88,11 +89,11 @@ def _doubts() -> Iterator[list[str]]:
 
 
 def digest(saved: run_dirs.SavedConfig, *, by_old_names: bool = False) -> str:
-    """Returns a digest of the settings that name code or are arguments of it, hexadecimal.
+    """Returns a hexadecimal digest of the settings that name code or are its arguments.
 
-    Both parts of config.json count. Values that are the default now, or were before there was the setting, are left
-    out: a later version has more settings. by_old_names: as of versions in which agents had names of their own for
-    what they share now.
+    Both parts of config.json count. Default values, present or from before a setting existed, are left out, because
+    later versions have more settings. by_old_names: uses the names of versions in which each agent had its own names
+    for settings that agents share now.
     """
     agent, plain = f"{saved.config.run.agent}.", configs.flatten(configs.Config())
     old: dict[str, str] = {}
@@ -101,13 +102,14 @@ def digest(saved: run_dirs.SavedConfig, *, by_old_names: bool = False) -> str:
         plain |= saved.config.agent.DEFAULTS
     usual = plain | configs.earlier()
     config = {name: type(plain.get(name, ""))(value) for name, value in configs.flatten(saved.config).items()}
-    values = {name: x for name, x in config.items() if x not in (plain.get(name), usual.get(name))}  # 1 for 1.0
+    # so that 1 equals 1.0
+    values = {name: x for name, x in config.items() if x not in (plain.get(name), usual.get(name))}
     parts = [saved.preset, *(_of_code(part, saved.config, old) for part in (saved.given, values))]
     return hashlib.sha256(json.dumps(parts, sort_keys=True).encode()).hexdigest()
 
 
 def _of_code(values: Mapping[str, Any], config: configs.Config, old: Mapping[str, str]) -> dict[str, Any]:
-    """Returns the values of code by their names, or by old ones where they have such."""
+    """Returns the values that concern code, under their old names if they have one."""
     networks = (old.get(name, name).partition(".")[0] for name in user_code.named(configs.flatten(config)))
     sections = {config.OWN_SECTION, *networks} - {"", "run", "env", "league"}
     beginnings = (*_OF_CODE, *(f"{section}." for section in sections))
@@ -116,13 +118,13 @@ def _of_code(values: Mapping[str, Any], config: configs.Config, old: Mapping[str
 
 
 def _record(saved: run_dirs.SavedConfig) -> dict[str, Any]:
-    """Returns the record of a run as it is now."""
+    """Returns the record for the run's present state."""
     named = user_code.modules(saved.given) | user_code.modules(configs.flatten(saved.config))
     return {"settings": digest(saved), "modules": {module: user_code.files(module) for module in sorted(named)}}
 
 
 def _check_agrees(path: str | os.PathLike[str], saved: run_dirs.SavedConfig) -> None:
-    """Raises a doubt where a directory can't be an own run, whatever its record says."""
+    """Raises a doubt if a directory cannot be the user's own run, whatever its record contains."""
     naming = (user_code.AGENT, *user_code.ARGUMENTS, *user_code.ARGUMENTS.values(), *user_code.NETWORKS)
     values = configs.flatten(saved.config)
     if any(value != values[name] for name, value in saved.given.items() if name in naming):
@@ -133,7 +135,7 @@ def _check_agrees(path: str | os.PathLike[str], saved: run_dirs.SavedConfig) -> 
 
 
 def _check_equal(known: Mapping[str, Any], saved: run_dirs.SavedConfig) -> None:
-    """Raises a doubt where a record is not that of the directory as it is now."""
+    """Raises a doubt if a record differs from the directory's present state."""
     now = _record(saved)
     if known["settings"] not in (now["settings"], digest(saved, by_old_names=True)):
         raise _Doubt("its settings of code have changed since you trained it")
@@ -147,20 +149,20 @@ def _check_equal(known: Mapping[str, Any], saved: run_dirs.SavedConfig) -> None:
 
 
 def _folder() -> pathlib.Path:
-    """Returns the directory of the records, which may not exist."""
+    """Returns the directory of records, which may not exist."""
     state, home = os.environ.get("XDG_STATE_HOME", ""), os.path.expanduser("~")
-    if os.path.isabs(state):  # the specification wants others ignored
+    if os.path.isabs(state):  # the specification says to ignore other values
         return pathlib.Path(state) / "seedzero" / "runs"
-    if not os.path.isabs(home) or home == "/":  # what a container gives to an unknown user
+    if not os.path.isabs(home) or home == "/":  # for example what a container gives to an unknown user
         raise _Doubt("there is no home directory to remember own runs in; set XDG_STATE_HOME")
     return pathlib.Path(home) / ".local" / "state" / "seedzero" / "runs"
 
 
 def _made_folder() -> pathlib.Path:
-    """Returns the directory of the records, made for this user alone."""
+    """Makes the directory of records, for this user alone, and returns it."""
     folder = _folder()
     beside = next(parent for parent in folder.parents[1:] if parent.exists())
-    if beside.stat().st_uid not in (os.geteuid(), 0):  # under sudo: root's files would shut its user out
+    if beside.stat().st_uid not in (os.geteuid(), 0):  # with sudo, files of root would lock the user out
         raise _Doubt(f"{beside} belongs to another user")
     folder.parent.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
     for made in (folder.parent, folder):
@@ -170,7 +172,7 @@ def _made_folder() -> pathlib.Path:
 
 
 def _check_private(folder: pathlib.Path) -> None:
-    """Raises a doubt unless only this user and root can write to the directory of records, where there is one."""
+    """Raises a doubt if others than this user and root can write to the directory of records."""
     for each in (folder.parent, folder):
         with contextlib.suppress(FileNotFoundError):
             _check_owner(each, os.lstat(each), stat.S_IFDIR)
@@ -190,7 +192,7 @@ def _file(folder: pathlib.Path, path: str | os.PathLike[str]) -> pathlib.Path:
 
 
 def _read(file: pathlib.Path) -> dict[str, Any] | None:
-    """Returns a record; None: there is none. Raises a doubt for one that is damaged or not private."""
+    """Returns a record, or None if there is none. Raises a doubt if it is damaged or not private."""
     try:
         with plain_files.opened(file, follow=False) as opened:
             _check_owner(file, os.fstat(opened.fileno()), stat.S_IFREG)
@@ -205,8 +207,9 @@ def _read(file: pathlib.Path) -> dict[str, Any] | None:
 
 
 def _prune(newest: pathlib.Path) -> None:
-    """Deletes the records beyond `MOST`, the longest unstarted first; other learners may be at it, too."""
-    for kind in ("*.json", f"*{durable.TEMPORARY_SUFFIX}"):  # apart: nobody deletes a file that is being written
+    """Deletes the oldest records beyond `MOST`; other learners may do the same at the same time."""
+    # separately, so that nobody deletes a file that is being written
+    for kind in ("*.json", f"*{durable.TEMPORARY_SUFFIX}"):
         with contextlib.suppress(OSError):
             others = sorted(
                 (file for file in newest.parent.glob(kind) if file != newest), key=lambda file: file.lstat().st_mtime

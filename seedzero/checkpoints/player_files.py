@@ -1,7 +1,7 @@
-"""Frozen players: a player's acting parameters at one update, as immutable files that checkpoints share.
+"""Stores frozen players: a player's acting parameters at one update, as immutable files that checkpoints share.
 
-A directory has a manifest of its own, so it can be checked alone. The checkpoints that need it have its checksums in
-their manifests, as with segments of the replay.
+Each directory has its own manifest, so it can be checked without a checkpoint. The checkpoints that need it list its
+checksums, as they do for segments of the replay.
 """
 
 from __future__ import annotations
@@ -18,16 +18,17 @@ from seedzero.core import errors
 
 
 class Frozen(NamedTuple):
-    """A frozen player: its acting parameters as arrays of numpy, random keys as integers."""
+    """A frozen player: its acting parameters as numpy arrays, with random keys as integers."""
 
     params: trees.Tree
-    scales: trees.Tree  # statistics that values count in, by name; {}: none, or of an earlier version
-    step: int  # updates of the player that it is a copy of
-    info: Mapping[str, Any]  # as given to `write`
+    # statistics that the parameters depend on, by name; empty if it has none, or in an earlier version
+    scales: trees.Tree
+    step: int  # number of updates when it was frozen
+    info: Mapping[str, Any]  # as it was given to `write`
 
 
 def names(directory: pathlib.Path) -> list[str]:
-    """Returns the names of the frozen players below the directory of checkpoints."""
+    """Returns the names of all frozen players below the directory of checkpoints."""
     root = directory / saved_files.FROZEN
     found = root.iterdir() if root.is_dir() else ()
     return sorted(path.name for path in found if saved_files.FROZEN_NAME.fullmatch(path.name))
@@ -43,25 +44,25 @@ def write(
     time: float,
     scales: Mapping[str, trees.Tree] = types.MappingProxyType({}),
 ) -> manifest.Files:
-    """Writes a frozen player, durably, replacing one of its name; an error leaves nothing. Returns its files.
+    """Writes a frozen player durably, replacing one of the same name, or nothing after an error. Returns its files.
 
     Args:
-      directory: of the checkpoints.
-      name: PLAYER-DIGITS, 12 hexadecimal ones, new after any resume.
-      step: updates of the player.
-      params: arrays, random keys as integers.
+      directory: directory of the checkpoints.
+      name: PLAYER-DIGITS with 12 hexadecimal digits, which are new after each resume.
+      step: number of updates of the player.
+      params: arrays, with random keys as integers.
       info: a JSON object.
-      time: in seconds since the epoch.
-      scales: statistics that the values of the parameters count in, by name, likewise.
+      time: seconds since the epoch.
+      scales: statistics that the parameters depend on, by name, with random keys as integers.
 
-    Raises CheckpointError for another name; OSError, ValueError, RuntimeError from the disk.
+    Raises CheckpointError for a name of another form, and OSError, ValueError or RuntimeError from the disk.
     """
     if not saved_files.FROZEN_NAME.fullmatch(name):
         raise errors.CheckpointError(f"a frozen player cannot have the name {name!r}; expected PLAYER-0123456789ab")
     root = directory / saved_files.FROZEN
     parts = {saved_files.PARAMS: {saved_files.PARAMS: params}}
     parts |= {saved_files.SCALES: {saved_files.SCALES: dict(scales)}} if scales else {}
-    if not root.is_dir():  # no start makes it: runs without a league have none
+    if not root.is_dir():  # made here, because runs without a league do not need it
         root.mkdir(parents=True, exist_ok=True)
         durable.flush(directory)
     described = manifest.Manifest(step, time, 0, counters={"name": name, "info": info})
@@ -72,10 +73,10 @@ def write(
 def read(
     directory: pathlib.Path, name: str, like: trees.Tree, scales: Mapping[str, trees.Tree] = types.MappingProxyType({})
 ) -> Frozen:
-    """Returns a frozen player, checked by its own manifest.
+    """Returns a frozen player after checking it by its own manifest.
 
-    Raises CheckpointError if it is missing or damaged, ResumeError if it does not fit `like`, a template of arrays or
-    `jax.ShapeDtypeStruct`s. scales: likewise, of the statistics to read.
+    `like` and `scales` are templates of arrays or `jax.ShapeDtypeStruct`s; `scales` has the statistics to read. Raises
+    CheckpointError if the player is missing or damaged, ResumeError if it does not fit `like`.
     """
     path = directory / saved_files.FROZEN / name
     try:
@@ -105,9 +106,9 @@ def read(
 def usable(
     directory: pathlib.Path, frozen: Mapping[str, manifest.Files], *, content: bool = True
 ) -> tuple[dict[str, manifest.Files], list[str]]:
-    """Returns the whole frozen players of a manifest, and a sentence for each missing or damaged player.
+    """Returns the undamaged frozen players of a manifest, and a sentence for each missing or damaged one.
 
-    content: compare all checksums; false: sizes alone.
+    content: whether to compare checksums; otherwise only sizes.
     """
     whole, problems = {}, []
     for name, files in frozen.items():

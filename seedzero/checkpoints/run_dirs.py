@@ -1,6 +1,6 @@
-"""The run directory: one run's configuration, lock and files, and the rules of a resume.
+"""Manages the run directory: a run's configuration, lock and files, and what a resume may change.
 
-RUN_DIR/lock            held (flock) by the learner of the directory, its user's alone; its text is the learner's pid
+RUN_DIR/lock            locked (flock) by the learner, whose pid it contains; only its user can read it
         config.json     preset, the user's settings, and every value of the run
         learner.json    addresses, pid and start time of the running learner
         learner.sock    its unix socket for processes of the same user
@@ -45,11 +45,11 @@ _FILES = (
 )
 _FOLDERS = ("checkpoints", "wandb")
 _FULL_FOLDERS = ("logs", "tensorboard", "xla", *(f"checkpoints/{name}" for name in ("steps", "segments", "best")))
-"""Names in a run directory that must be no links; of the last ones' entries, none may be."""
+"""Names in a run directory that must not be links; the entries of the last group must not be, either."""
 
 
 def of_host(run_dir: pathlib.Path, index: int) -> pathlib.Path:
-    """Returns the directory of a learner host, below the run's."""
+    """Returns the directory of a learner host, which is below the run's for all hosts but 0."""
     return run_dir / "hosts" / str(index) if index > 0 else run_dir
 
 
@@ -57,21 +57,21 @@ def of_host(run_dir: pathlib.Path, index: int) -> pathlib.Path:
 class SavedConfig:
     """The content of config.json."""
 
-    preset: str  # name of the run's first preset
-    given: Mapping[str, str]  # the user's settings, as text by SECTION.KEY, without the machine's choices
-    config: configs.Config  # the values of the run
+    preset: str  # the run's first preset
+    given: Mapping[str, str]  # the user's settings as text, by SECTION.KEY, without values chosen for the machine
+    config: configs.Config  # all values of the run
 
 
 @dataclasses.dataclass(frozen=True)
 class RunDir(contextlib.AbstractContextManager["RunDir"]):
-    """A locked run directory; a context manager."""
+    """A locked run directory, which is released at the end of a `with` block."""
 
     path: pathlib.Path  # absolute
-    saved: SavedConfig  # as config.json has it now; a resume keeps the machine's first choices
-    resumed: bool  # true: the directory held a run already
-    notes: tuple[str, ...]  # one sentence for the user about each value that a resume changed or kept
+    saved: SavedConfig  # config.json as it is now; a resume keeps the values chosen for the first machine
+    resumed: bool  # whether the directory already contained a run
+    notes: tuple[str, ...]  # a sentence for the user about each value that a resume changed or kept
     lock: io.FileIO  # the locked file
-    earlier: Mapping[str, Any] | None = None  # content of a resumed run's config.json before
+    earlier: Mapping[str, Any] | None = None  # what config.json contained before a resume
 
     @property
     def config(self) -> configs.Config:
@@ -86,20 +86,21 @@ class RunDir(contextlib.AbstractContextManager["RunDir"]):
         return self.path / "checkpoints"
 
     def is_ours(self) -> bool:
-        """Whether the directory is still the locked one, not a replacement."""
+        """Whether the directory is still the locked one, and was not replaced."""
         try:
             there = os.stat(self.path / run_lock.NAME)
         except FileNotFoundError:
             return False
-        except OSError:  # a network's file system that does not answer now: what is written next tells
+        except OSError:  # a network file system that does not answer now; the next write will show
             return True
         try:
             return os.path.samestat(there, os.fstat(self.lock.fileno()))
-        except (OSError, ValueError):  # there, a file that was deleted elsewhere; or it was released
+        # the file was deleted elsewhere but is still visible here, or the lock was released
+        except (OSError, ValueError):
             return False
 
     def check_ours(self) -> None:
-        """Raises TrainingFailure if the directory was deleted or replaced: another learner may be at work there."""
+        """Raises TrainingFailure if the directory was deleted or replaced, because another learner may be using it."""
         if not self.is_ours():
             raise errors.TrainingFailure(
                 f"the run directory {self.path} was deleted or replaced while this run used it; nothing more is saved "
@@ -107,17 +108,20 @@ class RunDir(contextlib.AbstractContextManager["RunDir"]):
             )
 
     def write_learner(self, address: str, started: float, *, local: str = "") -> None:
-        """Writes the learner's addresses, for `seedzero status`. Raises ResumeError.
+        """Writes the learner's addresses for `seedzero status`. Raises ResumeError.
 
         address: for workers on other machines. started: seconds since the epoch. local: unix socket for processes of
-        this user; empty: `address`.
+        this user, or "" to use `address`.
         """
         with run_lock.as_resume_errors(self.path):
             written = dict(address=address, local=local or address, pid=os.getpid(), started=started)
             write_json_atomic(self.path / LEARNER_FILE, written)
 
     def write_status(self, status: Mapping[str, object]) -> str | None:
-        """Writes the last status, if the directory is ours; returns an error: a full disk does not end training."""
+        """Writes the last status if the directory is still ours.
+
+        Returns an error, because training survives a full disk.
+        """
         if not self.is_ours():
             return None
         try:
@@ -127,22 +131,22 @@ class RunDir(contextlib.AbstractContextManager["RunDir"]):
         return None
 
     def abandon(self) -> None:
-        """Undoes a refused start: the settings of a resume, or an empty directory."""
+        """Undoes a rejected start: restores the settings before a resume, or deletes an empty directory."""
         if self.resumed:
-            with contextlib.suppress(OSError):  # a full disk: the refusal itself says what is wrong
+            with contextlib.suppress(OSError):  # the disk is full, and the error that rejected the start explains it
                 write_json_atomic(self.path / CONFIG_FILE, self.earlier)
             return
         with contextlib.suppress(OSError):  # not empty
             for folder in (self.logs, *self.checkpoints.glob("*"), self.checkpoints):
                 folder.rmdir()
-            if any((self.path / name).exists() for name in _BESIDE_CONFIG):  # of an earlier start, which was killed
+            if any((self.path / name).exists() for name in _BESIDE_CONFIG):  # left by an earlier start that was killed
                 return
             for name in (CONFIG_FILE, run_lock.NAME):
                 (self.path / name).unlink()
             self.path.rmdir()
 
     def close(self) -> None:
-        """Releases the directory."""
+        """Releases the lock and removes the learner's addresses."""
         if self.is_ours():
             with contextlib.suppress(OSError):
                 (self.path / LEARNER_FILE).unlink(missing_ok=True)
@@ -160,21 +164,21 @@ def open_run_dir(
     given: Mapping[str, options.Value],
     fill: Callable[[], None] | None = None,
 ) -> RunDir:
-    """Makes or resumes a run directory and takes the lock.
+    """Makes or resumes a run directory and locks it.
 
-    A resume keeps the machine's first choices: if the preset and the user's setting of a key are the same as before,
-    the saved value wins over `config`. So the same command line resumes on another machine.
+    A resume keeps the values chosen for the first machine: if the preset and the user's setting of a key are the same
+    as before, the saved value is used instead of `config`'s. So the same command resumes on another machine.
 
     Args:
-      path: of the directory; made if missing.
-      config: all values resolved, AUTO included.
+      path: the directory, made if missing.
+      config: all values resolved, including AUTO.
       given: the user's settings, by SECTION.KEY or alias, before anything was resolved.
-      fill: called between locking and reading the directory; fetches a run from its bucket. None: there is none.
+      fill: called after locking and before reading the directory, to fetch a run from its bucket; None without one.
 
-    Raises ResumeError: not a directory, read-only, with a link in it, or a fixed value of its configuration differs;
-    ConfigError: its slots can't be shared by these devices; Occupied: another learner uses it.
+    Raises ResumeError if the path is not a directory, cannot be written or contains a link, or if a fixed setting
+    differs; ConfigError if these devices cannot share its slots; Occupied if another learner uses it.
     """
-    path = pathlib.Path(path).absolute()  # the program may change its directory later
+    path = pathlib.Path(path).absolute()  # the program may change its working directory later
     plain_files.check_name(path)
     asked = SavedConfig(preset, {configs.ALIASES.get(key, key): str(value) for key, value in given.items()}, config)
     with contextlib.ExitStack() as undo:
@@ -182,15 +186,15 @@ def open_run_dir(
             path.mkdir(parents=True, exist_ok=True)
             _check_links(path)
             if fill is None:
-                _check_not_foreign(path)  # before the lock's file is written
+                _check_not_foreign(path)  # before the lock file is written
             lock = run_lock.take(path, undo)
-            for name in ("steps", "best"):  # one that a crash took from its place counts
+            for name in ("steps", "best"):  # a crash may have moved one aside that counts
                 if (path / "checkpoints" / name).is_dir():
                     durable.remove_leftovers(path / "checkpoints" / name)
             if fill is not None:
                 fill()
                 _check_not_foreign(path)
-        # Without a checkpoint there is nothing to resume; the settings of a refused start do not bind.
+        # Without a checkpoint there is nothing to resume, so settings of a rejected start are not binding.
         resumed = (path / CONFIG_FILE).exists() and bool(durable.numbered(path / "checkpoints" / "steps"))
         saved, notes = _resume(path, read_saved(path), asked) if resumed else (asked, ())
         if resumed and options.AUTO not in (saved.config.training.num_devices, saved.config.replay.num_slots):
@@ -206,7 +210,7 @@ def open_run_dir(
 
 
 def _check_links(path: pathlib.Path) -> None:
-    """Raises ResumeError for a link in the way of a run's writing or deleting; the directory itself may be a link."""
+    """Raises ResumeError for a link where a run writes or deletes. The run directory itself may be a link."""
     alone = [path / name for name in (*_FILES, *(name + durable.TEMPORARY_SUFFIX for name in _FILES), *_FOLDERS)]
     found = [file for file in alone if file.is_symlink()]
     found += durable.links(*(path / name for name in _FULL_FOLDERS)) if not found else []
@@ -218,7 +222,7 @@ def _check_links(path: pathlib.Path) -> None:
 
 
 def _check_not_foreign(path: pathlib.Path) -> None:
-    """Raises ResumeError for foreign files in the way of a run's own."""
+    """Raises ResumeError for foreign files where a run writes its own."""
     try:
         content = json_object.parse(plain_files.read(path / CONFIG_FILE))
         is_ours, why = {"preset", "given", "config"} <= content.keys(), f"{CONFIG_FILE} is not that of a run"
@@ -236,7 +240,7 @@ def _check_not_foreign(path: pathlib.Path) -> None:
 
 
 def new_path(parent: pathlib.Path, name: str, now: datetime.datetime) -> pathlib.Path:
-    """Makes and returns a new directory, of a name and the time. Raises ResumeError."""
+    """Makes a new directory, named after `name` and the time, and returns its path. Raises ResumeError."""
     base = parent / f"{name}-{now:%Y%m%d-%H%M%S}"
     with run_lock.as_resume_errors(parent):
         for path in itertools.chain([base], (base.with_name(f"{base.name}-{count}") for count in itertools.count(2))):
@@ -247,7 +251,7 @@ def new_path(parent: pathlib.Path, name: str, now: datetime.datetime) -> pathlib
 
 
 def read_saved(path: str | os.PathLike[str]) -> SavedConfig:
-    """Returns the content of a run directory's config.json. Raises ResumeError if there is none to be read."""
+    """Returns the content of a run directory's config.json. Raises ResumeError if it is missing or cannot be read."""
     file = pathlib.Path(path) / CONFIG_FILE
     try:
         return parse_saved(json_object.parse(plain_files.read(file)))
@@ -273,8 +277,8 @@ def with_moved_code(saved: SavedConfig, asked: Mapping[str, str]) -> SavedConfig
 
 
 def parse_saved(content: Mapping[str, Any]) -> SavedConfig:
-    """Returns the content of config.json. Raises KeyError, TypeError, AttributeError and ConfigError."""
-    # By full names: a short one, env for env.id, would pass unseen by whatever looks for code.
+    """Parses the content of config.json. Raises KeyError, TypeError, AttributeError or ConfigError."""
+    # Uses full names, because a search for code would miss a short one, such as env for env.id.
     given = {configs.ALIASES.get(key, key): str(value) for key, value in content["given"].items()}
     given = {key: value for key, value in given.items() if key not in removed.SETTINGS}
     config = migrations.config(content["config"])
@@ -282,7 +286,10 @@ def parse_saved(content: Mapping[str, Any]) -> SavedConfig:
 
 
 def read_learner(path: str | os.PathLike[str]) -> Mapping[str, Any] | None:
-    """Returns address, pid and start of a directory's learner, alive or killed; None: it has left."""
+    """Returns address, pid and start time of a directory's learner, or None if it has left.
+
+    It may have been killed.
+    """
     file = pathlib.Path(path) / LEARNER_FILE
     learner = _read_object(file)
     if learner is None:
@@ -294,18 +301,18 @@ def read_learner(path: str | os.PathLike[str]) -> Mapping[str, Any] | None:
 
 
 def holder(path: str | os.PathLike[str]) -> str | None:
-    """Returns the pid of a directory's learner, as `run_lock.holder`; one that has left by itself is none for all."""
+    """Returns the pid of a directory's learner like `run_lock.holder`, but None for one that has ended normally."""
     found = run_lock.holder(path)
     return None if found == run_lock.UNKNOWN and not (pathlib.Path(path) / LEARNER_FILE).exists() else found
 
 
 def read_status(path: str | os.PathLike[str]) -> Mapping[str, Any] | None:
-    """Returns the last status in a run directory; None: there is none."""
+    """Returns the last status in a run directory, or None if there is none."""
     return _read_object(pathlib.Path(path) / STATUS_FILE)
 
 
 def _read_object(file: pathlib.Path) -> Mapping[str, Any] | None:
-    """Returns a JSON file's object; None: there is no such file. Raises ResumeError if it cannot be read."""
+    """Returns the object in a JSON file, or None if there is no file. Raises ResumeError if it cannot be read."""
     try:
         return json_object.parse(plain_files.read(file))
     except (FileNotFoundError, NotADirectoryError):
@@ -315,13 +322,13 @@ def _read_object(file: pathlib.Path) -> Mapping[str, Any] | None:
 
 
 def write_json_atomic(path: pathlib.Path, value: object) -> None:
-    """Writes JSON; after a crash or an OSError at any moment the file is the old or the new one, whole."""
+    """Writes JSON so that after a crash or an OSError the file is either the old or the new one, and whole."""
     durable.write_whole(path, (json_object.encode(value, indent=1) + "\n").encode())
     durable.flush(path.parent)
 
 
 def _resume(path: pathlib.Path, saved: SavedConfig, asked: SavedConfig) -> tuple[SavedConfig, tuple[str, ...]]:
-    """Returns the settings of the resumed run and the notes for the user; raises ResumeError with the fixed keys."""
+    """Returns a resumed run's settings and notes for the user. Raises ResumeError if a fixed setting differs."""
     moved = user_code.moved(configs.flatten(saved.config), asked.given)
     notes = [f"{configs.flag(name)} is {value} from now on: its module has moved" for name, value in moved.items()]
     saved = with_moved_code(saved, moved)
@@ -329,11 +336,11 @@ def _resume(path: pathlib.Path, saved: SavedConfig, asked: SavedConfig) -> tuple
         saved = dataclasses.replace(saved, config=configs.loaded(saved.config))
     before, now = configs.flatten(saved.config), configs.flatten(asked.config)
     resumable = {key: field.metadata["resumable"] for key, field in configs.fields(type(asked.config)).items()}
-    code = {*user_code.named(before)}  # never kept: the user is to name it, and its arguments
+    code = {*user_code.named(before)}  # never kept, because the user must name code and its arguments
     code |= {arguments for name, arguments in user_code.ARGUMENTS.items() if name in code}
     kept: dict[str, options.Value] = {}
     refused = []
-    # Another agent has other defaults of shared settings; they go with it.
+    # Another agent has other defaults of shared settings, which change with it.
     is_other = saved.config.run.agent != asked.config.run.agent
     of_agent = {key for key in now if is_other and key.partition(".")[0] in configs.SHARED}
     changed = [key for key in now if now[key] != before.get(key, now[key])]
@@ -341,7 +348,7 @@ def _resume(path: pathlib.Path, saved: SavedConfig, asked: SavedConfig) -> tuple
         flag, old, new = configs.flag(key), options.shown(before[key]), options.shown(now[key])
         is_given = key in asked.given and asked.given[key] != saved.given.get(key)
         is_new_end = before[key] == ends.NONE.get(key) and key not in {**saved.given, **asked.given}
-        if is_new_end and saved.preset == asked.preset:  # it began with another budget, or in an earlier version
+        if is_new_end and saved.preset == asked.preset:  # the run began with another budget, or in an earlier version
             kept[key] = before[key]
             notes.append(f"{flag} stays {old} as the run began; new runs have {new}")
         elif resumable[key] == options.ANY_TIME or (resumable[key] == options.ON_RESUME and is_given):

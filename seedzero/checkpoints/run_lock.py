@@ -1,4 +1,4 @@
-"""The lock of a directory, held by one process at a time; the kernel releases it at any end of that process."""
+"""Locks a directory for one process at a time; the kernel releases the lock however that process ends."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ from seedzero.core import errors, forks, plain_files
 
 NAME = "lock"
 UNKNOWN = "unknown"
-"""Instead of a pid: this user may not read the lock's file, or it names none."""
+"""Takes the place of a pid if this user may not read the lock file, or it contains none."""
 _MODE = 0o600
-"""Whoever may read a lock's file can hold the lock."""
+"""Permissions of a lock file, because anyone who can read it could hold the lock."""
 
 
 def take(
@@ -26,7 +26,7 @@ def take(
     who: str = "learner",
     way_out: str = "end that one or give another --run_dir",
 ) -> io.FileIO:
-    """Takes the lock and returns its open file. Raises Occupied for a lock of another process, `who`."""
+    """Takes the lock and returns its open file. Raises Occupied if another process, described by `who`, holds it."""
     while True:
         file = _open(path / name, os.O_RDWR | os.O_CREAT)
         undo.callback(release, file)
@@ -35,8 +35,8 @@ def take(
         with contextlib.suppress(FileNotFoundError):
             if os.path.samestat(os.stat(path / name), os.fstat(file.fileno())):
                 break
-        release(file)  # its holder has deleted it meanwhile: another process may have taken a new one
-    with contextlib.suppress(OSError):  # another user's, in a directory of a group
+        release(file)  # its holder has deleted the file in the meantime, so another process may hold a new one
+    with contextlib.suppress(OSError):  # the file belongs to another user of a shared directory
         os.fchmod(file.fileno(), _MODE)  # earlier versions left it readable
     file.truncate(0)
     os.pwrite(file.fileno(), f"{os.getpid()}\n".encode(), 0)
@@ -44,7 +44,7 @@ def take(
 
 
 def release(file: io.FileIO) -> None:
-    """Releases a lock, though processes that were forked meanwhile have a copy of its descriptor."""
+    """Releases a lock, even if processes that were forked in the meantime have copies of its descriptor."""
     if not file.closed:
         with contextlib.suppress(OSError):
             fcntl.flock(file, fcntl.LOCK_UN)
@@ -59,7 +59,7 @@ def _open(path: pathlib.Path, flags: int) -> io.FileIO:
 
 
 def _try_lock(file: io.FileIO) -> bool:
-    """Takes a free lock; returns whether it was."""
+    """Takes the lock if it is free, and returns whether that worked."""
     try:
         fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError:
@@ -73,7 +73,7 @@ def _written_pid(file: io.FileIO) -> str:
 
 
 def _described(file: io.FileIO, path: pathlib.Path, who: str) -> str:
-    """Returns a phrase about the holder of a lock. Its pid is that of a process that does hold it, or is not named."""
+    """Describes the holder of a lock, with a pid only if that process really holds it."""
     pid = _written_pid(file)
     if pid != UNKNOWN and _has_open(pid, file):
         return f"the {who} with pid {pid}"
@@ -84,7 +84,7 @@ def _described(file: io.FileIO, path: pathlib.Path, who: str) -> str:
 
 
 def _has_open(pid: str, file: io.FileIO) -> bool:
-    """Whether a process of this machine has a file open; true if that cannot be known."""
+    """Returns whether a process of this machine has a file open; true if that cannot be determined."""
     there = os.fstat(file.fileno())
     try:
         with os.scandir(f"/proc/{pid}/fd") as entries:
@@ -92,17 +92,17 @@ def _has_open(pid: str, file: io.FileIO) -> bool:
                 with contextlib.suppress(OSError):
                     if os.path.samestat(os.stat(entry.path), there):
                         return True
-    except PermissionError:  # of another user
+    except PermissionError:  # it belongs to another user
         return True
-    except OSError:  # it has ended, or is on another machine; some systems have no /proc
+    except OSError:  # it has ended or is on another machine, or this system has no /proc
         return not os.path.exists("/proc/self/fd")
     return False
 
 
 def holder(path: str | os.PathLike[str]) -> str | None:
-    """Returns the pid, on its own machine, of the learner holding a run directory's lock; None: no holder.
+    """Returns the pid, on its own machine, of the learner that has locked a run directory, or None if nobody has.
 
-    `UNKNOWN`: only the lock's owner may know. Takes the lock for a moment where none does.
+    Returns `UNKNOWN` if only the lock's owner can know. Takes a free lock for a moment.
     """
     try:
         file = _open(pathlib.Path(path) / NAME, os.O_RDONLY)
@@ -113,15 +113,15 @@ def holder(path: str | os.PathLike[str]) -> str | None:
     with file:
         try:
             fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
-        except OSError:  # held, or a file system without locks: then nobody can tell
+        except OSError:  # the lock is held, or the file system has no locks, and then nobody can know
             return _written_pid(file)
     return None
 
 
 def wait_until_free(path: str | os.PathLike[str], report: Callable[[str], None]) -> None:
-    """Blocks until no learner uses a run directory, if present. Raises ResumeError for an unreadable one.
+    """Waits until no learner uses a run directory, if it exists. Raises ResumeError if it cannot be read.
 
-    `report` receives a sentence about the learner that uses it.
+    report: called with a sentence about the learner that uses it.
     """
     path = pathlib.Path(path)
     with contextlib.ExitStack() as undo, as_resume_errors(path):
@@ -137,7 +137,7 @@ def wait_until_free(path: str | os.PathLike[str], report: Callable[[str], None])
 
 @contextlib.contextmanager
 def as_resume_errors(path: pathlib.Path, problem: str = "cannot use {} as run directory") -> Iterator[None]:
-    """Raises OSErrors as ResumeErrors; problem: the sentence's beginning, with the path in its braces."""
+    """Turns OSErrors into ResumeErrors. problem: how the message begins, with {} for the path."""
     try:
         yield
     except OSError as error:

@@ -1,13 +1,13 @@
-"""Checkpoints on the disk: paths, checks, the rule of deletion, and loading parameters alone.
+"""Finds, checks and deletes checkpoints on the disk, and loads only their parameters.
 
     DIRECTORY/steps/000000001000/     manifest.json and a directory of arrays for each part: params, state, replay
-                                      (of several players, players/NAME/params and players/NAME/state)
-                                      (of host I > 0 of several, the replay alone; host 0 has the rest for all)
+                                      (for several players, players/NAME/params and players/NAME/state)
+                                      (host I > 0 of several has only the replay; host 0 has the rest for all)
     DIRECTORY/segments/NAME/          observations of the replay, shared between steps
     DIRECTORY/frozen/NAME/            manifest.json and params of a frozen player, shared between steps
     DIRECTORY/best/000000000500/      manifest.json and params
 
-Reading writes nothing and is safe beside a running learner.
+Reading never writes, and is safe while a learner runs.
 """
 
 from __future__ import annotations
@@ -30,12 +30,12 @@ FROZEN = "frozen"
 BEST = "best"
 PARAMS = "params"
 SCALES = "scales"
-"""Of a frozen player: the statistics that its values count in."""
+"""A frozen player's statistics that its parameters depend on."""
 PLAYERS = "players"
 REPLAY = "replay"
 _SEGMENT = re.compile(r"[0-9]{12,}-[0-9a-f]{8}-[0-9]{4,}")
 FROZEN_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]*-[0-9a-f]{12}")
-"""Names of segments and of frozen players; what else lies beside them is not the run's."""
+"""Names of segments and of frozen players; anything else in their directories does not belong to the run."""
 
 finished = durable.numbered
 """Returns the steps of the finished checkpoints in a directory, oldest first."""
@@ -43,7 +43,11 @@ finished = durable.numbered
 Step = int | Literal["last", "best"]
 
 Scope = Literal["all", "replay", "state", "params"]
-"""Files of a checkpoint: all, all but the frozen players', the replay's neither, or the parameters' alone."""
+"""Which files of a checkpoint are meant.
+
+"all": all files; "replay": all but the frozen players'; "state": these without the replay's; "params": only the
+parameters'.
+"""
 
 
 def step_directory(directory: pathlib.Path, step: int) -> pathlib.Path:
@@ -52,12 +56,12 @@ def step_directory(directory: pathlib.Path, step: int) -> pathlib.Path:
 
 
 def prepare(directory: pathlib.Path) -> None:
-    """Makes the directories and deletes the leftovers of a crash; only the run's owner calls it.
+    """Makes the directories and deletes the leftovers of a crash; only the run's owner may call it.
 
-    Raises CheckpointError if the directory cannot be written, has links, or a manifest cannot be read.
+    Raises CheckpointError if the directory cannot be written or has links, or if a manifest cannot be read.
     """
     places = [directory / name for name in (STEPS, SEGMENTS, BEST)]
-    frozen = directory / FROZEN  # only a league has it
+    frozen = directory / FROZEN  # only a league needs it
     for link in durable.links(*places, frozen):
         raise errors.CheckpointError(f"{link} is a link: what lies behind it might be deleted; put a directory there")
     try:
@@ -65,11 +69,12 @@ def prepare(directory: pathlib.Path) -> None:
             place.mkdir(parents=True, exist_ok=True)
         for place in (*places, *([frozen] if frozen.is_dir() else [])):
             durable.remove_leftovers(place)
-        if not finished(directory / STEPS):  # nothing can be resumed: a new run must not show a dead one's best
+        # nothing can be resumed, so a new run must not show the best of a lost one
+        if not finished(directory / STEPS):
             for step in finished(directory / BEST):
                 durable.remove(directory / BEST / f"{step:012d}")
         remove_unreferenced(directory)
-        # A read-only directory fails here, not at the first checkpoint.
+        # A read-only directory fails here instead of at the first checkpoint.
         with durable.new_directory(directory / STEPS / "writable"):
             pass
         durable.remove(directory / STEPS / "writable")
@@ -81,9 +86,9 @@ def prepare(directory: pathlib.Path) -> None:
 
 
 def manifests(directory: pathlib.Path, kind: str = STEPS) -> Iterator[manifest.Manifest]:
-    """Yields the manifests of all steps, or bests, oldest first, without missing and damaged manifests.
+    """Yields the undamaged manifests of all steps, or of the best ones, oldest first.
 
-    Raises CheckpointError if one cannot be read, though it may be whole: what it names must not be deleted.
+    Raises CheckpointError if one cannot be read, because it may be whole, and what it names must not be deleted.
     """
     for step in finished(directory / kind):
         path = directory / kind / f"{step:012d}" / manifest.NAME
@@ -101,7 +106,7 @@ def manifests(directory: pathlib.Path, kind: str = STEPS) -> Iterator[manifest.M
 def remove_unreferenced(directory: pathlib.Path, pending: Collection[str] = ()) -> None:
     """Deletes the segments and frozen players that no checkpoint needs.
 
-    pending: names of those that the next checkpoint may need. Raises OSError, CheckpointError as `manifests`.
+    pending: names that the next checkpoint may need. Raises OSError, or CheckpointError as `manifests` does.
     """
     found = [*manifests(directory), *manifests(directory, BEST)]
     needed = {name for one in found for name in (*one.segments, *one.frozen)}.union(pending)
@@ -115,16 +120,16 @@ def remove_unreferenced(directory: pathlib.Path, pending: Collection[str] = ()) 
 def kept_steps(
     steps: Collection[int], *, for_good: Collection[int], keep: int, newest: int, unusable: Collection[int]
 ) -> set[int]:
-    """Returns the steps to keep: `for_good` and the `keep` newest, without damaged (`unusable`) steps.
+    """Returns the steps to keep: those in `for_good`, and the newest `keep`, without damaged (`unusable`) ones.
 
-    Later ones than `newest`, which was just written, belong to an abandoned past.
+    Steps later than `newest`, which was just written, belong to an abandoned past.
     """
     usable = sorted(step for step in steps if step <= newest and step not in unusable)
     return {*usable[-keep:], *(step for step in usable if step in for_good)}
 
 
 def own_files(found: manifest.Manifest, scope: Scope) -> dict[str, durable.Checksum]:
-    """Returns the files in a checkpoint's directory, without the manifest."""
+    """Returns the files of this scope in a checkpoint's own directory, without the manifest."""
     return {
         name: file
         for name, file in found.files.items()
@@ -133,7 +138,7 @@ def own_files(found: manifest.Manifest, scope: Scope) -> dict[str, durable.Check
 
 
 def part_of(name: str) -> str:
-    """Returns a file's part, of any player."""
+    """Returns the part that a file belongs to, whichever player's it is."""
     words = name.split("/")
     return words[2] if words[0] == PLAYERS else words[0]
 
@@ -141,9 +146,10 @@ def part_of(name: str) -> str:
 def verified(
     directory: pathlib.Path, path: pathlib.Path, *, content: bool = True, scope: Scope = "all"
 ) -> manifest.Manifest:
-    """Returns the manifest of the checkpoint at `path`; raises CheckpointError if a file is missing or damaged.
+    """Checks the checkpoint at `path` and returns its manifest.
 
-    The files of `scope` are checked: all checksums, or without `content` sizes alone.
+    Checks the files of `scope`: their checksums, or only their sizes if `content` is false. Raises CheckpointError if
+    a file is missing or damaged.
     """
     found = manifest.read(path)
     manifest.check(path, own_files(found, scope), content=content)
@@ -156,7 +162,7 @@ def verified(
 
 
 def check_has_state(run: object, found: manifest.Manifest) -> None:
-    """Raises ResumeError for a checkpoint of a host that leaves the parameters to host 0. run: its path or URL."""
+    """Raises ResumeError if this host leaves its parameters to host 0. run: the run's path or URL."""
     if not found.has_state:
         raise errors.ResumeError(
             f"{run} is the part of one of several learner hosts, without parameters: host 0 saves them "
@@ -165,7 +171,7 @@ def check_has_state(run: object, found: manifest.Manifest) -> None:
 
 
 def check_segments(directory: pathlib.Path, segments: Mapping[str, manifest.Files], *, content: bool) -> None:
-    """Raises CheckpointError for a missing or damaged file of a segment; segments: their files by name."""
+    """Raises CheckpointError for a missing or damaged file of a segment. segments: each segment's files."""
     for name, files in segments.items():
         manifest.check(directory / SEGMENTS / name, files, content=content)
 
@@ -179,7 +185,10 @@ def check_frozen(directory: pathlib.Path, name: str, files: manifest.Files, *, c
 
 
 def newest_verified(directory: pathlib.Path, scope: Scope = "all") -> tuple[manifest.Manifest | None, dict[int, str]]:
-    """Returns the newest whole checkpoint, or None, and the errors of newer checkpoints by step; as `verified`."""
+    """Returns the newest whole checkpoint, or None, and why newer ones were skipped, by step.
+
+    Checks as `verified` does.
+    """
     skipped: dict[int, str] = {}
     while steps := [step for step in finished(directory / STEPS) if step not in skipped]:
         try:
@@ -192,10 +201,10 @@ def newest_verified(directory: pathlib.Path, scope: Scope = "all") -> tuple[mani
 def find(
     directory: pathlib.Path, step: Step, scope: Scope = "all"
 ) -> tuple[pathlib.Path, manifest.Manifest, dict[int, str]]:
-    """Returns a whole checkpoint, and for "last" the errors of newer checkpoints by step.
+    """Returns a whole checkpoint's path and manifest, and for "last" why newer ones were skipped, by step.
 
-    step: updates done, "last" (the newest that is whole) or "best". Raises CheckpointError if it is missing, or a
-    file of this scope is damaged; ResumeError if parameters are asked for, and it has none.
+    step: number of updates, "last" (the newest whole one) or "best". Raises CheckpointError if it is missing, or a
+    file of this scope is damaged, and ResumeError if parameters are asked for and it has none.
     """
     path, found, skipped = _find(directory, step, scope)
     if scope == "params":
@@ -212,7 +221,7 @@ def _find(directory: pathlib.Path, step: Step, scope: Scope) -> tuple[pathlib.Pa
         return step_directory(directory, newest.step), newest, skipped
     parent = directory / (BEST if step == "best" else STEPS)
     steps = finished(parent)
-    if step not in ("best", *steps) and step in finished(directory / BEST):  # kept there alone
+    if step not in ("best", *steps) and step in finished(directory / BEST):  # it is kept only there
         parent, steps = directory / BEST, finished(directory / BEST)
     if not steps or (step != "best" and step not in steps):
         available = ", ".join(map(str, finished(directory / STEPS))) or "none"
@@ -221,7 +230,7 @@ def _find(directory: pathlib.Path, step: Step, scope: Scope) -> tuple[pathlib.Pa
     try:
         return path, verified(directory, path, scope=scope), {}
     except errors.CheckpointError as error:
-        if not path.is_dir():  # a running learner has deleted it meanwhile
+        if not path.is_dir():  # a running learner has deleted it in the meantime
             return _find(directory, step, scope)
         raise errors.CheckpointError(f"checkpoint {step} in {directory} cannot be used: {error}") from error
 
@@ -229,7 +238,7 @@ def _find(directory: pathlib.Path, step: Step, scope: Scope) -> tuple[pathlib.Pa
 def load(
     path: pathlib.Path, found: manifest.Manifest, like: Mapping[str, trees.Tree], names: tuple[str, ...]
 ) -> dict[str, trees.Tree]:
-    """Returns the arrays of some parts of a checkpoint as a tree like the template; errors as `checkpoint.restore`."""
+    """Returns some parts of a checkpoint as a tree like the template. Errors are those of `checkpoint.restore`."""
     placed: dict[str, trees.Tree] = trees.place(load_arrays(path, found, like, names), like)
     return placed
 
@@ -237,7 +246,7 @@ def load(
 def load_arrays(
     path: pathlib.Path, found: manifest.Manifest, like: Mapping[str, trees.Tree], names: tuple[str, ...]
 ) -> list[np.ndarray]:
-    """Returns the arrays of some parts of a checkpoint in the order of a template's leaves; errors as of `load`."""
+    """Returns some parts of a checkpoint as arrays in the order of a template's leaves. Errors are those of `load`."""
     leaves = {name: found.arrays.get(name, ()) for name in names}
     trees.check_fits([leaf for part in leaves.values() for leaf in part], like)
     arrays: dict[str, np.ndarray] = {}
@@ -249,9 +258,9 @@ def load_arrays(
 def restore_params(
     directory: pathlib.Path, step: Step, like: trees.Tree, player: str = league_config.MAIN
 ) -> tuple[trees.Tree, manifest.Manifest]:
-    """Returns the parameters of a player in a checkpoint, found by `find`, and its manifest.
+    """Returns a player's parameters in a checkpoint that `find` finds, and its manifest.
 
-    player: of several learning ones; a checkpoint of a player alone, as the best, has those of the first.
+    player: a learning player. A checkpoint of a single player, such as the best one, has those of the first.
 
     Raises CheckpointError if it is missing or damaged, ResumeError if it does not fit `like`, a template of arrays or
     `jax.ShapeDtypeStruct`s.
@@ -273,13 +282,13 @@ def restore_params(
     except errors.CheckpointError:
         if path.is_dir():
             raise
-        return restore_params(directory, step, like, player)  # a running learner has deleted it meanwhile
+        return restore_params(directory, step, like, player)  # a running learner has deleted it in the meantime
 
 
 def list_steps(
     directory: pathlib.Path, *, content: bool = False, check: Callable[[pathlib.Path], object] | None = None
 ) -> list[dict[str, Any]]:
-    """Returns a row for each checkpoint, oldest first, the best one last; meanwhile deleted checkpoints have none.
+    """Returns a row for each checkpoint, oldest first and the best one last, without those deleted in the meantime.
 
     check: raises CheckpointError for a damaged checkpoint; None: `verified`, with or without `content`.
     """
@@ -299,7 +308,7 @@ def _row(path: pathlib.Path, check: Callable[[pathlib.Path], object]) -> dict[st
         row["bytes"] = found.num_bytes
         check(path)
     except errors.CheckpointError as error:
-        if not path.is_dir():  # a running learner has deleted it meanwhile
+        if not path.is_dir():  # a running learner has deleted it in the meantime
             return None
         row |= {"ok": False, "reason": str(error)}
     return row

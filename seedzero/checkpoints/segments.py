@@ -1,10 +1,10 @@
-"""Replay observations as immutable files: each segment holds the rows since the last durable checkpoint.
+"""Stores the replay's observations in immutable files: a segment has the rows since the last durable checkpoint.
 
-The rings are JAX's in the layout of `replay/frame_rows.py`, or an array of numpy (one shard) if the host keeps the
-frames. Files have the environment's shapes.
+The rings are JAX arrays in the layout of `replay/frame_rows.py`, or a numpy array (a single shard) if the host keeps
+the frames. Files have the environment's shapes.
 
-A row's number never changes (row n of a slot lies at n % T). A segment lists the numbers of its rows for each slot;
-reading skips rows that were overwritten since.
+A row's number never changes (row n of a slot is at place n % T). A segment lists the numbers of its rows for each
+slot; reading skips rows that were overwritten later.
 
 Shape letters: S slots, T rows of a ring, N rows of one segment, D shards.
 """
@@ -28,10 +28,10 @@ from seedzero.core import errors, json_object, plain_files
 from seedzero.replay import frame_rows
 
 CHUNK_BYTES = 64 * 2**20
-"""Most bytes that are copied on the device at a time, for one segment."""
+"""Most bytes of a segment, which are copied on the device at once."""
 
 _SMALLEST = 256
-"""Fewest rows in one copy of a shard; sizes grow by _GROWTH, so few are compiled."""
+"""Fewest rows in one copy of a shard; sizes grow by _GROWTH, so that few are compiled."""
 
 _GROWTH = 8
 _FILE_BYTES = 8 * 2**20
@@ -41,7 +41,7 @@ _get = functools.partial(frame_rows.get, mode="clip")
 
 
 class Runs(NamedTuple):
-    """Rows with consecutive numbers, [R] int64: their slots, first numbers, and lengths, at least 1."""
+    """Runs of rows with consecutive numbers, [R] int64: their slots, first numbers, and lengths of at least 1."""
 
     slot: np.ndarray
     start: np.ndarray
@@ -49,19 +49,19 @@ class Runs(NamedTuple):
 
     @property
     def num_rows(self) -> int:
-        """Rows of all runs."""
+        """Number of rows in all runs."""
         return int(self.length.sum())
 
 
 class Rows(NamedTuple):
-    """Single rows, [N] int64 each."""
+    """Single rows by slot and number, [N] int64 each."""
 
     slot: np.ndarray
     number: np.ndarray
 
 
 class Segment(NamedTuple):
-    """A segment on the disk: the directory's name, the files' checksums, and the rows in order."""
+    """A segment on the disk: its directory's name, its files' checksums, and its rows in order."""
 
     name: str
     files: Mapping[str, durable.Checksum]
@@ -69,31 +69,34 @@ class Segment(NamedTuple):
 
 
 class SavedReplay(NamedTuple):
-    """The replay on the disk: `cursor`, [S] int64 rows written until the save, and its observations."""
+    """The replay on the disk: `cursor`, [S] int64, counts the rows written to each ring until the save."""
 
     cursor: np.ndarray
     segments: tuple[Segment, ...]
 
 
 class Chunk(NamedTuple):
-    """Rows of a copy, N / D of each shard, padded."""
+    """Rows that are copied together: N / D of each shard, with padding."""
 
-    slot: np.ndarray  # [N] int32, local to the shard
-    time: np.ndarray  # [N] int32, places in the ring
-    used: np.ndarray  # [D] rows of each shard; the rest is padding
-    source: np.ndarray  # [sum of used] indices into the given rows, shard by shard
+    slot: np.ndarray  # [N] int32, slot within the shard
+    time: np.ndarray  # [N] int32, place in the ring
+    used: np.ndarray  # [D] number of rows of each shard; the rest is padding
+    source: np.ndarray  # [sum of used] index of each row among the given ones, shard by shard
 
 
 def needed(saved: SavedReplay, cursor: np.ndarray, length: int) -> tuple[Segment, ...]:
-    """Returns the segments with rows still in rings of T = `length` rows; `cursor`: [S] rows ever written by now."""
+    """Returns the segments whose rows are still in rings of T = `length` rows.
+
+    cursor: [S] number of rows ever written.
+    """
     oldest = cursor - length
     return tuple(one for one in saved.segments if np.any(one.runs.start + one.runs.length > oldest[one.runs.slot]))
 
 
 def by_place(saved: SavedReplay, sizes: Sequence[int]) -> list[SavedReplay]:
-    """Returns the part of each of several places, whose rings, of these numbers, come one after the other.
+    """Splits a replay between several places, whose rings are numbered one place after the other.
 
-    No segment has rows of two places.
+    sizes: number of rings in each place. A segment never has rows of two places.
     """
     found, first = [], 0
     for size in sizes:
@@ -105,9 +108,9 @@ def by_place(saved: SavedReplay, sizes: Sequence[int]) -> list[SavedReplay]:
 
 
 def base(saved: SavedReplay | None, cursor: np.ndarray, length: int) -> SavedReplay:
-    """Returns the base of a save at `cursor`: the needed segments, or none once most of their rows are dead.
+    """Returns what a save at `cursor` builds on: the segments still needed, or none if most of their rows are dead.
 
-    Otherwise a few slots without new rows would keep every segment with a row of theirs.
+    Otherwise a few slots without new rows would keep every segment that has one of their rows.
     """
     nothing = SavedReplay(np.zeros_like(cursor), ())
     if saved is None:
@@ -120,7 +123,7 @@ def base(saved: SavedReplay | None, cursor: np.ndarray, length: int) -> SavedRep
 
 
 def num_missing(saved: SavedReplay, length: int) -> int:
-    """Returns the number of rows in rings of T = `length` rows that no segment has; segments share no rows."""
+    """Returns how many rows of rings of T = `length` rows are in no segment; a row is in at most one."""
     oldest = np.maximum(saved.cursor - length, 0)
     num_found = 0
     for _, _, (slot, start, num_rows) in saved.segments:
@@ -129,18 +132,18 @@ def num_missing(saved: SavedReplay, length: int) -> int:
 
 
 def row_bytes(observation: Any) -> int:
-    """Returns the bytes of a row of [S, T, ...] rings."""
+    """Returns the bytes of one row of rings [S, T, ...]."""
     return int(math.prod(observation.shape[2:]) * observation.dtype.itemsize)
 
 
 def num_shards(observation: Any) -> int:
-    """Returns D, the number of devices that share the slots of [S, T, ...] rings; 1 for numpy's."""
+    """Returns D, the number of devices that share the slots of rings [S, T, ...]; 1 for numpy arrays."""
     sharding = getattr(observation, "sharding", None)
     return 1 if sharding is None else int(observation.shape[0] // sharding.shard_shape(observation.shape)[0])
 
 
 def sizes(observation: Any) -> tuple[int, ...]:
-    """Returns the allowed sizes of a copy, in rows of a shard, ascending."""
+    """Returns the sizes that a copy may have, in rows of a shard, ascending."""
     shards = num_shards(observation)
     num_rows = observation.shape[0] // shards * observation.shape[1]
     most = max(min(CHUNK_BYTES // (row_bytes(observation) * shards), num_rows), 1)
@@ -149,7 +152,7 @@ def sizes(observation: Any) -> tuple[int, ...]:
 
 
 def chunks(observation: Any, rows: Rows) -> Iterator[Chunk]:
-    """Yields rows of [S, T, ...] rings, or of a template, in portions of some of `sizes` times D rows."""
+    """Yields rows of rings [S, T, ...], or of their template, in chunks of one of `sizes` rows a shard."""
     num_slots, length = observation.shape[:2]
     shards, allowed = num_shards(observation), sizes(observation)
     slots_per_shard = num_slots // shards
@@ -159,7 +162,7 @@ def chunks(observation: Any, rows: Rows) -> Iterator[Chunk]:
         used = np.array([len(indices) for indices in picked])
         size = min(size for size in allowed if size >= used.max())
         source, filled = np.concatenate(picked), _filled(shards * size, used)
-        # Padding lies past the shard's last slot: `gather` clips it, `scatter` drops it.
+        # Padding is past the shard's last slot: `gather` clips it, `scatter` drops it.
         slot, time = np.full(shards * size, slots_per_shard, np.int32), np.zeros(shards * size, np.int32)
         slot[filled] = rows.slot[source] % slots_per_shard
         time[filled] = rows.number[source] % length
@@ -167,9 +170,9 @@ def chunks(observation: Any, rows: Rows) -> Iterator[Chunk]:
 
 
 def portions(observations: Sequence[Any], rows: Rows) -> Iterator[tuple[Any, Chunk, Runs]]:
-    """Yields portions of rows as of `chunks`, with the rings that they are in and their slots and numbers.
+    """Yields rows in chunks, each with the rings that contain them, and with their slots and numbers.
 
-    observations: rings [S, T, ...] of several places; their slots come one after the other in `rows`.
+    observations: rings [S, T, ...] of several places; `rows` numbers their slots one place after the other.
     """
     first = 0
     for observation in observations:
@@ -181,33 +184,33 @@ def portions(observations: Sequence[Any], rows: Rows) -> Iterator[tuple[Any, Chu
 
 
 def _filled(num_rows: int, used: np.ndarray) -> np.ndarray:
-    """Returns [N] bool, false for the padding of a chunk of N rows."""
+    """Returns [N] bool, false for the padding in a chunk of N rows."""
     filled: np.ndarray = np.arange(num_rows // len(used)) < used[:, None]
     return filled.reshape(-1)
 
 
 def new_rows(built_on: SavedReplay, cursor: np.ndarray, length: int) -> Rows:
-    """Returns the rows of the rings missing on the disk."""
+    """Returns the rows of the rings that are not on the disk yet."""
     start = np.maximum(built_on.cursor, cursor - length)
     slot = np.flatnonzero(cursor > start)
     return expand(Runs(slot, start[slot], (cursor - start)[slot]))
 
 
 def expand(runs: Runs) -> Rows:
-    """Returns the single rows."""
+    """Returns the single rows of runs."""
     offset = np.arange(runs.num_rows) - np.repeat(np.cumsum(runs.length) - runs.length, runs.length)
     return Rows(np.repeat(runs.slot, runs.length), np.repeat(runs.start, runs.length) + offset)
 
 
 def compress(rows: Rows) -> Runs:
-    """Returns at least one row as runs of consecutive numbers, in the same order."""
+    """Returns one or more rows as runs of consecutive numbers, in the same order."""
     breaks = np.flatnonzero((np.diff(rows.slot) != 0) | (np.diff(rows.number) != 1)) + 1
     begin = np.concatenate([[0], breaks]).astype(np.int64)
     return Runs(rows.slot[begin], rows.number[begin], np.diff(np.append(begin, len(rows.slot))))
 
 
 def gather(observation: frame_rows.Frames, chunk: Chunk) -> jax.Array | np.ndarray:
-    """Returns a copy [N, ...] of a chunk's rows in [S, T, ...] rings, which may be donated right afterwards."""
+    """Copies a chunk's rows out of rings [S, T, ...], as [N, ...]; the rings may be donated right afterwards."""
     if isinstance(observation, np.ndarray):
         rows: np.ndarray = observation[np.minimum(chunk.slot, len(observation) - 1), chunk.time]
         return rows
@@ -216,7 +219,7 @@ def gather(observation: frame_rows.Frames, chunk: Chunk) -> jax.Array | np.ndarr
 
 
 def scatter(observation: frame_rows.Frames, chunk: Chunk, rows: np.ndarray) -> frame_rows.Frames:
-    """Returns the donated rings [S, T, ...] with the chunk's rows; numpy's are written in place.
+    """Writes a chunk's rows into donated rings [S, T, ...] and returns them; numpy arrays are changed in place.
 
     `rows` are [sum of used, ...] in the order of `chunk.source`.
     """
@@ -230,7 +233,7 @@ def scatter(observation: frame_rows.Frames, chunk: Chunk, rows: np.ndarray) -> f
 
 @functools.cache
 def _on_shards(function: Any, sharding: Any, donate: tuple[int, ...] = ()) -> Any:
-    """Returns the jitted function, working on each device's shard of all its arguments."""
+    """Returns the jitted function, applied to each device's shard of all its arguments."""
     if isinstance(sharding, jax.sharding.NamedSharding):
         spec = jax.sharding.PartitionSpec(*sharding.spec[:1])
         function = jax.shard_map(function, mesh=sharding.mesh, in_specs=spec, out_specs=spec, check_vma=False)
@@ -238,15 +241,15 @@ def _on_shards(function: Any, sharding: Any, donate: tuple[int, ...] = ()) -> An
 
 
 def to_host(copied: jax.Array | np.ndarray, used: np.ndarray) -> np.ndarray:
-    """Returns the rows of a `gather`, without padding, in the order of `Chunk.source`."""
+    """Returns the rows copied by `gather` without padding, in the order of `Chunk.source`."""
     rows = np.asarray(copied)
     return rows[: used[0]] if len(used) == 1 else rows[_filled(len(rows), used)]
 
 
 def write(root: pathlib.Path, name: str, rows: np.ndarray, runs: Runs) -> Segment:
-    """Writes rows [N, ...] and their slots and numbers as a segment below `root`, durably; an error leaves nothing.
+    """Writes rows [N, ...] with their slots and numbers durably as a segment below `root`, or nothing after an error.
 
-    Raises OSError, ValueError, RuntimeError from the disk.
+    Raises OSError, ValueError or RuntimeError from the disk.
     """
     with durable.new_directory(root / name) as directory:
         per_file = max(_FILE_BYTES // max(rows[0].nbytes, 1), 1)
@@ -266,7 +269,7 @@ def _spec(directory: pathlib.Path) -> dict[str, Any]:
 
 
 def read_index(root: pathlib.Path, name: str, files: Mapping[str, durable.Checksum]) -> Segment:
-    """Returns a segment without its rows. Raises CheckpointError for an unreadable index."""
+    """Reads which rows a segment has. Raises CheckpointError if its index cannot be read."""
     try:
         index = json_object.parse(plain_files.read(root / name / _INDEX))
         columns = {field: np.array(index[field], np.int64) for field in Runs._fields}
@@ -276,7 +279,7 @@ def read_index(root: pathlib.Path, name: str, files: Mapping[str, durable.Checks
 
 
 def read_rows(root: pathlib.Path, segment: Segment) -> np.ndarray:
-    """Returns [N, ...] the segment's rows. Raises CheckpointError for unreadable rows."""
+    """Reads a segment's rows, [N, ...]. Raises CheckpointError if that fails."""
     try:
         rows: np.ndarray = tensorstore.open(_spec(root / segment.name), open=True).result().read().result()
     except (OSError, ValueError, RuntimeError) as error:
@@ -285,9 +288,9 @@ def read_rows(root: pathlib.Path, segment: Segment) -> np.ndarray:
 
 
 def restore(root: pathlib.Path, saved: SavedReplay, template: frame_rows.Frames) -> frame_rows.Frames:
-    """Returns the saved observation rings [S, T, ...] from segments below `root`; rows never written are 0.
+    """Restores observation rings [S, T, ...] from segments below `root`; rows that were never written are 0.
 
-    template: shape, dtype and sharding of the rings; or numpy's rings of zeros, filled in place. Raises
+    template: shape, dtype and sharding of the rings, or numpy arrays of zeros, which are filled in place. Raises
     CheckpointError if a segment cannot be read.
     """
     observation = template

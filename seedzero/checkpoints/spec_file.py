@@ -1,4 +1,4 @@
-"""The environments' spec in a run directory, the basis of the run's networks."""
+"""Stores the environments' spec in the run directory; the run's networks are built for it."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ def write(path: pathlib.Path, spec: types.EnvSpec) -> None:
 
 
 def read(path: pathlib.Path) -> types.EnvSpec | None:
-    """Returns the spec of a run directory; None before the first worker has joined. Raises ResumeError."""
+    """Returns the spec in a run directory, or None before the first worker has joined. Raises ResumeError."""
     file = path / NAME
     try:
         return types.EnvSpec.from_json(migrations.spec(json_object.parse(plain_files.read(file))))
@@ -32,13 +32,13 @@ def read(path: pathlib.Path) -> types.EnvSpec | None:
 
 
 def completed(saved: types.EnvSpec, known: types.EnvSpec | None) -> types.EnvSpec:
-    """Returns a run's spec, which an earlier version may have written, with the spaces of its environments."""
+    """Adds the environments' spaces to a run's spec if an earlier version wrote it without them."""
     is_same = known is not None and not saved.spaces and migrations.as_declared(known, saved) == saved
     return dataclasses.replace(saved, spaces=known.spaces) if known is not None and is_same else saved
 
 
 def check_equal(came: types.EnvSpec, expected: types.EnvSpec) -> None:
-    """Raises SpecMismatch, naming the fields, if a worker's environments differ from the run's."""
+    """Raises SpecMismatch if a worker's environments differ from the run's, with the names of differing fields."""
     left, right = dataclasses.asdict(migrations.as_declared(came, expected)), dataclasses.asdict(expected)
     different = [_difference(name, left[name], right[name]) for name in left if left[name] != right[name]]
     if different:
@@ -49,7 +49,7 @@ def check_equal(came: types.EnvSpec, expected: types.EnvSpec) -> None:
 
 
 def _difference(name: str, came: object, expected: object) -> str:
-    if name == "spaces":  # a megabyte, perhaps
+    if name == "spaces":  # it may have a megabyte
         same = itertools.takewhile(lambda pair: pair[0] == pair[1], zip(str(came), str(expected), strict=False))
         start = max(0, len(list(same)) - 40)
         came, expected = (f"...{str(text)[start : start + 120]}" for text in (came, expected))

@@ -1,8 +1,8 @@
-"""Pytrees of arrays as files: names for their leaves, copies on the device, saving and loading.
+"""Stores pytrees of arrays as files: names their leaves, copies them on the device, saves and loads them.
 
-A tree's directory is one key-value store (OCDBT of tensorstore) with an array of zarr for each leaf, by its name.
-Earlier versions had Orbax write the same. Each of its saves left 30 to 200 kB of memory behind: tensorstore 0.1.86
-keeps the texts of every spec that is turned into JSON (`to_json`), and Orbax does that for every array.
+A tree's directory is one key-value store (tensorstore's OCDBT) with a zarr array for each leaf, named after it.
+Earlier versions wrote the same with Orbax, of which each save leaked 30 to 200 kB of memory: tensorstore 0.1.86 keeps
+the texts of every spec that is turned into JSON (`to_json`), and Orbax does that for every array.
 """
 
 from __future__ import annotations
@@ -24,14 +24,14 @@ import tensorstore
 from seedzero.core import errors
 
 Tree: TypeAlias = Any
-"""A pytree of arrays, random keys included."""
+"""A pytree of arrays, which may be random keys."""
 COMPRESSOR = {"id": "zstd", "level": 1}
-"""Of all arrays in checkpoints; zarr's."""
+"""Compression of all zarr arrays in checkpoints."""
 
 
 @dataclasses.dataclass(frozen=True)
 class TreeLeaf:
-    """The keys from a tree's root to an array, the array's shape and dtype's name (of random keys, the integers')."""
+    """A leaf's keys from the root, and its array's shape and dtype (of a random key, those of its integers)."""
 
     path: Sequence[str]
     shape: Sequence[int]
@@ -39,17 +39,17 @@ class TreeLeaf:
 
     @property
     def name(self) -> str:
-        """The path as text."""
+        """The path as one text."""
         return "/".join(self.path)
 
     @property
     def num_bytes(self) -> int:
-        """Bytes of the array."""
+        """Size of the array in bytes."""
         return math.prod(self.shape) * jnp.dtype(self.dtype).itemsize
 
 
 def describe(tree: Tree) -> tuple[TreeLeaf, ...]:
-    """Returns the descriptions of the leaves, in the order of `jax.tree.leaves`."""
+    """Describes the leaves in the order of `jax.tree.leaves`."""
     leaves = jax.tree_util.tree_flatten_with_path(_plain.eval_shape(tree))[0]
     name = functools.partial(jax.tree_util.keystr, simple=True)
     return tuple(
@@ -61,19 +61,20 @@ def _is_key(leaf: Any) -> bool:
     return jnp.issubdtype(leaf.dtype, jax.dtypes.prng_key)
 
 
-@jax.jit  # `jax.eval_shape` of a function would keep something of every call
+@jax.jit  # jitted, because `jax.eval_shape` of a plain function would leak a little at every call
 def _plain(tree: Tree) -> Tree:
-    """Returns the tree with random keys as integers."""
+    """Returns the tree with random keys turned into integers."""
     return jax.tree.map(lambda x: jax.random.key_data(x) if hasattr(x, "dtype") and _is_key(x) else x, tree)
 
 
 def copy(tree: Tree) -> Tree:
-    """Returns copies on the devices, random keys as integers; the originals may be donated right afterwards."""
-    leaves, structure = jax.tree.flatten(tree)  # without the names of players, which a program would be compiled for
+    """Copies a tree on its devices, with random keys as integers; the originals may be donated right afterwards."""
+    leaves, structure = jax.tree.flatten(tree)  # flat, because a program is compiled again for other names of players
     by_devices = collections.defaultdict[frozenset[Any], list[int]](list)
     for index, leaf in enumerate(leaves):
         by_devices[frozenset(leaf.devices() if isinstance(leaf, jax.Array) else ())].append(index)
-    for indices in by_devices.values():  # of several places: a program runs on the devices of one
+    # one program for each place, because a program runs on the devices of one place only
+    for indices in by_devices.values():
         for index, copied in zip(indices, _copy([leaves[index] for index in indices]), strict=True):
             leaves[index] = copied
     return jax.tree.unflatten(structure, leaves)
@@ -85,12 +86,15 @@ def _copy(leaves: list[Any]) -> list[Any]:
 
 
 def num_bytes(tree: Tree) -> int:
-    """Returns the bytes of all leaves."""
+    """Returns the size of all leaves in bytes."""
     return sum(leaf.num_bytes for leaf in describe(tree))
 
 
 def digest(tree: Tree) -> str:
-    """Returns a sha256 of names, shapes, dtypes and bits of a tree from `copy`, or of numpy's arrays, by name."""
+    """Returns a sha256 of names, shapes, dtypes and bits of a tree, sorted by name.
+
+    tree: from `copy`, or of numpy arrays.
+    """
     found = hashlib.sha256()
     leaves = {leaf.name: (leaf, value) for leaf, value in zip(describe(tree), jax.tree.leaves(tree), strict=True)}
     for name, (leaf, value) in sorted(leaves.items()):
@@ -102,17 +106,18 @@ def digest(tree: Tree) -> str:
 def save(directory: pathlib.Path, tree: Tree) -> None:
     """Writes a tree from `copy` into a new directory; an empty tree gets no directory.
 
-    Raises CheckpointError if two leaves have the same name; OSError, ValueError, RuntimeError from disk or device.
+    Raises CheckpointError if two leaves have the same name; OSError, ValueError or RuntimeError from disk or device.
     """
     names = [leaf.name for leaf in describe(tree)]
     repeated = [name for name, count in collections.Counter(names).items() if count > 1]
     if repeated:
         raise errors.CheckpointError(f"two arrays have the name {repeated[0]!r}; keys may not contain '/'")
-    # Arrays without elements are in the manifest alone, as Orbax had it.
+    # Arrays without elements are only in the manifest, as with Orbax.
     leaves = [(name, leaf) for name, leaf in zip(names, jax.tree.leaves(tree), strict=True) if leaf.size]
     if not leaves:
         return
-    context = tensorstore.Context()  # one for all: each would be a store of its own, with files of its own
+    # shared, because otherwise each array would be a separate store with its own files
+    context = tensorstore.Context()
     with tensorstore.Transaction(atomic=True) as transaction:
         for name, leaf in leaves:
             array = np.asarray(leaf)
@@ -123,7 +128,7 @@ def save(directory: pathlib.Path, tree: Tree) -> None:
 
 
 def load(directory: pathlib.Path, leaves: Sequence[TreeLeaf]) -> list[np.ndarray]:
-    """Returns the arrays of a saved tree, in the order of `leaves`. Raises CheckpointError."""
+    """Returns the arrays of a saved tree in the order of `leaves`. Raises CheckpointError."""
     context = tensorstore.Context()
     try:
         return [
@@ -143,7 +148,7 @@ def _spec(directory: pathlib.Path, name: str) -> dict[str, Any]:
 
 
 def check_fits(leaves: Sequence[TreeLeaf], template: Tree) -> None:
-    """Raises ResumeError for a missing or superfluous array, or a shape or dtype other than the template's."""
+    """Raises ResumeError for a missing or superfluous array, or one whose shape or dtype is not the template's."""
     saved = {leaf.name: leaf for leaf in leaves}
     wanted = {leaf.name: leaf for leaf in describe(template)}
     for name in [*wanted, *saved]:
@@ -156,7 +161,7 @@ def check_fits(leaves: Sequence[TreeLeaf], template: Tree) -> None:
 
 
 def shape_text(leaf: TreeLeaf | None) -> str:
-    """Returns dtype and shape of an array for a message; None: there is no such array."""
+    """Returns an array's dtype and shape for a message, or "absent" for None."""
     return "absent" if leaf is None else f"{leaf.dtype}{list(leaf.shape)}"
 
 
@@ -167,7 +172,7 @@ def place(arrays: Sequence[np.ndarray], template: Tree) -> Tree:
 
 
 def _place(array: np.ndarray, leaf: Any) -> jax.Array:
-    # A copy: memory shared with numpy cannot be donated.
+    # A copy, because memory shared with numpy cannot be donated.
     value: Any = array.copy()
     if _is_key(leaf):
         value = jax.random.wrap_key_data(jnp.asarray(value), impl=_key_impl(leaf))
@@ -176,7 +181,7 @@ def _place(array: np.ndarray, leaf: Any) -> jax.Array:
 
 
 def _key_impl(leaf: Any) -> Any:
-    """Returns the algorithm of random keys; `jax.random.key_impl` takes arrays and tracers, but no templates."""
+    """Returns the algorithm of random keys; `jax.random.key_impl` takes arrays and tracers, but not templates."""
     found: list[Any] = []
     jax.eval_shape(lambda key: found.append(jax.random.key_impl(key)), leaf)
     return found[0]

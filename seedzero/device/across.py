@@ -1,10 +1,10 @@
-"""Updates of several learner hosts: each acts, and keeps its rings, on its own devices; an update runs on all of them.
+"""Runs updates on the devices of several learner hosts, while each host acts and keeps rings on its own devices.
 
-A host's arrays are also parts of arrays over all hosts, without a copy: every host's rings lie side by side, and the
-train state is the same everywhere. So an update is the program of several devices (`steps`), on a larger mesh.
-It waits on the device for the other hosts: `loop.agreement` has all of them submit it.
+A host's arrays are, without a copy, also parts of arrays over all hosts: these contain every host's rings side by
+side, and the train state is the same everywhere. So an update is the usual program for several devices (`steps`) on a
+larger mesh. It waits on the device for the other hosts, so `loop.agreement` makes sure that all of them submit it.
 
-The processes belong to one `jax.distributed` cluster; NCCL, ICI or gloo (on CPUs) add the gradients up.
+The processes belong to one `jax.distributed` cluster; NCCL, ICI or gloo (on CPUs) sums the gradients.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from seedzero.replay import ring_store, sources
 
 
 class AcrossHosts(strategies.Strategy):
-    """The strategy of one of several hosts; all have as many devices. seed: of the run, the same on every host."""
+    """The strategy of one host among several with equally many devices. seed: the run's, equal on every host."""
 
     def __init__(self, setup: setups.Setup, seed: int) -> None:
         self._mesh = setup.mesh
@@ -49,15 +49,15 @@ class AcrossHosts(strategies.Strategy):
         return train, rings._replace(**self._own(written)), values.addressable_data(0)
 
     def align(self, run: tracing.Bundle, train: base.TrainState) -> tuple[base.TrainState, jax.Array]:
-        """Returns the train state with the same bits on every host, and each device's checksum [D] before.
+        """Returns the train state with the same bits on every host, and each device's earlier checksum [D].
 
-        The state is host 0's where checksums differ. All hosts call it together.
+        If checksums differ, every host gets host 0's state. All hosts must call it together.
         """
         aligned, checksums = run["align"](self._seed, train)
         return aligned, checksums.addressable_data(0)
 
     def spread(self, train: base.TrainState) -> base.TrainState:
-        """Returns host 0's train state, as updates take it; all hosts call it together."""
+        """Copies host 0's train state to all hosts, in the form that updates take; all hosts must call it together."""
         everywhere = meshes.replicated(self._everywhere)
         from_first = broadcast(train)
         placed = jax.device_put(from_first, meshes.replicated(self._mesh))
@@ -81,14 +81,14 @@ class AcrossHosts(strategies.Strategy):
 
 
 def on_all_hosts(setup: setups.Setup, everywhere: jax.sharding.Mesh) -> setups.Setup:
-    """Returns the setup of updates, on the devices of all hosts. setup: of one host."""
+    """Returns the setup for updates on the devices of all hosts, from the setup of one host."""
     num_shards = setup.layout.num_shards * setup.num_hosts
     layout, batch_size = setup.layout._replace(num_shards=num_shards), setup.batch_size * setup.num_hosts
     return setup._replace(mesh=everywhere, layout=layout, batch_size=batch_size)
 
 
 def trace_update(setup: setups.Setup, tracer: tracing.ProgramTracer) -> tracing.Traces:
-    """Returns the programs that all hosts run together. setup: `on_all_hosts`; tracer: of one host."""
+    """Returns the programs that all hosts run together. setup: from `on_all_hosts`; tracer: one host's."""
     sharding, number = meshes.sharded(setup.mesh), setup.num_hosts
 
     def joined(tree: Any) -> Any:
@@ -107,19 +107,19 @@ def trace_update(setup: setups.Setup, tracer: tracing.ProgramTracer) -> tracing.
 
 
 def _split(setup: setups.Setup, rings: ring_store.Rings) -> tuple[dict[str, Any], ring_store.Rings]:
-    """Returns the arrays of the rings that an update writes, and the rings without these."""
+    """Splits rings into the arrays that an update writes, by name, and the rings without these."""
     names = ("weight", "max_weight") if setup.prioritization else ()
     left: dict[str, Any] = dict.fromkeys(names)
     return {name: getattr(rings, name) for name in names}, rings._replace(**left)
 
 
 def _assembled(x: jax.Array, shape: tuple[int, ...], sharding: jax.sharding.Sharding) -> jax.Array:
-    """Returns an array of the same parts on this host's devices, without a copy."""
+    """Returns a global array with the same parts on this host's devices, without a copy."""
     return jax.make_array_from_single_device_arrays(shape, sharding, meshes.parts(x))
 
 
 def _by_shard(setup: setups.Setup, feed: steps.Feed, num_shards: int = 0) -> Any:
-    """Returns a host's feed with an element or more for each of its shards."""
+    """Returns a host's feed with at least one element for each of its shards."""
     if isinstance(setup.agent.data, sources.Queue):
         return feed
     number = num_shards or setup.layout.num_shards
@@ -129,9 +129,9 @@ def _by_shard(setup: setups.Setup, feed: steps.Feed, num_shards: int = 0) -> Any
 
 
 def make_update(setup: setups.Setup) -> Callable[..., tuple[base.TrainState, dict[str, Any], base.Metrics]]:
-    """Returns `steps.make_update` for feeds that differ from host to host: of a replay, `num_inserts` [D].
+    """Returns `steps.make_update` for feeds that differ between hosts: for a replay, `num_inserts` [D].
 
-    Arrays of the rings that an update writes are an argument and a result of their own; the other arrays stay.
+    The rings' arrays that an update writes are a separate argument and result; the other arrays do not change.
     """
     is_queue = isinstance(setup.agent.data, sources.Queue)
 
@@ -150,7 +150,7 @@ def make_update(setup: setups.Setup) -> Callable[..., tuple[base.TrainState, dic
 
 
 def make_align(setup: setups.Setup) -> Callable[..., tuple[base.TrainState, jax.Array]]:
-    """Returns the function of `AcrossHosts.align`; its first argument is not used."""
+    """Returns the function for `AcrossHosts.align`, whose first argument is unused."""
 
     def align(seed: jax.Array, train: base.TrainState) -> tuple[base.TrainState, jax.Array]:
         checksums = jax.lax.all_gather(checksum(train), meshes.AXIS)
@@ -162,17 +162,17 @@ def make_align(setup: setups.Setup) -> Callable[..., tuple[base.TrainState, jax.
 
 
 def checksum(tree: Any) -> jax.Array:
-    """Returns a checksum of the bits of all arrays, and of their places: a sum of integers, exact in any order."""
+    """Returns a checksum of all arrays' bits and their positions: a sum of integers, exact in any order."""
     total: jax.Array = jnp.uint32(0)
     for leaf in jax.tree.leaves(tree):
         bits = _bits(leaf).reshape(-1)
-        place = 2 * jnp.arange(bits.size, dtype=jnp.uint32) + 1  # odd, so that no bit is lost
+        place = 2 * jnp.arange(bits.size, dtype=jnp.uint32) + 1  # odd factors, so that no bit is lost
         total = total * jnp.uint32(16_777_619) + jnp.sum(bits * place, dtype=jnp.uint32)
     return total
 
 
 def _of_first(tree: Any) -> Any:
-    """Returns the first device's values, bit for bit; within a function over devices."""
+    """Returns the first device's values on every device, bit for bit; called inside a function over devices."""
     is_first = jax.lax.axis_index(meshes.AXIS) == 0
 
     def of_first(x: jax.Array) -> jax.Array:
@@ -182,7 +182,7 @@ def _of_first(tree: Any) -> Any:
 
 
 def _bits(x: jax.Array) -> jax.Array:
-    """Returns the bits of an array as integers of 32 bits; wider numbers have two, in a last axis."""
+    """Returns an array's bits as 32-bit integers; wider numbers have two of them along a last axis."""
     if jnp.issubdtype(x.dtype, jax.dtypes.prng_key):
         x = jax.random.key_data(x)
     if x.dtype == jnp.bool_:
@@ -192,7 +192,7 @@ def _bits(x: jax.Array) -> jax.Array:
 
 
 def _from_bits(bits: jax.Array, like: jax.Array) -> jax.Array:
-    """Returns the array of these `_bits`."""
+    """Returns the array with these `_bits`."""
     if jnp.issubdtype(like.dtype, jax.dtypes.prng_key):
         key: jax.Array = jax.random.wrap_key_data(bits, impl=jax.random.key_impl(like))
         return key
@@ -203,9 +203,9 @@ def _from_bits(bits: jax.Array, like: jax.Array) -> jax.Array:
 
 
 def broadcast(tree: Any) -> Any:
-    """Returns host 0's values of a tree on every host, bit for bit, as numpy's arrays; all hosts call it together.
+    """Returns host 0's values of a tree on every host, bit for bit, as numpy arrays; all hosts must call it together.
 
-    Raises TrainingFailure where hosts cannot connect for it.
+    Raises TrainingFailure if the hosts cannot connect to each other.
     """
     leaves, structure = jax.tree.flatten(jax.tree.map(np.asarray, tree))
     joined = np.concatenate([np.frombuffer(leaf.tobytes(), np.uint8) for leaf in leaves])

@@ -1,7 +1,7 @@
-"""Acting: the program of one call, and all memory of an environment from step to step.
+"""Acts for environments on the devices, with all memory that they keep from step to step.
 
-`make_act` is the compiled program, which reads and writes the states on the devices; `act` is its middle, also for
-evaluations in a process of their own.
+`make_act` makes the compiled program, which reads and writes the states on the devices. `act` is its central part,
+which evaluations in a separate process also use.
 
 Shape letters: B batch, S slots.
 """
@@ -24,14 +24,15 @@ from seedzero.replay import frame_rows, priorities, ring_store, sources
 
 
 class Carried(NamedTuple):
-    """Memory of the environments, a row each."""
+    """What environments carry from step to step, one row for each."""
 
-    past: dict[str, jax.Array]  # frames before the newest, [S, *shape with stack - 1 frames last]; {} for a stack of 1
-    memory: base.Memory  # the agent's
+    # frames before the newest, [S, *shape with stack - 1 frames last]; {} if the stack is 1
+    past: dict[str, jax.Array]
+    memory: base.Memory  # the agent's memory
 
 
 class ActorState(NamedTuple):
-    """The states changed by an acting call, which are donated."""
+    """The states that an acting call changes; they are donated."""
 
     carried: Carried  # [slots, ...] over all shards; past frames [slots, 1, ...] in the rings' layout
     rings: ring_store.Rings  # the stored rows, [training slots, time, ...] over all shards
@@ -40,10 +41,10 @@ class ActorState(NamedTuple):
 def make_act(setup: setups.Setup) -> Callable[..., tuple[ActorState, Any]]:
     """Returns the jitted acting step, which donates the state.
 
-    (seed, params, ActorState, Batch, Counters) -> (ActorState, action [R] int32 or [R, D] float32): pushes the new
-    frames, lets the agent act with one version of the parameters, and writes rows into the rings that `Batch.ring`
-    names; the rows before get the actions of `Batch.played`. Of an agent with `Outputs.metrics`, the second result is
-    (action, metrics {name: [R]}).
+    (seed, params, ActorState, Batch, Counters) -> (ActorState, action [R] int32 or [R, D] float32). It pushes the new
+    frames, lets the agent act with one version of the parameters, and writes rows to the rings that `Batch.ring`
+    names; the rows before them get the actions of `Batch.played`. If the agent has `Outputs.metrics`, the second
+    result is (action, metrics {name: [R]}).
     """
 
     def run(
@@ -62,7 +63,7 @@ def make_act(setup: setups.Setup) -> Callable[..., tuple[ActorState, Any]]:
         if batch.played is not None:
             before = ring_store.amend(before, batch.ring, ring_store.ACTION, batch.played, batch.played >= 0)
         rings = ring_store.write(before, batch.ring, row, counters.num_inserts, kept, crosses_episodes=crosses)
-        if row.weight is not None and rings.max_weight is not None:  # every shard holds the same number
+        if row.weight is not None and rings.max_weight is not None:  # so that every shard has the same number
             rings = rings._replace(max_weight=jax.lax.pmax(rings.max_weight, meshes.AXIS))
         return ActorState(carried, rings), (outputs.action, outputs.metrics) if outputs.metrics else outputs.action
 
@@ -93,14 +94,14 @@ def _row(setup: setups.Setup, batch: batches.Batch, outputs: base.Outputs, count
 
 
 def take_carried(carried: Carried, slot: jax.Array) -> Carried:
-    """Returns the memory of environments at slots [B]; arbitrary for slots out of range."""
+    """Returns what environments at slots [B] carry; arbitrary for slots out of range."""
     only = jnp.zeros_like(slot)
     past = {name: frame_rows.get(frames, slot, only, mode="clip") for name, frames in carried.past.items()}
     return Carried(past, jax.tree.map(lambda x: x.at[slot].get(mode="clip"), carried.memory))
 
 
 def put_carried(carried: Carried, slot: jax.Array, new: Carried) -> Carried:
-    """Returns the memory of all environments, updated at slots [B]; slots out of range are dropped."""
+    """Returns what all environments carry, updated at slots [B]; slots out of range are dropped."""
     only = jnp.zeros_like(slot)
     past = {name: frame_rows.put(frames, slot, only, new.past[name]) for name, frames in carried.past.items()}
     put = functools.partial(jax.tree.map, lambda x, new: x.at[slot].set(new, mode="drop"))
@@ -108,7 +109,7 @@ def put_carried(carried: Carried, slot: jax.Array, new: Carried) -> Carried:
 
 
 def initial(agent: base.Agent, spec: types.EnvSpec, num_slots: int, *, begins: bool = False) -> Carried:
-    """Returns the memory before the first observation; begins: a process begins training with it."""
+    """Returns what environments carry before their first observation. begins: whether training begins with it."""
     num_past = agent.stack - 1
     past = observations.zeros(training_arrays.without(spec), num_past, num_slots) if num_past else {}
     memory = agent.first_memory if begins and agent.first_memory else agent.initial_memory
@@ -124,7 +125,7 @@ def act(
     seen: batches.Batch,
     key: jax.Array,
 ) -> tuple[Carried, base.Outputs]:
-    """Returns the new memory of B environments, and the agent's outputs; num_slots: training slots of the run."""
+    """Returns what B environments carry afterwards, and the agent's outputs. num_slots: training slots of the run."""
     past, inputs = look(agent, spec, num_slots, carried, seen)
     memory, outputs = agent.act(params, carried.memory, inputs, key)
     return Carried(past, memory), outputs
@@ -133,7 +134,7 @@ def act(
 def look(
     agent: base.Agent, spec: types.EnvSpec, num_slots: int, carried: Carried, seen: batches.Batch
 ) -> tuple[dict[str, jax.Array], base.Inputs]:
-    """Returns the past frames of B environments for the next step, and the agent's inputs."""
+    """Returns the past frames of B environments for their next step, and the agent's inputs."""
     past, observation = push(spec, agent.stack, carried.past, seen.observation, seen.first)
     return past, base.Inputs(
         observation=observation,
@@ -153,7 +154,7 @@ def look(
 def push(
     spec: types.EnvSpec, stack: int, past: dict[str, jax.Array], frame: jax.Array, first: jax.Array
 ) -> tuple[dict[str, jax.Array], dict[str, jax.Array]]:
-    """Returns the next past frames and the stacked observation, by name; before an episode lies its first frame."""
+    """Returns the next past frames and the stacked observation, by name; an episode's first frame fills its stack."""
     frames, shown = unpacking.unpack(spec.packed, frame), training_arrays.without(spec).arrays
     frames = {array.name: frames[array.name].reshape(-1, *observations.stack_shape(array.shape, 1)) for array in shown}
     if stack == 1:

@@ -1,16 +1,17 @@
-"""Updates on devices of their own: acting and the rings are on the others, and neither waits for the other.
+"""Learns on separate devices, while other devices act and hold the rings; neither group waits for the other.
 
-An update is three calls: the acting devices draw windows with their frames, these are copied once, the others learn;
-where rows have priorities, the new ones come back and are written into the rings. A device does its calls in the order
-of their dispatch, so what needs an update's results is dispatched to acting devices only once these are there.
-Rows that acting has overwritten meanwhile keep the priorities of their successors.
+An update is three calls: the acting devices draw windows with their frames, these are copied once, and the other
+devices learn. If rows have priorities, the new ones are copied back and written to the rings. A device runs its calls
+in the order of their dispatch, so a call that needs an update's results is dispatched to the acting devices only when
+these are ready. Rows that acting has overwritten in the meantime keep the new rows' priorities.
 
-Only an evaluation makes one group wait for the other: it copies the newest parameters. A queue with `max_lag=1`, such
-as PPO's, takes turns, so its environments wait until the update's parameters have arrived. Reanalyses search with the
-parameters that act, and the metric `priority_max` is that of the draw. In deterministic mode both groups wait, and a
-run repeats bit for bit. Checkpoints do not depend on the split: a run may resume with another one.
+Only an evaluation makes one group wait for the other, because it copies the newest parameters. A queue with
+`max_lag=1`, such as PPO's, alternates, so its environments wait for the update's parameters. Reanalyses search with
+the acting parameters, and the metric `priority_max` is the value at the draw. In deterministic mode both groups wait,
+and a run repeats bit for bit. Checkpoints do not depend on the split, so a run may resume with another one.
 
-As with the Sebulba architecture of Podracer (Hessel et al. 2021, section 3.2) and SEED RL (Espeholt et al. 2020).
+The design follows the Sebulba architecture of Podracer (Hessel et al. 2021, section 3.2) and SEED RL (Espeholt et al.
+2020).
 """
 
 from __future__ import annotations
@@ -29,23 +30,24 @@ from seedzero.device import memory, meshes, setups, steps, strategies, tracing, 
 from seedzero.replay import priorities, ring_store, sources, windowing
 
 MOST_UPDATES = 2
-"""Updates on their way: one that learns, and one whose windows are there when it ends."""
+"""Updates in progress: one that is learning, and one whose windows are ready when it ends."""
 
 MOST_COPIES = 2
-"""Copies of the parameters on their way to acting."""
+"""Copies of the parameters on the way to the acting devices."""
 
 Learned: TypeAlias = tuple[base.TrainState, transfer.Pieces, base.Metrics]
-"""A train state, priorities, and metrics."""
+"""Train state, priorities and metrics after an update."""
 
 
 class Apart(strategies.Strategy):
-    """The strategy with devices for learning alone."""
+    """The strategy in which some devices only learn."""
 
     def __init__(self, setup: setups.Setup) -> None:
         data = setup.agent.data
-        self.takes_turns = isinstance(data, sources.Queue) and data.max_lag == 1  # no row may be older than one update
+        # no row may be more than one update old
+        self.takes_turns = isinstance(data, sources.Queue) and data.max_lag == 1
         self._setup = setup
-        self._published: collections.deque[strategies.Acting] = collections.deque()  # not there yet
+        self._published: collections.deque[strategies.Acting] = collections.deque()  # copies that are not ready yet
         self._learning: collections.deque[tuple[priorities.Places, transfer.Pieces]] = collections.deque()
 
     def lanes(self, max_in_flight: int) -> tuple[int, ...]:
@@ -57,7 +59,7 @@ class Apart(strategies.Strategy):
 
         def learn() -> tracing.UncompiledProgram:
             traced = tracer.program("learn", make_learn, (tracer.train,), (moved,), donate=(1,), has_metrics=True)
-            lower = traced.lower.partition(" or ")[0]  # it is given no replay
+            lower = traced.lower.partition(" or ")[0]  # learning does not get the replay
             return traced._replace(elsewhere=memory.device_bytes((_copies(tracer), moved)), lower=lower)
 
         def write_back() -> tracing.UncompiledProgram:
@@ -70,14 +72,15 @@ class Apart(strategies.Strategy):
         return traces | ({"write_back": write_back} if self._setup.prioritization else {})
 
     def held(self, tracer: tracing.ProgramTracer) -> Any:
-        return _copies(tracer), self._drawn(tracer)[0]  # on their way: parameters to acting, and one update's windows
+        # in transit: parameters for acting, and the windows of one update
+        return _copies(tracer), self._drawn(tracer)[0]
 
     def _drawing(self, tracer: tracing.ProgramTracer) -> tuple[tuple[Any, ...], tuple[Any, ...]]:
-        """Returns the states that drawing is given, and its other arguments."""
+        """Returns the states and the other arguments of a draw."""
         return (tracer.actor.rings,), (tracer.scalar, tracer.feed)
 
     def _drawn(self, tracer: tracing.ProgramTracer) -> tuple[Any, Any]:
-        """Returns the shapes of the draw's results."""
+        """Returns the shapes of a draw's results."""
         found: tuple[Any, Any] = tracer.results(make_draw, *self._drawing(tracer))
         return found
 
@@ -86,7 +89,7 @@ class Apart(strategies.Strategy):
     ) -> strategies.Updated:
         seed, train, rings = given
         rings = self._prioritized(run, seed, rings)
-        # The train state's own number is not there yet, and acting devices would wait for it.
+        # The number in the train state is not ready yet, and the acting devices would wait for it.
         pieces, places = run["draw"](seed, rings, np.int32(num_updates), feed)
         train, priority, values = run["learn"](seed, train, transfer.move(pieces, self._setup.learns_on))
         if "write_back" in run:
@@ -104,7 +107,7 @@ class Apart(strategies.Strategy):
 
     def publish(self, newest: strategies.Acting) -> strategies.Acting | None:
         if len(self._published) == MOST_COPIES:
-            self._published.pop()  # the oldest is the first to be there, and the newest is wanted
+            self._published.pop()  # keeps the oldest, which is ready first, and the newest
         self._published.append(newest._replace(params=self.copy(newest.params)))
         return self.receive()
 
@@ -118,7 +121,7 @@ class Apart(strategies.Strategy):
         return functools.partial(jax.block_until_ready, [published.params for published in self._published])
 
     def reanalysing(self, newest: strategies.Acting, acting: strategies.Acting) -> strategies.Acting:
-        return acting  # the newest are elsewhere
+        return acting  # the newest ones are on other devices
 
 
 def _copies(tracer: tracing.ProgramTracer) -> tuple[base.Params, ...]:
@@ -126,10 +129,10 @@ def _copies(tracer: tracing.ProgramTracer) -> tuple[base.Params, ...]:
 
 
 def make_draw(setup: setups.Setup) -> Callable[..., tuple[transfer.Pieces, priorities.Places]]:
-    """Returns an update's first step for learning on other devices.
+    """Returns the first step of an update that learns on other devices.
 
-    (seed, Rings, num_updates, Feed) -> (Drawn, Places). Drawn are the windows with their frames, and [B] the rings'
-    `max_weight` in every row, in pieces.
+    (seed, Rings, num_updates, Feed) -> (Drawn, Places). Drawn are pieces of the windows with their frames, and of [B]
+    the rings' `max_weight` repeated in every row.
     """
     number = transfer.num_pieces(setup.mesh, setup.learns_on)
 
@@ -167,9 +170,11 @@ def make_learn(setup: setups.Setup) -> Callable[..., Learned]:
 
 
 def make_write_back(setup: setups.Setup) -> Callable[..., ring_store.Rings]:
-    """Returns the last step, with priorities: (seed, Rings, Places, priorities [B]) -> Rings; donates the rings.
+    """Returns the last step if there are priorities: (seed, Rings, Places, priorities [B]) -> Rings.
 
-    Rows that acting has overwritten since the draw are passed over. Nothing is drawn.
+    Donates the rings.
+
+    It skips rows that acting has overwritten since the draw, and uses no random numbers.
     """
 
     def write_back(
@@ -184,5 +189,5 @@ def make_write_back(setup: setups.Setup) -> Callable[..., ring_store.Rings]:
 
 
 def is_there(tree: Any) -> bool:
-    """Returns whether arrays are computed, without waiting."""
+    """Returns whether arrays are computed, without waiting for them."""
     return all(leaf.is_ready() for leaf in jax.tree.leaves(tree))

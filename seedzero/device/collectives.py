@@ -1,4 +1,4 @@
-"""Sums over the CPUs of several processes, by gloo."""
+"""Lets CPUs of several processes sum over each other's arrays by gloo."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ from jax.extend import backend
 def use_gloo(address: str) -> None:
     """Sets the address at which other processes of a `jax.distributed` cluster reach this one for sums on CPUs.
 
-    Before JAX is used, and after `jax.distributed.initialize`. With a JAX of other internals, gloo takes the address
-    of the machine's name.
+    Call it after `jax.distributed.initialize` and before JAX is used. If JAX's internals have changed, gloo uses the
+    address of the machine's name.
     """
     jax.config.update("jax_cpu_collectives_implementation", "gloo")
     with contextlib.suppress(ImportError, AttributeError):

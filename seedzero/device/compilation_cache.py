@@ -1,4 +1,4 @@
-"""XLA's persistent cache: programs compiled once serve later processes, too."""
+"""Turns on XLA's persistent cache, so that later processes need not compile the same programs again."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ _chosen_here: set[str] = set()
 
 
 def enable(directory: pathlib.Path | None = None) -> str:
-    """Turns the cache on: in JAX_COMPILATION_CACHE_DIR, else in `directory`, else in the user's cache directory.
+    """Turns the cache on, in JAX_COMPILATION_CACHE_DIR, else in `directory`, else in the user's cache directory.
 
-    Returns a sentence for the user if there is no cache, as the user has no directory for it; else "".
+    Returns a sentence for the user if there is no cache because the user has no directory for it, else "".
     """
     if "JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS" not in os.environ:
         jax.config.update("jax_persistent_cache_min_compile_time_secs", 0.1)
@@ -37,10 +37,10 @@ def enable(directory: pathlib.Path | None = None) -> str:
 
 
 def write_on_every_host() -> None:
-    """Has this process of a `jax.distributed` cluster write its programs, too: JAX has the first one write alone.
+    """Makes this process of a `jax.distributed` cluster write its programs, too; by default only JAX's first one does.
 
-    That spares file systems on which many processes write the same file. Most programs of another host are its own:
-    they name its devices. With a JAX of other internals nothing changes.
+    JAX's default spares file systems on which many processes would write the same file. But most programs of another
+    host are its own, because they name its devices. If JAX's internals have changed, this does nothing.
     """
     with contextlib.suppress(ImportError, AttributeError):
         from jax._src import compiler
@@ -51,15 +51,17 @@ def write_on_every_host() -> None:
 
 
 def _is_usable(directory: pathlib.Path) -> bool:
-    """Returns whether the directory, or its nearest existing parent, where it would be made, can be written."""
-    existing = next(filter(os.path.exists, (directory, *directory.absolute().parents)))  # the root is there
+    """Returns whether the directory can be written or, if it does not exist, the nearest parent that does."""
+    # ends, because the root exists
+    existing = next(filter(os.path.exists, (directory, *directory.absolute().parents)))
     return existing.is_dir() and os.access(existing, os.W_OK | os.X_OK)
 
 
 def expectation(platform: str, *, has_images: bool) -> str:
-    """Returns a sentence announcing compilation, with the rough duration.
+    """Returns a sentence that announces compilation and roughly how long it takes.
 
-    platform: of the device, "cpu" or another. has_images: the environments show images, which compile longer.
+    platform: the device's, "cpu" or another. has_images: whether environments show images, whose networks compile
+    longer.
     """
     usual = "1 to 3 minutes" if has_images or platform != "cpu" else "10 to 40 s"
     found = _chosen()
@@ -69,6 +71,6 @@ def expectation(platform: str, *, has_images: bool) -> str:
 
 
 def _chosen() -> str | None:
-    """Returns the directory chosen by the calling program, or an earlier call."""
-    found: str | None = getattr(jax.config, "jax_compilation_cache_dir", None)  # its types do not know it
+    """Returns the directory that the calling program, or an earlier call, has chosen."""
+    found: str | None = getattr(jax.config, "jax_compilation_cache_dir", None)  # JAX's types do not have it
     return found

@@ -1,7 +1,7 @@
-"""Compiled device functions, made in the background.
+"""Compiles the device functions in the background.
 
-The largest acting batch is compiled first and the update beside it, so that acting and training start as soon as they
-can; smaller batches come last. XLA compiles outside Python's lock, so streams and leases live on meanwhile.
+The largest acting batch is compiled first, and the update at the same time, so that acting and training can start
+early; smaller batches follow. XLA compiles without Python's lock, so streams and leases stay alive.
 """
 
 from __future__ import annotations
@@ -24,9 +24,9 @@ class Training(NamedTuple):
 
 
 class Programs:
-    """Programs as compilation finishes: acting for several batch sizes, update, and reanalyse if the agent has one.
+    """Provides programs as they are compiled: acting for each batch size, updates, and the agent's reanalyses.
 
-    on_ready: called from a compiling thread whenever another program is ready.
+    on_ready: called from a compiling thread whenever a program is ready.
     """
 
     def __init__(
@@ -42,7 +42,8 @@ class Programs:
         }
         self.update: futures.Future[Training] = futures.Future()
         self.reanalyse: futures.Future[Training] = futures.Future()
-        """Done once compiled, or once that failed: then the result raises. Without reanalyses this is never done."""
+        """Done when it is compiled, or when that has failed; then its result raises. Never done for agents without
+        reanalysis."""
         everything: list[futures.Future[Any]] = [*self._act.values(), self.update, self.reanalyse]
         for future in everything:
             future.add_done_callback(lambda _: on_ready())
@@ -66,9 +67,9 @@ class Programs:
         return Training(functions, next(found.metric_names for found in traced.values() if found.metric_names))
 
     def _start(self, tasks: Sequence[tuple[futures.Future[Any], Callable[[], Any]]]) -> None:
-        """Compiles on a thread; at the end of the process only the program being compiled is waited for.
+        """Compiles on a new thread. At the end of the process, only the program that is being compiled is waited for.
 
-        Not a daemon thread: Python would end that in the middle of XLA's code, which aborts the process.
+        It is not a daemon thread, because Python would end that in the middle of XLA's code, which aborts the process.
         """
 
         def work() -> None:
@@ -77,25 +78,25 @@ class Programs:
                     return
                 try:
                     future.set_result(compile_one())
-                except Exception as error:  # raised again where the program is asked for
+                except Exception as error:  # raised again for whoever asks for the program
                     future.set_exception(error)
 
         threading.Thread(target=work, name="compile").start()
 
     @property
     def sizes(self) -> tuple[int, ...]:
-        """Ready acting batch sizes, ascending; empty until the first is ready."""
+        """Sizes of acting batches that are compiled, ascending; empty until the first one is."""
         return tuple(size for size in self.all_sizes if self._act[size].done())
 
     def act(self, num_rows: int) -> tracing.Program:
-        """Returns the acting program for batches of a number of rows, once compiled.
+        """Waits for the acting program for batches of this many rows and returns it.
 
         Raises the compilation's error.
         """
         return self._act[num_rows // self._num_shards].result()
 
     def close(self) -> None:
-        """Drops programs not yet being compiled."""
+        """Drops the programs whose compilation has not begun."""
         self._closed.set()
 
 
@@ -108,10 +109,10 @@ def prepare(
     on_host: bool = False,
     on_ready: Callable[[], None],
 ) -> tuple[strategies.Strategy, Programs]:
-    """Returns the strategy of the devices' work, and its programs, being compiled.
+    """Returns the strategy for sharing the devices, and its programs, whose compilation has begun.
 
-    train, actor: shapes, dtypes and shardings of the states. seed: of the run. on_host, on_ready: as in
-    `choose_strategy`, `Programs`.
+    train, actor: shapes, dtypes and shardings of the states. seed: the run's. on_host: as in `choose_strategy`.
+    on_ready: as in `choose_strategy` and `Programs`.
     """
     strategy = choose_strategy(setup, seed=seed, on_host=on_host, on_ready=on_ready)
     if not strategy.holds_frames:
@@ -124,7 +125,7 @@ def choose_strategy(
 ) -> strategies.Strategy:
     """Returns how the devices share the work.
 
-    on_host: whether the host keeps the replay's frames. on_ready: called from a thread when the next frames are there.
+    on_host: whether the host keeps the replay's frames. on_ready: called from a thread when the next frames are ready.
     """
     if setup.num_hosts > 1:
         return across.AcrossHosts(setup, seed)

@@ -1,11 +1,11 @@
-"""The replay's frames in the host's memory, for devices without room for them.
+"""Keeps the replay's frames in the host's memory, for devices without enough memory.
 
-Everything else of the replay stays on the device and is sampled there. An update is then two calls with a copy in
-between: the device draws windows and says where their frames lie, the host reads them, the device learns. The windows
-of the next update are drawn just before the device learns, so that they are read, on a thread of their own, while it
-does; their priorities are those before that update. Acting continues meanwhile, but what it overwrites is never among
-them: sampling leaves out the rows that `HOST_LAG` new ones in each ring would reach, and windows are drawn again if
-there were more.
+Everything else of the replay stays on the device and is sampled there. An update is then two calls with a copy between
+them: the device draws windows and returns the places of their frames, the host reads these, and the device learns.
+Just before the device learns, it draws the windows of the next update, so that a separate thread can read their frames
+at the same time; their priorities are from before the present update. Acting continues, but never overwrites drawn
+rows: sampling excludes the rows that `HOST_LAG` new ones in each ring would reach, and windows are drawn again if more
+rows were written.
 """
 
 from __future__ import annotations
@@ -23,13 +23,13 @@ from seedzero.device import batches, meshes, setups, steps, strategies, tracing
 from seedzero.replay import ring_store, windowing
 
 HOST_LAG = 16
-"""New rows in a ring between drawing windows and having learned from them, at most."""
+"""Most new rows in a ring between drawing windows and learning from them."""
 
 
 class HostFrames:
-    """Frames of all training slots, in rings of `length` rows. Written by the device loop's thread.
+    """Frames of all training slots, in rings of `length` rows, which the device loop's thread writes.
 
-    `sharding` is that of what is read, split by windows.
+    sharding: how frames that are read, split by windows, are spread over the devices.
     """
 
     def __init__(
@@ -43,36 +43,36 @@ class HostFrames:
 
     @functools.cached_property
     def array(self) -> np.ndarray:
-        """[S, length, *observation_shape], allocated at first use."""
+        """The rings [S, length, *observation_shape], allocated at first use."""
         return np.zeros(self._shape, self._dtype)
 
     def resume(self, cursor: np.ndarray) -> None:
-        """Continues after the rows that a checkpoint has brought into `array`: [S], rows ever written."""
+        """Continues after a checkpoint was restored into `array`. cursor: [S] number of rows ever written."""
         self._cursor[:] = cursor
 
     def write(self, batch: batches.Batch) -> None:
-        """Writes training slots' newest frames to the places of the batch's other data in the rings."""
+        """Writes the newest frames of training slots at the same places in the rings as the rest of their rows."""
         num_rows = len(batch.slot) // self._layout.num_shards
         stored = np.flatnonzero(batch.ring < self._layout.train_per_shard)
         slot = stored // num_rows * self._layout.train_per_shard + batch.ring[stored]
         frames = batch.observation[stored]
-        if frames.shape[1:] != self.array.shape[2:]:  # of the arrays that are not for acting alone
+        if frames.shape[1:] != self.array.shape[2:]:  # keeps only the arrays that are not for acting alone
             frames = frames[:, : self.array.shape[2]]
         self.array[slot, self._cursor[slot] % self.array.shape[1]] = frames
         self._cursor[slot] += 1
 
     def mark(self) -> np.ndarray:
-        """Returns [S] int64, how far each ring has been written."""
+        """Returns [S] int64, the number of rows ever written to each ring."""
         return self._cursor.copy()
 
     def num_new(self, mark: np.ndarray) -> int:
-        """Returns the largest number of rows added to one ring since."""
+        """Returns the largest number of rows added to one ring since `mark`."""
         return int(np.max(self._cursor - mark))
 
     def read(self, windows: windowing.Windows) -> jax.Array:
         """Any thread: returns the windows' frames [B, P, stack, *observation_shape], spread over the devices.
 
-        Windows without a slot, which learn and renew pass over, get arbitrary frames.
+        Windows without a slot, which learning and reanalysis ignore, get arbitrary frames.
         """
         places = np.asarray(windows.places)
         local = np.minimum(np.asarray(windows.slot), self._layout.train_per_shard - 1)
@@ -83,7 +83,7 @@ class HostFrames:
 
 
 class _Ahead(NamedTuple):
-    """Windows of the next update, their frames being read, and the rings' mark at the draw."""
+    """Windows of the next update, whose frames are being read, and the rings' mark when they were drawn."""
 
     windows: windowing.Windows
     frames: futures.Future[jax.Array]
@@ -91,10 +91,10 @@ class _Ahead(NamedTuple):
 
 
 class FramesWithHost(strategies.Strategy):
-    """The strategy for a replay with frames on the host; used by the device loop's thread.
+    """The strategy for a replay whose frames are on the host; used by the device loop's thread.
 
-    ahead: whether windows are drawn before their update is asked for; false: every run draws the same.
-    on_ready: called from a thread when the next windows' frames are there.
+    ahead: whether windows are drawn before their update; if false, every run draws the same windows. on_ready: called
+    from a thread when the next windows' frames have been read.
     """
 
     holds_frames = False
@@ -149,7 +149,7 @@ class FramesWithHost(strategies.Strategy):
         return updated
 
     def _windows(self, draw: Callable[[], windowing.Windows]) -> tuple[windowing.Windows, jax.Array]:
-        """Returns the update's windows with frames."""
+        """Returns the windows of an update, and their frames."""
         ahead, self._next = self._next, None
         if ahead is not None and not self._is_late(ahead):
             return ahead.windows, ahead.frames.result()
@@ -159,7 +159,7 @@ class FramesWithHost(strategies.Strategy):
         return windows, self.frames.read(windows)
 
     def _is_late(self, ahead: _Ahead) -> bool:
-        """Whether the drawn rows may be overwritten by now."""
+        """Returns whether acting may have overwritten the drawn rows."""
         return self.frames.num_new(ahead.mark) > HOST_LAG
 
     def run_reanalyse(
@@ -167,7 +167,7 @@ class FramesWithHost(strategies.Strategy):
     ) -> strategies.Renewed:
         seed, _, rings = given
         windows = run["draw_stale"](seed, rings, counters)
-        # Waits for the places and reads them at once: nothing is written in between.
+        # Waits for the places and reads the frames at once, so nothing is written in between.
         renewed: strategies.Renewed = run["renew"](*given, windows, self.frames.read(windows), counters)
         return renewed
 
@@ -184,10 +184,10 @@ class FramesWithHost(strategies.Strategy):
 
 
 def make_draw(setup: setups.Setup, *, lag: int) -> Callable[..., windowing.Windows]:
-    """Returns an update's first step for rings with frames on the host; lag: as in `sampling.sample`.
+    """Returns the first step of an update with frames on the host. lag: as in `sampling.sample`.
 
-    (seed, Rings, num_updates, ahead, Feed) -> Windows without their frames. The numbers are scalar int32; ahead: how
-    many more updates will have been done when the windows are learned from.
+    (seed, Rings, num_updates, ahead, Feed) -> Windows without their frames. `num_updates` and `ahead` are int32
+    scalars; `ahead` is the number of further updates before the windows are learned from.
     """
 
     def draw(
@@ -200,7 +200,7 @@ def make_draw(setup: setups.Setup, *, lag: int) -> Callable[..., windowing.Windo
 
 
 def make_learn(setup: setups.Setup) -> Callable[..., steps.Updated]:
-    """Returns an update's last step for rings with frames on the host; donates the states.
+    """Returns the last step of an update with frames on the host; it donates the states.
 
     (seed, train state, Rings, Windows, frames [B, P, stack, *observation_shape]) -> (train state, Rings, metrics).
     """
@@ -212,13 +212,13 @@ def make_learn(setup: setups.Setup) -> Callable[..., steps.Updated]:
 
 
 def make_draw_stale(setup: setups.Setup) -> Callable[..., windowing.Windows]:
-    """Returns a reanalysis's first step for rings with frames on the host: (seed, Rings, Counters) -> Windows."""
+    """Returns the first step of a reanalysis with frames on the host: (seed, Rings, Counters) -> Windows."""
     draw, in_specs = functools.partial(steps.draw_stale, setup), (meshes.REPLICATED, meshes.SHARDED, meshes.REPLICATED)
     return meshes.over_devices(draw, setup.mesh, in_specs, meshes.SHARDED)
 
 
 def make_renew(setup: setups.Setup) -> Callable[..., steps.Renewed]:
-    """Returns a reanalysis's last step for rings with frames on the host; donates the rings.
+    """Returns the last step of a reanalysis with frames on the host; it donates the rings.
 
     (seed, params, Rings, Windows, frames [B, P, stack, *observation_shape], Counters) -> (Rings, metrics).
     """
@@ -229,7 +229,7 @@ def make_renew(setup: setups.Setup) -> Callable[..., steps.Renewed]:
 
 
 def check_length(length: int, stack: int, *, ahead: bool) -> None:
-    """Raises CapacityError for rings too short for sampling half of the steps."""
+    """Raises CapacityError if rings are so short that less than half of their steps could be sampled."""
     least = 2 * (stack + HOST_LAG)
     if ahead and length < least:
         raise errors.CapacityError(

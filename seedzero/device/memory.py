@@ -1,4 +1,4 @@
-"""Whether a program fits into its devices' memory, by the compiler's own analysis: with the padding of layouts."""
+"""Checks whether a program fits into its devices' memory, by the compiler's own analysis with padded layouts."""
 
 from __future__ import annotations
 
@@ -12,24 +12,24 @@ from seedzero.device import slow_compile
 
 _GIB = 2**30
 _MOST_REASON = 400
-"""Characters of a compiler's message: its first lines say what, a long list of buffers follows."""
+"""How much of a compiler's message is shown: it begins with the reason and continues with a list of buffers."""
 
 
 class ProgramMemory(NamedTuple):
-    """Bytes on a device while a program runs."""
+    """Bytes on each device while a program runs."""
 
-    arguments: int  # the states and batches it is given
-    besides: int  # intermediate results, and those results that take no argument's place
-    elsewhere: int  # state that lies on the device and is no argument
+    arguments: int  # states and batches that it takes
+    besides: int  # intermediate results, and results that do not reuse an argument's memory
+    elsewhere: int  # state on the device that is not an argument
 
 
 def device_bytes(tree: Any) -> int:
-    """Returns the leaves' bytes on a single device, unpadded; shapes, dtypes and shardings suffice."""
+    """Returns a tree's unpadded bytes on one device; shapes, dtypes and shardings are enough."""
     return sum(math.prod(x.sharding.shard_shape(x.shape)) * x.dtype.itemsize for x in jax.tree.leaves(tree))
 
 
 def limit_bytes(device: jax.Device) -> int | None:
-    """Returns the memory of an accelerator in bytes; None for a CPU, or without information."""
+    """Returns an accelerator's memory in bytes, or None for a CPU or if it is unknown."""
     if device.platform == "cpu":
         return None
     stats = device.memory_stats()
@@ -37,15 +37,15 @@ def limit_bytes(device: jax.Device) -> int | None:
 
 
 def compile_within(name: str, lowered: jax.stages.Lowered, elsewhere: int, limit: int | None, lower: str) -> Any:
-    """Returns the compiled program.
+    """Compiles a program that has to fit into the device's memory.
 
     Args:
       elsewhere: as in `ProgramMemory`.
-      limit: bytes of a device's memory; None: nothing is checked.
-      lower: the settings to lower where it does not fit, for messages.
+      limit: bytes of a device's memory; None: the program is not checked.
+      lower: the settings to lower if it does not fit, for messages.
 
     Raises:
-      CapacityError: the compiler refuses it for its memory, or it needs more than `limit`.
+      CapacityError: the compiler rejects it for lack of memory, or it needs more than `limit`.
     """
     try:
         with slow_compile.without_alarm():
@@ -55,7 +55,7 @@ def compile_within(name: str, lowered: jax.stages.Lowered, elsewhere: int, limit
             raise
         reason = " ".join(str(error).split())[:_MOST_REASON]
         raise errors.CapacityError(f"{name} does not fit into a device's memory: {reason}; lower {lower}") from error
-    if limit is not None and compiled.memory_analysis() is not None:  # None where a compiler has no analysis
+    if limit is not None and compiled.memory_analysis() is not None:  # some compilers have no analysis
         check(name, needs(compiled, elsewhere), limit, lower)
     return compiled
 
@@ -67,7 +67,7 @@ def needs(compiled: jax.stages.Compiled, elsewhere: int = 0) -> ProgramMemory:
 
 
 def check(name: str, needs: ProgramMemory, limit: int, lower: str) -> None:
-    """Raises CapacityError if a program needs more than the limit; arguments as in `compile_within`."""
+    """Raises CapacityError if a program needs more than the limit; arguments are those of `compile_within`."""
     if sum(needs) > limit:
         raise errors.CapacityError(
             f"{name} needs {sum(needs) / _GIB:.2f} GiB on each device: {needs.arguments / _GIB:.2f} GiB for its "

@@ -1,4 +1,4 @@
-"""The local devices, and functions over all of them: each device holds an equal part of slots and batches."""
+"""Spreads arrays and functions over the local devices, each with an equal part of slots and batches."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ REPLICATED = jax.sharding.PartitionSpec()
 
 
 def make(num_devices: int) -> jax.sharding.Mesh:
-    """Returns a mesh of the first local devices, all of them for 0. Raises ConfigError if there are fewer."""
+    """Returns a mesh of this many local devices, or of all for 0. Raises ConfigError if there are fewer."""
     devices = jax.local_devices()
     if num_devices > len(devices):
         raise errors.ConfigError(
@@ -27,14 +27,14 @@ def make(num_devices: int) -> jax.sharding.Mesh:
 
 
 def part(mesh: jax.sharding.Mesh, numbers: Sequence[int]) -> jax.sharding.Mesh:
-    """Returns the mesh of some devices of a mesh, by their numbers there."""
+    """Returns a mesh of some devices of a mesh, given by number."""
     return jax.sharding.Mesh(mesh.devices.flatten()[list(numbers)], (AXIS,))
 
 
 def split(mesh: jax.sharding.Mesh, num_acting: int) -> tuple[jax.sharding.Mesh, jax.sharding.Mesh | None]:
-    """Returns the meshes for acting and for learning; None: the same mesh, as for 0 acting devices.
+    """Returns the meshes for acting and for learning; the latter is None if all devices do both (0 acting devices).
 
-    Raises ConfigError if none is left to learn.
+    Raises ConfigError if no device would be left to learn.
     """
     if num_acting == 0:
         return mesh, None
@@ -45,7 +45,7 @@ def split(mesh: jax.sharding.Mesh, num_acting: int) -> tuple[jax.sharding.Mesh, 
 
 
 def of_all_hosts(mesh: jax.sharding.Mesh) -> jax.sharding.Mesh:
-    """Returns the mesh of as many devices on every host of the run, host 0's first. mesh: of this host's."""
+    """Returns the mesh of all hosts' devices, host 0's first. mesh: this host's."""
     number = mesh.devices.size
     by_host = [
         [device for device in jax.devices() if device.process_index == host] for host in range(jax.process_count())
@@ -54,14 +54,17 @@ def of_all_hosts(mesh: jax.sharding.Mesh) -> jax.sharding.Mesh:
 
 
 def parts(x: jax.Array) -> list[jax.Array]:
-    """Returns an array's parts on this host's devices, without a copy; of one device, in a tenth of the time."""
+    """Returns an array's parts on this host's devices, without a copy; for one device this is ten times as fast."""
     if len(x.sharding.addressable_devices) == 1:
         return [x.addressable_data(0)]
     return [part.data for part in x.addressable_shards]
 
 
 def own(tree: Any) -> Any:
-    """Returns replicated arrays of several hosts as arrays of this host alone, without a copy; others as they are."""
+    """Returns replicated arrays over several hosts as arrays of this host, without a copy.
+
+    Other arrays are unchanged.
+    """
 
     def of_this_host(x: Any) -> Any:
         if not isinstance(x, jax.Array) or x.is_fully_addressable:
@@ -76,17 +79,17 @@ def own(tree: Any) -> Any:
 
 
 def sharded(mesh: jax.sharding.Mesh) -> jax.sharding.NamedSharding:
-    """Returns the sharding of arrays split by slots or rows."""
+    """Returns the sharding of arrays that are split by slots or rows."""
     return jax.sharding.NamedSharding(mesh, SHARDED)
 
 
 def replicated(mesh: jax.sharding.Mesh) -> jax.sharding.NamedSharding:
-    """Returns the sharding of arrays copied to every device."""
+    """Returns the sharding of arrays that every device has a copy of."""
     return jax.sharding.NamedSharding(mesh, REPLICATED)
 
 
 def placed(tree: Any, sharding: jax.sharding.Sharding) -> Any:
-    """Returns the shapes and dtypes of a tree with this sharding."""
+    """Returns a tree's shapes and dtypes with this sharding."""
     return jax.tree.map(lambda x: jax.ShapeDtypeStruct(x.shape, x.dtype, sharding=sharding), tree)
 
 
@@ -98,9 +101,9 @@ def over_devices(
     *,
     donate: tuple[int, ...] = (),
 ) -> Callable[..., Any]:
-    """Returns the jitted function with every device working on its own part; donates arguments at some positions.
+    """Returns the jitted function, in which every device works on its own part. donate: positions of arguments.
 
-    in_specs and out_specs say how arguments and results are split, as for `jax.shard_map`.
+    in_specs and out_specs describe how arguments and results are split, as for `jax.shard_map`.
     """
     mapped = jax.shard_map(function, mesh=mesh, in_specs=in_specs, out_specs=out_specs, check_vma=False)
     return jax.jit(mapped, donate_argnums=donate)

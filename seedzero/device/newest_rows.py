@@ -1,7 +1,7 @@
-"""The newest rows of a slot's ring with the numbers that the agent stored, read while a page watches.
+"""Reads the newest rows of a slot's ring with the numbers that the agent stored, while somebody watches the page.
 
-The program is one of its own, compiled on a thread when the first page asks; acting and learning continue meanwhile,
-and their programs stay as they are. The rings of evaluating environments do not exist, so these have no such numbers.
+This is a separate program, compiled on a thread when a page first asks for it. Acting and learning continue in the
+meantime, and their programs do not change. Evaluating environments have no rings, and so no such numbers.
 """
 
 from __future__ import annotations
@@ -18,35 +18,35 @@ import numpy as np
 from seedzero.replay import ring_store
 
 NAMES = ("value", "policy", "logits", "log_prob")
-"""Stored arrays that a page shows, where an agent has them."""
+"""Stored arrays that the page shows, if the agent has them."""
 MAX_ROWS = 512
-"""Newest rows of one look."""
+"""Most rows that are read at once."""
 MAX_WIDTH = 128
-"""Numbers of a row; wider arrays are left out."""
+"""Most numbers in a row; wider arrays are not shown."""
 _CANNOT = "the stored numbers of watched environments cannot be read"
 _log = logging.getLogger(__name__)
 
 
 class NewestRows(NamedTuple):
-    """A look under way at the newest rows of a ring: reward, whether it is first, action, stored numbers."""
+    """Rows of a ring that are being read: reward, whether it is an episode's first, action, and stored numbers."""
 
-    newest: Any  # jax.Array [K, W]; its types lack is_ready
-    num_written: Any  # jax.Array, rows of the ring that were ever written
-    has_action: bool  # the action is a number, and there
+    newest: Any  # jax.Array [K, W]; typed as Any, because its types lack is_ready
+    num_written: Any  # jax.Array, how many rows of the ring were ever written
+    has_action: bool  # whether rows have an action, and it is discrete
 
     @property
     def is_ready(self) -> bool:
-        """Whether the rows are there."""
+        """Whether the rows have been computed."""
         return all(array.is_ready() for array in (self.newest, self.num_written))
 
     def rows(self) -> tuple[np.ndarray, bool]:
-        """Returns the rows that were ever written [K, W], the last one the newest, and `has_action`."""
+        """Returns the rows that were ever written, [K, W], the newest one last, and `has_action`."""
         newest = np.asarray(self.newest)
         return newest[len(newest) - min(len(newest), int(self.num_written)) :], self.has_action
 
 
 class NewestReader:
-    """The program that looks at the rings of a run."""
+    """Compiles and runs the program that reads rows of a run's rings."""
 
     def __init__(self, rings: ring_store.Rings) -> None:
         width = {name: int(np.prod(array.shape[2:])) for name, array in rings.stored.items()}
@@ -56,10 +56,10 @@ class NewestReader:
             for name in NAMES
             if width.get(name, MAX_WIDTH) < MAX_WIDTH and rings.stored[name].shape[1] == length
         ]
-        """Names and widths of the stored numbers, in their order."""
+        """Names and widths of the stored numbers, in the order of columns."""
         action = rings.stored.get(ring_store.ACTION)
         self._has_action = action is not None and action.shape == (*rings.reward.shape,) and action.dtype == np.int32
-        if not rings.reward.is_fully_addressable:  # of several hosts, which would have to look together
+        if not rings.reward.is_fully_addressable:  # rings of several hosts, which would have to read them together
             self.columns = []
         self._num_rows = min(MAX_ROWS, length)
         self._program: Any = None
@@ -67,19 +67,19 @@ class NewestReader:
             shapes = jax.tree.map(
                 lambda x: jax.ShapeDtypeStruct(x.shape, x.dtype, sharding=x.sharding), self._arguments(rings)
             )
-            # Not a daemon: Python would end it in the middle of XLA's code.
+            # not a daemon thread, because Python would end it in the middle of XLA's code
             threading.Thread(target=self._compile, args=(shapes,), name="peek").start()
 
     @property
     def is_ready(self) -> bool:
-        """Whether it is compiled."""
+        """Whether the program is compiled."""
         return self._program is not None
 
     def look(self, rings: ring_store.Rings, slot: int) -> NewestRows | None:
-        """Loop's thread: begins a look at a slot. None: the rings are others."""
+        """Loop's thread: begins to read a slot's rows. Returns None if the rings have changed their form."""
         try:
             newest, num_written = self._program(*self._arguments(rings), np.int32(slot))
-        except (TypeError, ValueError) as error:  # of the arguments; training continues
+        except (TypeError, ValueError) as error:  # the arguments do not fit; training continues
             self._program = None
             _log.warning(_CANNOT, exc_info=error)
             return None
@@ -102,5 +102,5 @@ class NewestReader:
 
         try:
             self._program = jax.jit(run).lower(*shapes, jax.ShapeDtypeStruct((), np.int32)).compile()
-        except Exception as error:  # a page without these numbers is better than a run that ends
+        except Exception as error:  # a page without these numbers is better than an aborted run
             _log.warning(_CANNOT, exc_info=error)

@@ -1,4 +1,4 @@
-"""Lines about a long call, such as a compilation, from a thread of its own: nobody waits in silence."""
+"""Prints messages during a long call, such as a compilation, from a separate thread."""
 
 from __future__ import annotations
 
@@ -10,12 +10,12 @@ from collections.abc import Callable, Iterator
 from seedzero.core import printable
 
 EVERY_SECONDS = 10.0
-"""Between two lines, as between two lines of training."""
+"""Time between two messages, as between two rows of training."""
 
 
 @contextlib.contextmanager
 def beside(name: str, work: Callable[[threading.Event], None]) -> Iterator[None]:
-    """While entered, works on a thread of its own; work: returns once the event is set."""
+    """Runs `work` on a thread while entered; `work` returns once its event is set."""
     over = threading.Event()
     thread = threading.Thread(target=work, args=(over,), name=name, daemon=True)
     thread.start()
@@ -34,11 +34,11 @@ def telling(
     every_seconds: float = EVERY_SECONDS,
     clock: Callable[[], float] = time.monotonic,
 ) -> Iterator[None]:
-    """While entered, says every few seconds how far the work is.
+    """While entered, reports every few seconds what is in progress.
 
     Args:
-      state: any thread: returns the work under way; "": nothing to say now.
-      say: prints a line; errors of a closed stream are ignored.
+      state: called on any thread; returns what is in progress, or "" to report nothing now.
+      say: prints a message; errors of a closed stream are ignored.
     """
     began = clock()
 

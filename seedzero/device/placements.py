@@ -1,6 +1,6 @@
-"""Learning players over devices: the places of a run, each with devices, players and slots of its own.
+"""Divides learning players between devices: a run's places each have their own devices, players and slots.
 
-Derived from the numbers of devices and players alone, so that every start of a run finds the same places.
+They depend only on the numbers of devices and players, so every start of a run finds the same places.
 """
 
 from __future__ import annotations
@@ -17,14 +17,14 @@ from seedzero.device import batches
 
 
 class Placement(NamedTuple):
-    """A place: numbers of its devices and of its players; main players have the lowest numbers."""
+    """The numbers of a place's devices and players; main players have the lowest numbers."""
 
     devices: tuple[int, ...]
     players: tuple[int, ...]
 
 
 class PlannedPlace(NamedTuple):
-    """A place with its slots, and the rows a shard of its compiled acting batches, as of `batches.plan`."""
+    """A place with its layout of slots and its sizes of acting batches, as in `batches.plan`."""
 
     placement: Placement
     layout: batches.Layout
@@ -32,15 +32,15 @@ class PlannedPlace(NamedTuple):
 
 
 def deal(num_devices: int, num_players: int, divides: Callable[[int], bool] = lambda number: True) -> list[Placement]:
-    """Returns the places of players that learn on a number of devices.
+    """Divides players and devices into places.
 
-    With at least as many devices as players each has a place, and the first players have the devices that are left
-    over, one each; of a number that batches or groups don't divide the place leaves some unused. With fewer devices
-    each is a place, and takes the players in turn.
+    If there are enough devices, each player has a place, and the first players get one of the remaining devices each.
+    A place leaves devices unused if batches or groups cannot be divided by their number. With fewer devices than
+    players, each device is a place, and players are dealt to them in turn.
 
     Args:
       num_devices: at least 1.
-      num_players: at least 1; a single player takes all devices.
+      num_players: at least 1; a single player gets all devices.
       divides: whether that number of devices can share a batch and a group of environments.
     """
     if num_players == 1:
@@ -57,24 +57,25 @@ def deal(num_devices: int, num_players: int, divides: Callable[[int], bool] = la
 
 
 def of(config: configs.Config, num_devices: int) -> list[Placement]:
-    """Returns the places of a run on a number of devices."""
+    """Returns a run's places on this many devices."""
     shared = (*config.agent.shared(config).values(), config.worker.envs_per_group)
     return deal(num_devices, config.league.most_players, lambda number: not any(size % number for size in shared))
 
 
 def plan(config: configs.Config, num_devices: int, *, has_seats: bool = False) -> list[PlannedPlace]:
-    """Returns the places of a run with their slots; groups of environments take the players in turn.
+    """Returns a run's places with their slots; groups of environments are dealt to the players in turn.
 
-    A group's slots are spread over the devices of its place; slots beyond the last whole group are in none. The slots
-    of evaluations are in the first place. Automatic values of the configuration are resolved. Raises ConfigError for
-    fewer groups than places need.
+    A group's slots are spread over the devices of its place; slots after the last whole group belong to no place. The
+    first place has the evaluation slots. Automatic values of the configuration must be resolved. Raises ConfigError if
+    there are fewer groups than places need.
     """
     found = of(config, num_devices)
     if len(found) == 1:
         layout, sizes = batches.plan(config, len(found[0].devices), has_seats=has_seats)
         return [PlannedPlace(found[0], layout, sizes)]
     num_slots, size = config.replay.num_slots, config.worker.envs_per_group
-    players: np.ndarray = np.arange(num_slots // size) % config.league.most_players  # of each group, once all learn
+    # the player of each group, once all players learn
+    players: np.ndarray = np.arange(num_slots // size) % config.league.most_players
     planned = list[PlannedPlace]()
     for placement in found:
         groups = np.flatnonzero(np.isin(players, placement.players))
@@ -95,7 +96,7 @@ def plan(config: configs.Config, num_devices: int, *, has_seats: bool = False) -
 
 
 def _numbers(num_slots: int, size: int, groups: np.ndarray, layout: batches.Layout) -> np.ndarray:
-    """Returns the numbers [S] of a run's slots in a place, as of `Layout`; groups: there, [G] ascending."""
+    """Returns this place's numbers [S] of a run's slots, as in `Layout`. groups: the place's groups, [G] ascending."""
     per_shard = size // layout.num_shards
     shard, local = np.arange(size) % layout.num_shards, np.arange(size) // layout.num_shards
     here = shard * layout.train_per_shard + np.arange(len(groups))[:, None] * per_shard + local
@@ -105,7 +106,7 @@ def _numbers(num_slots: int, size: int, groups: np.ndarray, layout: batches.Layo
 
 
 def text(found: Sequence[Placement], names: Sequence[str], num_devices: int) -> str:
-    """Returns a line about the places of learning players, of these names; "": all share the only place."""
+    """Describes the places of the named players, or returns "" if all share the only place."""
     if len(found) == 1:
         return ""
     places = [
@@ -119,6 +120,6 @@ def text(found: Sequence[Placement], names: Sequence[str], num_devices: int) -> 
 
 
 def table(layouts: Sequence[batches.Layout]) -> np.ndarray:
-    """Returns the number [S] of the place of each training slot; -1: the slot is in none. layouts: of all places."""
+    """Returns the place [S] of each training slot, or -1 if it has none. layouts: those of all places."""
     is_there = np.stack([layout.is_here for layout in layouts])
     return np.where(is_there.any(axis=0), is_there.argmax(axis=0), -1)

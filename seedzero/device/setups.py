@@ -1,4 +1,4 @@
-"""A run's agent, environments and devices: the one argument of every maker of device functions."""
+"""Combines a run's agent, environments and devices into the one argument that all device functions are made from."""
 
 from __future__ import annotations
 
@@ -15,32 +15,32 @@ from seedzero.device import batches, meshes, placements
 from seedzero.replay import ring_store, sources
 
 RING_MARGIN = 2
-"""Rows of a ring beside its steps and the frame stack: the pending one and the one that is overwritten next."""
+"""Rows of a ring besides its steps and the frame stack: the pending row, and the one that is overwritten next."""
 
 
 class Setup(NamedTuple):
-    """Settings of all device functions."""
+    """Settings that all device functions share."""
 
     agent: base.Agent
     spec: types.EnvSpec
     mesh: jax.sharding.Mesh  # devices that act and hold the rings
     layout: batches.Layout
-    sizes: tuple[int, ...]  # rows a shard of acting batches, ascending
-    slot_length: int  # rows of a ring
-    batch_size: int  # windows of one update over all devices
-    capacity: int  # training steps that count as kept
-    # With frames in the host's memory, whether windows are drawn before their update is asked for. With learners,
-    # whether acting continues before an update's parameters and priorities are there.
+    sizes: tuple[int, ...]  # sizes of acting batches in rows of a shard, ascending
+    slot_length: int  # number of rows in a ring
+    batch_size: int  # windows of one update, over all devices
+    capacity: int  # how many training steps the replay keeps
+    # With frames in the host's memory: whether windows are drawn before their update. With separate learning devices:
+    # whether acting continues before an update's parameters and priorities are ready.
     ahead: bool = True
-    learners: jax.sharding.Mesh | None = None  # devices that learn and do nothing else; None: those that act learn
-    num_players: int = 1  # that learn here; several share the rings, each with slots of its own
-    num_hosts: int = 1  # of the run; each has a mesh like this, and they learn together
-    # Whether acting calls have `Batch.played`: scripted members of a league move in whole games
+    learners: jax.sharding.Mesh | None = None  # devices that only learn; None: the acting devices learn
+    num_players: int = 1  # players that learn here; several share the rings, in different slots
+    num_hosts: int = 1  # hosts of the run; each has a mesh like this one, and they learn together
+    # Whether acting calls have `Batch.played`, because scripted members of a league play whole games.
     amends: bool = False
 
     @property
     def prioritization(self) -> sources.Prioritization | None:
-        """How much priorities count; None: sampling is uniform, or there is a queue."""
+        """How strongly priorities count; None if sampling is uniform, or for a queue."""
         data = self.agent.data
         return data.prioritization if isinstance(data, sources.Replay) else None
 
@@ -50,18 +50,18 @@ class Setup(NamedTuple):
 
     @property
     def stored(self) -> dict[str, sources.Stored]:
-        """The arrays of a stored row: the agent's, and the versions, equal when acting writes them."""
+        """The arrays in a stored row: the agent's, and versions, which are equal when acting writes them."""
         version = sources.Stored((), np.dtype(np.int32))
         return {**self.agent.stored, **dict.fromkeys(version_names(self.agent), version)}
 
     @property
     def max_rows(self) -> int:
-        """Rows of the largest acting batch over all devices."""
+        """Number of rows in the largest acting batch, over all devices."""
         return self.sizes[-1] * self.layout.num_shards
 
 
 def make_places(config: configs.Config, spec: types.EnvSpec, mesh: jax.sharding.Mesh) -> tuple[Setup, ...]:
-    """Returns the setup of each place of a run; arguments and errors as of `make`."""
+    """Returns the setup of each place of a run. Arguments and errors are those of `make`."""
     acting, _ = meshes.split(mesh, config.training.acting_devices)
     planned = placements.plan(config, acting.devices.size, has_seats=bool(spec.seats))
     if len(planned) == 1:
@@ -75,9 +75,9 @@ def make(
     mesh: jax.sharding.Mesh,
     planned: placements.PlannedPlace | None = None,
 ) -> Setup:
-    """Returns the setup of a place on some devices, with automatic values resolved; planned: None: the only one.
+    """Returns the setup of a place on its devices, with automatic values resolved. planned: None for the only place.
 
-    Raises ConfigError for an agent that does not go with these environments or devices.
+    Raises ConfigError if the agent does not suit these environments or devices.
     """
     agent = agent_table.make(config, spec, mesh.devices.flat[0].platform)
     mesh, learners = meshes.split(mesh, config.training.acting_devices)
@@ -85,8 +85,10 @@ def make(
         (planned,) = placements.plan(config, mesh.devices.size, has_seats=bool(spec.seats))
     layout, data, policies = planned.layout, agent.data, seats_config.policies(config, spec.seats)
     for name, kept in agent.stored.items():
-        stride = 1 if isinstance(data, sources.Queue) else data.stride  # after a cut, an unroll begins anywhere
-        if stride % kept.every and not sources.num_before(data):  # rows before a window have a kept one among them
+        # after an interruption, an unroll may begin anywhere
+        stride = 1 if isinstance(data, sources.Queue) else data.stride
+        # otherwise one of the rows before a window has a stored value
+        if stride % kept.every and not sources.num_before(data):
             raise errors.ConfigError(
                 f"agent {config.run.agent} stores {name!r} in every {kept.every}th row, but its windows begin at "
                 f"multiples of {stride}"
@@ -119,17 +121,17 @@ def make(
 
 
 def _slot_length(agent: base.Agent, capacity: int, num_envs: int) -> int:
-    """Returns the rows of a ring.
+    """Returns the number of rows in a ring.
 
-    Of a replay, `num_envs` environments fill the capacity.
+    The rings of `num_envs` environments together have a replay's capacity.
     """
     margin = agent.num_kept + RING_MARGIN
     if isinstance(agent.data, sources.Queue):
-        # A slot is held at `max_lag` complete unrolls; the rows of one call may follow.
+        # A slot waits once it has `max_lag` complete unrolls; the rows of one more call may follow.
         return ring_store.slot_length((agent.data.max_lag + 1) * agent.data.length, 1, margin)
     return ring_store.slot_length(capacity, num_envs, margin, agent.ring_multiple)
 
 
 def version_names(agent: base.Agent) -> tuple[str, ...]:
-    """Returns the names of stored arrays holding versions."""
+    """Returns the names of stored arrays that contain versions."""
     return (ring_store.VERSION,) if agent.reanalyse is None else (ring_store.VERSION, ring_store.TARGET_VERSION)

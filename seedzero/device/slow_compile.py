@@ -1,8 +1,8 @@
-"""XLA's alarm about a slow compilation, kept off the user's screen.
+"""Hides XLA's alarm about a slow compilation from the user.
 
-Two minutes into a compilation and again at its end, XLA logs an error, "Very slow compile? If you want to file a bug
-...", and has no option against it: only the level of its whole log can be set. So the errors of that log are hidden
-from shortly before the alarm until that compilation is over. Its failures raise exceptions all the same.
+Two minutes into a compilation, and again when it ends, XLA logs an error, "Very slow compile? If you want to file a
+bug ...". It cannot be turned off; only the level of XLA's whole log can be set. So that log's errors are hidden from
+shortly before the alarm until the compilation ends. If it fails, it raises an exception anyway.
 """
 
 from __future__ import annotations
@@ -18,10 +18,10 @@ from jaxlib import utils
 from seedzero.device import patience
 
 HIDE_SECONDS = 100.0
-"""After this time of one compilation, errors of XLA's log are hidden; the alarm comes after 120 s."""
+"""After this time in one compilation, errors in XLA's log are hidden; the alarm comes after 120 s."""
 LEVEL = "TF_CPP_MIN_LOG_LEVEL"
 USUAL_LEVEL = "1"
-"""Set by JAX where the user sets none: warnings and errors are logged."""
+"""The level that JAX sets if the user sets none: warnings and errors are logged."""
 _ERRORS_HIDDEN = 3
 
 _lock = threading.Lock()
@@ -30,7 +30,7 @@ _num_hiding = 0
 
 @contextlib.contextmanager
 def without_alarm(hide_seconds: float = HIDE_SECONDS) -> Iterator[None]:
-    """Hides the alarm while entered, around a compilation; any thread. A level that the user set stays."""
+    """Any thread: hides the alarm around a compilation. A level that the user has set is not changed."""
     if os.environ.get(LEVEL) != USUAL_LEVEL or getattr(jax.config, "jax_logging_level", None) not in (None, "NOTSET"):
         yield
         return
@@ -46,7 +46,7 @@ def without_alarm(hide_seconds: float = HIDE_SECONDS) -> Iterator[None]:
 
 
 def _add(number: int) -> None:
-    """Counts the threads that hide errors of XLA's log: they are hidden while there is one."""
+    """Counts the threads that hide errors in XLA's log, which stay hidden while there is one."""
     global _num_hiding
     with _lock:
         _num_hiding += number

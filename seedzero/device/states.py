@@ -1,4 +1,4 @@
-"""The states on the devices, of acting and of learning: made empty, or as shapes alone."""
+"""Creates the states of acting and learning on the devices, or only their shapes."""
 
 from __future__ import annotations
 
@@ -38,58 +38,61 @@ def _create_carried(setup: setups.Setup, *, begins: bool) -> acting.Carried:
 
 
 def abstract_actor(setup: setups.Setup) -> acting.ActorState:
-    """Returns shapes, dtypes and shardings of the acting state, without allocating anything."""
+    """Returns shapes, dtypes and shardings of the acting state without allocating it."""
     shapes = jax.eval_shape(lambda: _create_actor(setup))
     return acting.ActorState(*meshes.placed(shapes, meshes.sharded(setup.mesh)))
 
 
 def abstract_train(setup: setups.Setup) -> base.TrainState:
-    """Returns shapes, dtypes and shardings of the train state, without computing anything."""
+    """Returns shapes, dtypes and shardings of the train state without computing it."""
     shapes = jax.eval_shape(lambda: setup.agent.init(jax.random.key(0)))
     return meshes.placed(shapes, meshes.replicated(setup.learns_on))
 
 
 def init_carried(setup: setups.Setup, *, begins: bool) -> acting.Carried:
-    """Returns the environments' memory before the first observation, on devices; begins: as in `acting.initial`."""
+    """Returns what environments carry before the first observation, on the devices. begins: as in `acting.initial`."""
     create = functools.partial(_create_carried, setup, begins=begins)
     return acting.Carried(*jax.jit(create, out_shardings=meshes.sharded(setup.mesh))())
 
 
 def init_actor(setup: setups.Setup, *, holds_frames: bool = True, begins: bool = True) -> acting.ActorState:
-    """Returns empty rings and memory, on the devices; arguments as in `rings.create` and `acting.initial`."""
+    """Returns empty rings and memory on the devices.
+
+    Arguments are those of `ring_store.create` and `acting.initial`.
+    """
     create = functools.partial(_create_actor, setup, holds_frames=holds_frames, begins=begins)
     return acting.ActorState(*jax.jit(create, out_shardings=meshes.sharded(setup.mesh))())
 
 
 def init_train(setup: setups.Setup, seed: int) -> base.TrainState:
-    """Returns the initial train state of a player's seed, on every learning device."""
+    """Returns a player's initial train state for a seed, on every learning device."""
     init = jax.jit(setup.agent.init, out_shardings=meshes.replicated(setup.learns_on))
-    return init(jax.random.key(seed))  # no constant: see `tracing.SEED`
+    return init(jax.random.key(seed))  # the seed is an argument, as `tracing.SEED` explains
 
 
 @functools.partial(jax.jit, donate_argnums=0)
 def forget(rings: ring_store.Rings) -> ring_store.Rings:
-    """Returns the donated rings without the rows of a player, as of `rings.forget`."""
+    """Returns the donated rings without a player's rows, as `ring_store.forget` does."""
     return ring_store.forget(rings)
 
 
 class PlayerSnapshot(NamedTuple):
-    """A player's acting parameters, and the statistics that their values count in, for other players to begin with."""
+    """A player's acting parameters, with the statistics that they depend on, from which other players can start."""
 
-    params: base.Params  # that act
-    scales: Mapping[str, Any] = {}  # the fields of `Agent.scales`, by name
+    params: base.Params  # the acting parameters
+    scales: Mapping[str, Any] = {}  # fields named by `Agent.scales`
 
 
 def snapshot(agent: base.Agent, train: base.TrainState) -> PlayerSnapshot:
-    """Returns a train state's part for others; no copies."""
+    """Returns what other players can take from a train state, without a copy."""
     return PlayerSnapshot(agent.acting(train), {name: getattr(train, name) for name in agent.scales})
 
 
 def with_snapshot(setup: setups.Setup, train: base.TrainState, given: PlayerSnapshot) -> base.TrainState:
-    """Returns a state before its first update with copies of a snapshot, for its target network too.
+    """Returns a train state before its first update with copies of a snapshot, also in its target network.
 
-    Statistics that the snapshot lacks stay those of the beginning. Raises ConfigError for an agent whose acting
-    parameters are no fields of its train state.
+    Statistics that the snapshot lacks keep their initial values. Raises ConfigError if the agent's acting parameters
+    are not fields of its train state.
     """
     agent, fields = setup.agent, train._asdict()
     is_whole = agent.acting(train) is fields.get("params")
@@ -108,17 +111,17 @@ def with_snapshot(setup: setups.Setup, train: base.TrainState, given: PlayerSnap
 
 @jax.jit
 def copy(tree: base.Params) -> base.Params:
-    """Returns parameters with a life beyond the donation of their source."""
+    """Returns a copy of parameters that outlives the donation of the original."""
     return jax.tree.map(jnp.copy, tree)
 
 
 def parts(agent: base.Agent, train: base.TrainState) -> dict[str, base.Params]:
-    """Returns a train state as the named parts of a checkpoint; "params" (for acting) can be read alone."""
+    """Returns a train state as a checkpoint's named parts; "params" (for acting) can be read without the others."""
     params, fields = agent.acting(train), train._asdict()
     return fields if params is fields.get("params") else {"params": params, "train": fields}
 
 
 def from_parts(agent: base.Agent, like: base.TrainState, saved: dict[str, base.Params]) -> base.TrainState:
-    """Returns the train state of a checkpoint's parts; like: a state, or its shapes."""
+    """Returns the train state from a checkpoint's parts. like: a state, or its shapes."""
     fields = saved if agent.acting(like) is like._asdict().get("params") else saved["train"]
     return like._replace(**fields)

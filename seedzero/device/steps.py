@@ -1,12 +1,12 @@
-"""Updates and reanalyses on the devices.
+"""Updates parameters and reanalyses stored targets on the devices.
 
 An update draws windows, reads their frames and learns; a reanalysis draws stale rows, reads their frames and renews
-their targets. `make_update` and `make_reanalyse` join the steps in one program; `host_frames` and `apart` make one of
-each.
+their targets. `make_update` and `make_reanalyse` join these steps in one program; `host_frames` and `apart` make a
+separate program of each step.
 
-All run under `shard_map`: every device holds an equal part of the slots (their rings and memory) and of each batch;
-parameters and optimizer are replicated, gradients averaged. One device is the trivial case. `seed`, int32, is the
-player's, and an argument: all players run the same programs.
+All run under `shard_map`: every device has an equal part of the slots (their rings and memory) and of each batch;
+parameters and optimizer are replicated, and gradients averaged. A single device is the trivial case. `seed`, int32, is
+the player's; it is an argument, so that all players run the same programs.
 """
 
 from __future__ import annotations
@@ -26,24 +26,24 @@ _AXIS, _SHARDED, _REPLICATED = meshes.AXIS, meshes.SHARDED, meshes.REPLICATED
 
 
 class Counters(NamedTuple):
-    """Scalars of an acting call or reanalyse, int32 but for `own`."""
+    """Scalars for an acting call or a reanalysis, int32 except `own`."""
 
-    num_inserts: Any  # training steps stored before it, modulo 2^32
-    version: Any  # updates that its parameters have seen
-    num_calls: Any  # acting calls, or reanalyses, before it; seeds what is random
-    own: Any  # bool, true: the parameters are of the rings' player
+    num_inserts: Any  # training steps stored so far, modulo 2^32
+    version: Any  # updates behind its parameters
+    num_calls: Any  # earlier acting calls, or reanalyses; seeds the call's random numbers
+    own: Any  # bool, true if the parameters are those of the rings' player
 
 
 class Unrolls(NamedTuple):
-    """The unrolls of one update from a queue, over all devices."""
+    """The unrolls for one update from a queue, over all devices."""
 
     slot: Any  # [B] int32, local
-    time: Any  # [B] int32, the first row's place in its ring
-    weight: Any  # [B] float32, 1: an unroll; 0: padding
+    time: Any  # [B] int32, place of the first row in its ring
+    weight: Any  # [B] float32, 1 for an unroll, 0 for padding
 
 
 Feed: TypeAlias = Any
-"""What an update is given besides its states: for a replay the `num_inserts` of `Counters`, for a queue `Unrolls`."""
+"""What an update takes besides its states: `num_inserts` as in `Counters` for a replay, `Unrolls` for a queue."""
 
 Updated: TypeAlias = tuple[base.TrainState, ring_store.Rings, base.Metrics]
 Renewed: TypeAlias = tuple[ring_store.Rings, base.Metrics]
@@ -55,8 +55,8 @@ Renewed: TypeAlias = tuple[ring_store.Rings, base.Metrics]
 def make_update(setup: setups.Setup) -> Callable[..., Updated]:
     """Returns the jitted training step (seed, train state, Rings, Feed) -> (train state, Rings, metrics).
 
-    Every device draws windows from its own rings, learns from them, with gradients averaged, and writes the windows'
-    priorities back, where there are any. The states are donated.
+    Every device draws windows from its own rings, learns from them with averaged gradients, and writes back their
+    priorities, if there are any. The states are donated.
     """
 
     def update(seed: jax.Array, train: base.TrainState, rings: ring_store.Rings, feed: Feed) -> Updated:
@@ -67,15 +67,15 @@ def make_update(setup: setups.Setup) -> Callable[..., Updated]:
 
 
 def feed_specs(setup: setups.Setup) -> jax.sharding.PartitionSpec:
-    """Returns how the devices share a feed."""
+    """Returns how a feed is split between the devices."""
     return _SHARDED if isinstance(setup.agent.data, sources.Queue) else _REPLICATED
 
 
 def _keys(seed: jax.Array, stream: int, number: jax.Array) -> jax.Array:
-    """Returns a device's keys of an update (stream 2) or reanalyse (3): for the draw, and for the following steps.
+    """Returns a device's keys for an update (stream 2) or a reanalysis (3): one for the draw, one for the other steps.
 
-    A run with seed S draws its parameters from S, acting from S + 1, updates from S + 2 and reanalyses from S + 3,
-    each with the number of the call. So a run uses no key twice, and runs whose seeds are 4 apart share none.
+    A run with seed S draws its parameters from S, acts with S + 1, updates with S + 2 and reanalyses with S + 3, each
+    with the number of the call. So a run never uses a key twice, and runs whose seeds are 4 apart share none.
     """
     key = jax.random.fold_in(jax.random.key(seed + stream), number)
     return jax.random.split(jax.random.fold_in(key, jax.lax.axis_index(_AXIS)))
@@ -90,7 +90,7 @@ def draw(
     *,
     lag: int = 0,
 ) -> windowing.Windows:
-    """Returns a device's windows of an update, without frames."""
+    """Returns a device's windows for an update, without frames."""
     agent = setup.agent
     if isinstance(agent.data, sources.Queue):
         windows = windowing.from_data(rings, feed.slot, feed.time, agent.data, agent.stack)
@@ -112,11 +112,12 @@ def draw(
 
 
 def _shared(weight: jax.Array) -> jax.Array:
-    """Returns the weights [B] of windows, with which a mean over all devices is one over the windows of weight 1.
+    """Scales windows' weights [B] so that a mean over all devices becomes a mean over the windows of weight 1.
 
-    Of the devices of all hosts: if each host made its own mean, the unrolls of a padded batch would count more.
+    This spans the devices of all hosts: with a mean for each host, the unrolls of a padded batch would count more.
     """
-    num_windows = jax.lax.psum(jnp.sum(weight), _AXIS)  # 0: a promised update, whose unrolls were cut meanwhile
+    # 0 for a promised update whose unrolls were dropped in the meantime
+    num_windows = jax.lax.psum(jnp.sum(weight), _AXIS)
     return weight * (weight.size * jax.lax.axis_size(_AXIS) / jnp.maximum(num_windows, 1.0))
 
 
@@ -128,7 +129,10 @@ def learn(
     windows: windowing.Windows,
     frames: jax.Array | None = None,
 ) -> Updated:
-    """Returns the states after windows were learned from, and metrics; frames: at their places, None: in the rings."""
+    """Returns the states after learning from windows, and metrics.
+
+    frames: the windows' frames; None: read from the rings.
+    """
     windows = _seen(setup, rings, windows, frames)
     train, priority, metrics = learn_from(setup, seed, train, windows)
     if (prioritization := setup.prioritization) and priority is not None:
@@ -155,18 +159,18 @@ def learn_from(
     if setup.prioritization is None:
         return train, None, metrics
     assert priority is not None
-    # One window of a refused update has a number that no update survives: its priority would draw it for every batch.
+    # A rejected update has a window with a number that no update survives; its priority would put it in every batch.
     priority = jnp.where(train.num_rejected > 0, 0.0, priority)
-    # Where there was nothing to sample the drawn rows are arbitrary: they keep their priorities.
+    # If there was nothing to sample, the drawn rows are arbitrary and keep their priorities.
     return train, jnp.where(windows.weight > 0, priority, jnp.nan), metrics
 
 
 def _age_metrics(data: sources.Data, windows: windowing.Windows, num_updates: jax.Array) -> base.Metrics:
-    """Returns how many updates ago the parameters acted: at sampled rows, or over the unrolls of a queue."""
+    """Returns how many updates ago the parameters acted, in sampled rows or over the unrolls of a queue."""
     age = (num_updates - windows.stored[ring_store.VERSION]).astype(jnp.float32)
     if isinstance(data, sources.Replay):
         return {"replay_age": jax.lax.pmean(jnp.mean(age[:, 0]), _AXIS)}
-    age, weight = age[:, :-1], windows.weight[:, None]  # the last row's action is the next unroll's
+    age, weight = age[:, :-1], windows.weight[:, None]  # the last row's action belongs to the next unroll
     return {
         "policy_lag": jax.lax.pmean(jnp.mean(weight * age), _AXIS),
         "policy_lag_max": jax.lax.pmax(jnp.max(jnp.where(weight > 0, age, 0.0)), _AXIS),
@@ -179,7 +183,8 @@ def priority_metrics(
 ) -> base.Metrics:
     """Returns metrics of the priorities; non-finite priorities count as 0.
 
-    The mean of the importance weights is the share of the learning rate that their division by the largest leaves.
+    Importance weights are divided by the largest one; their mean is the fraction of the learning rate that this
+    leaves.
     """
     return {
         "priority_mean": jax.lax.pmean(jnp.mean(jnp.where(jnp.isfinite(priority), priority, 0.0)), _AXIS),
@@ -193,13 +198,13 @@ def priority_metrics(
 
 
 def make_reanalyse(setup: setups.Setup) -> Callable[..., Renewed]:
-    """Returns the jitted reanalyse of stored targets (seed, params, Rings, Counters) -> (Rings, metrics).
+    """Returns the jitted reanalysis of stored targets (seed, params, Rings, Counters) -> (Rings, metrics).
 
     Every device draws steps from its own rings whose targets are more than `Reanalyse.min_age` updates old, computes
-    them again, and writes them over the stored ones. Each device takes an equal part of the batch, so where it holds
-    fewer steps than others they are reanalysed more often. The rings are donated.
+    the targets again and overwrites them. Each device takes an equal part of the batch, so a device with fewer steps
+    than others reanalyses them more often. The rings are donated.
 
-    It is a call of its own: the acting batches of local workers have no padding in which these rows could ride.
+    It is a separate call, because the acting batches of local workers have no padding that these rows could fill.
     """
 
     def run(seed: jax.Array, params: base.Params, rings: ring_store.Rings, counters: Counters) -> Renewed:
@@ -211,7 +216,7 @@ def make_reanalyse(setup: setups.Setup) -> Callable[..., Renewed]:
 
 
 def draw_stale(setup: setups.Setup, seed: jax.Array, rings: ring_store.Rings, counters: Counters) -> windowing.Windows:
-    """Returns a device's rows of a reanalysis, as windows without frames."""
+    """Returns a device's rows for a reanalysis, as windows without frames."""
     wanted = setup.agent.reanalyse
     assert wanted is not None
     slot, time = reanalyse.draw_stale(
@@ -235,7 +240,7 @@ def renew(
     frames: jax.Array | None,
     counters: Counters,
 ) -> Renewed:
-    """Returns the rings with fresh targets of the windows' first rows, and metrics; frames: as in `learn`."""
+    """Returns the rings with new targets in the windows' first rows, and metrics. frames: as in `learn`."""
     assert setup.agent.reanalyse is not None
     windows = _seen(setup, rings, windows, frames)
     fresh, changes = setup.agent.reanalyse.compute(params, windows, _keys(seed, 3, counters.num_calls)[1])
@@ -245,9 +250,9 @@ def renew(
 
 
 def _reanalyse_metrics(changes: Mapping[str, jax.Array], written: jax.Array) -> base.Metrics:
-    """Returns means [] of numbers [B] over the rows that were written, on all devices.
+    """Returns means [] of values [B] over the rows that were written, on all devices.
 
-    All are 0 where "refreshed_share", the share of rows that were written, is.
+    All are 0 if "refreshed_share", the fraction of rows that were written, is 0.
     """
     share = jax.lax.pmean(jnp.mean(written.astype(jnp.float32)), _AXIS)
     sums = {name: jnp.mean(jnp.where(written, change, 0.0)) for name, change in changes.items()}
@@ -259,7 +264,7 @@ def _reanalyse_metrics(changes: Mapping[str, jax.Array], written: jax.Array) -> 
 
 
 def example_feed(setup: setups.Setup) -> Feed:
-    """Returns a feed of the right shapes: for compilation."""
+    """Returns a feed of the right shapes, for compilation."""
     if not isinstance(setup.agent.data, sources.Queue):
         return np.int32(0)
     whole = np.zeros(setup.batch_size, np.int32)
@@ -267,7 +272,7 @@ def example_feed(setup: setups.Setup) -> Feed:
 
 
 def counters(num_inserts: int, version: int, num_calls: int, *, own: bool = True) -> Counters:
-    """Returns the scalars of a call; steps and calls grow for weeks, and only need to differ."""
+    """Returns a call's scalars; steps and calls wrap around, because they grow for weeks and only need to differ."""
     return Counters(wrapped(num_inserts), np.int32(version), wrapped(num_calls), np.bool_(own))
 
 

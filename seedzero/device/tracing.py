@@ -1,4 +1,4 @@
-"""A run's device functions before compilation: traced for present or absent devices."""
+"""Traces a run's device functions for compilation, for devices that are present or absent."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ from seedzero.device import acting, batches, memory, meshes, setups, steps
 from seedzero.replay import windowing
 
 Program: TypeAlias = Callable[..., Any]
-"""A compiled function of (seed, *states, *others); donates some of the states."""
+"""A compiled function of (seed, *states, *others), which donates some of the states."""
 Make: TypeAlias = Callable[[setups.Setup], Program]
-"""Returns a jitted device function."""
+"""Makes a jitted device function."""
 Bundle: TypeAlias = Mapping[str, Program]
-"""The programs of an update or a reanalysis, by the names of `Strategy`."""
+"""The programs of an update or a reanalysis, by the names in `Strategy`."""
 
 SEED = jax.ShapeDtypeStruct((), np.int32)
-"""The first argument of every device function: no constant, so that all seeds share one program in the cache."""
+"""The first argument of every device function; not a constant, so that all seeds share one cached program."""
 
 _BATCH_SIZES = {
     "act": "--batcher.max_batch",
@@ -31,7 +31,7 @@ _BATCH_SIZES = {
     "reanalyse": "--reanalyse.batch_size",
     "renew": "--reanalyse.batch_size",
 }
-"""Settings of the batch sizes of a sampling agent's programs, for messages."""
+"""Settings that decide the batch sizes of programs, named in messages about agents that sample."""
 
 
 class UncompiledProgram(NamedTuple):
@@ -39,25 +39,25 @@ class UncompiledProgram(NamedTuple):
 
     name: str
     function: jax.stages.Traced
-    elsewhere: int = 0  # bytes of state on each device beside its arguments
-    lower: str = ""  # the settings to lower where it does not fit, for messages
-    metric_names: tuple[str, ...] = ()  # of its last result, if that is metrics
+    elsewhere: int = 0  # bytes of state on each device that are not arguments
+    lower: str = ""  # settings to lower if it does not fit, for messages
+    metric_names: tuple[str, ...] = ()  # names in its last result, if that is metrics
 
     def compile(self, limit: int | None = None) -> Any:
-        """Returns the `Program`. Raises CapacityError for one of more than `limit` bytes on each device."""
+        """Compiles the program. Raises CapacityError if it needs more than `limit` bytes on a device."""
         return memory.compile_within(self.name, self.function.lower(), self.elsewhere, limit, self.lower)
 
 
 Traces: TypeAlias = Mapping[str, Callable[[], UncompiledProgram]]
-"""Functions that trace a program each, by its name."""
+"""Functions by name, each of which traces one program."""
 
 
 @dataclasses.dataclass(eq=False)
 class ProgramTracer:
     """Traces each device function of a run for the run's devices.
 
-    train, actor, params, feed, counters, scalar: shapes, dtypes and shardings of arguments; with frames on the host,
-    `actor` has none. held: `Strategy.held`.
+    train, actor, params, feed, counters, scalar: shapes, dtypes and shardings of arguments; `actor` has no frames if
+    they are on the host. held: `Strategy.held`.
     """
 
     setup: setups.Setup
@@ -72,7 +72,7 @@ class ProgramTracer:
         self.feed = meshes.placed(steps.example_feed(setup), of_feed)
         self.scalar = jax.ShapeDtypeStruct((), np.int32, sharding=meshes.replicated(setup.mesh))
         self.counters = meshes.placed(steps.counters(0, 0, 0), meshes.replicated(setup.mesh))
-        # Acting and a running evaluation have copies of the parameters.
+        # Acting and a running evaluation each have a copy of the parameters.
         of_player = sum(map(memory.device_bytes, ((self.params, self.params), held(self))))
         self._state_bytes = memory.device_bytes(actor) + setup.num_players * of_player
 
@@ -91,10 +91,12 @@ class ProgramTracer:
         donate: tuple[int, ...] = (),
         has_metrics: bool = False,
     ) -> UncompiledProgram:
-        """Traces the function returned by `make` for (seed, *state, *others).
+        """Traces the function that `make` returns, for (seed, *state, *others).
 
-        state: what lives between calls, parts of `train`, `actor` and `params`. donate: positions of arguments.
-        has_metrics: the last result is metrics, which become one array: fetching them is one copy.
+        state: arguments that live between calls, parts of `train`, `actor` and `params`. donate: positions of
+          arguments.
+        has_metrics: whether the last result is metrics, which are joined into one array, so that fetching them is one
+          copy.
         """
         function, arguments = make(self.setup), (SEED, *state, *others)
         metric_names = tuple(sorted(jax.eval_shape(function, *arguments)[-1])) if has_metrics else ()
@@ -105,17 +107,17 @@ class ProgramTracer:
                 return found
             return *found[:-1], jnp.stack([found[-1][name].astype(jnp.float32) for name in metric_names])
 
-        named.__name__ = name  # profiles and the compilation cache show it
+        named.__name__ = name  # the name appears in profiles and in the compilation cache
         traced = jax.jit(named, donate_argnums=donate).trace(*arguments)
         elsewhere = self._state_bytes - memory.device_bytes(state)
         if self.setup.agent.samples:
             lower = [_BATCH_SIZES.get(name), "--replay.capacity"]
-        else:  # its capacity follows from its slots
+        else:  # the capacity follows from the number of slots
             lower = ["--batcher.max_batch" if name == "act" else "the agent's batch_size", "--replay.num_slots"]
         return UncompiledProgram(name, traced, elsewhere, " or ".join(filter(None, lower)), metric_names)
 
     def results(self, make: Make, state: tuple[Any, ...], others: tuple[Any, ...]) -> Any:
-        """Returns the shapes of a function's results, spread over the devices; arguments as in `program`."""
+        """Returns the shapes of a function's results, spread over the devices; arguments are those of `program`."""
         shapes = jax.eval_shape(make(self.setup), SEED, *state, *others)
         return meshes.placed(shapes, meshes.sharded(self.setup.mesh))
 

@@ -1,7 +1,8 @@
-"""Arrays passing from one mesh's devices to another's, split over the devices of each.
+"""Moves arrays from the devices of one mesh to those of another, split over the devices of each.
 
-The meshes may differ in size. So a device cuts its part into equal pieces, as few as let each device of the other mesh
-take whole ones. JAX copies from device to device, and nothing waits: a copy begins when its source is there.
+The meshes may differ in size. So each device cuts its part into equal pieces, as few as possible so that each device
+of the other mesh receives whole ones. JAX copies from device to device, and nothing waits: a copy begins when its
+source is ready.
 
 Shape letters: B rows over all devices of a mesh.
 """
@@ -17,34 +18,34 @@ import jax.numpy as jnp
 from seedzero.device import meshes
 
 Pieces: TypeAlias = tuple[Any, ...]
-"""Trees of arrays alike; row by row and device by device they make up one tree of arrays [B, ...]."""
+"""Trees of arrays of equal structure, which together, by device and in order, make up one tree of arrays [B, ...]."""
 
 
 def num_pieces(mesh: jax.sharding.Mesh, other: jax.sharding.Mesh) -> int:
-    """Returns the number of pieces of a device's part on the way between the meshes."""
+    """Returns how many pieces a device's part is cut into on the way to the other mesh."""
     return math.lcm(mesh.devices.size, other.devices.size) // mesh.devices.size
 
 
 def cut(tree: Any, number: int) -> Pieces:
-    """Returns a device's part as pieces; under `shard_map`."""
+    """Cuts a device's part into pieces; called under `shard_map`."""
     leaves, structure = jax.tree.flatten(tree)
     pieces = zip(*(jnp.split(leaf, number) for leaf in leaves), strict=True)
     return tuple(jax.tree.unflatten(structure, piece) for piece in pieces)
 
 
 def join(pieces: Pieces) -> Any:
-    """Returns a device's part again; under `shard_map`."""
+    """Joins pieces into a device's part; called under `shard_map`."""
     return pieces[0] if len(pieces) == 1 else jax.tree.map(lambda *piece: jnp.concatenate(piece), *pieces)
 
 
 def move(pieces: Pieces, mesh: jax.sharding.Mesh) -> Pieces:
-    """Returns the pieces on another mesh, in the number needed there."""
+    """Returns the pieces on another mesh, as many as are needed there."""
     sharding = meshes.sharded(mesh)
     leaves, structure = [jax.tree.leaves(piece) for piece in pieces], jax.tree.structure(pieces[0])
     number = _number_there(pieces, mesh)
     if number == len(pieces) == 1:
         return (jax.device_put(pieces[0], sharding),)
-    # By leaf, device and piece; all copies in one call.
+    # Ordered by leaf, device and piece, so that one call makes all copies.
     parts = [
         part.data
         for leaf in zip(*leaves, strict=True)
@@ -65,7 +66,7 @@ def move(pieces: Pieces, mesh: jax.sharding.Mesh) -> Pieces:
 
 
 def shapes(pieces: Pieces, mesh: jax.sharding.Mesh) -> Pieces:
-    """Returns the shapes, dtypes and shardings of `move`'s results for such arrays."""
+    """Returns the shapes, dtypes and shardings of what `move` returns for such pieces."""
     number = _number_there(pieces, mesh)
 
     def there(x: Any) -> jax.ShapeDtypeStruct:

@@ -1,4 +1,4 @@
-"""A saved agent as a function from observations to actions, with its memory from step to step.
+"""Wraps a saved agent as a function from observations to actions that keeps each row's memory between calls.
 
 Shape letters: B rows (environments), A actions, D numbers of a continuous action.
 """
@@ -25,10 +25,13 @@ Observation: TypeAlias = npt.ArrayLike | Mapping[Any, Any] | Sequence[Any]
 
 
 def load(choice: agent_choice.AgentChoice) -> Policy:
-    """Returns a saved agent; makes no environment. The seed is of its draws, and of the noise if it explores.
+    """Returns a saved agent as a policy, without making an environment.
 
-    Raises UsageError for a directory without a run or a worker so far, or with a network's module without consent, and
-    for draws of an agent without a policy; CheckpointError.
+    `choice.seed` seeds the draws of actions, and the noise of exploration.
+
+    Raises UsageError if the directory has no run, if no worker has joined the run yet, if it needs consent to a
+    network's module, or if actions shall be drawn and the agent has no policy. Raises CheckpointError for an
+    unreadable checkpoint.
     """
     config, spec = greedy.read(choice)
     if not spec.spaces and families.of(config.env.id).prefix in ("gym", "python", "envpool"):
@@ -41,20 +44,20 @@ def load(choice: agent_choice.AgentChoice) -> Policy:
 
 @dataclasses.dataclass(frozen=True)
 class Spec:
-    """The interface of a policy's environments.
+    """The spaces and arrays of a policy's environments.
 
     Attributes:
-      observation_space: Gymnasium's space of the observations that the policy takes: the environment's own. Where no
-        worker told it (other families than Gymnasium's and EnvPool's, runs of earlier versions), one array or a
-        dictionary of arrays, as sent.
-      action_space: Gymnasium's space of the actions that the policy gives, likewise.
-      arrays: the arrays as the agent sees them, with their bounds; whole numbers are one-hot vectors there.
-      num_actions: of the agent, 0 .. num_actions - 1, see `Policy.actions`; 0 for continuous actions.
-      action_low: [D] smallest values of a continuous action's numbers, float32; empty: actions are numbers.
-      action_high: [D] largest ones.
-      has_action_mask: whether every call needs a mask of legal actions, in its observation or beside.
-      num_players: 1, or 2 in turn.
-      tasks: names of the tasks that the environments of the run shared; empty: there was one.
+      observation_space: Gymnasium space of the environment's observations, which the policy takes. Workers report it
+        for environments of Gymnasium and EnvPool; for other families, and in runs of earlier versions, it is one array
+        or a dictionary of arrays.
+      action_space: Gymnasium space of the actions that the policy returns, known in the same cases.
+      arrays: the arrays as the agent sees them, with their bounds; integers are one-hot vectors there.
+      num_actions: the agent's actions are 0 .. num_actions - 1 (see `Policy.actions`); 0 if actions are continuous.
+      action_low: [D] lower bounds of a continuous action, float32; empty if actions are discrete.
+      action_high: [D] upper bounds of a continuous action.
+      has_action_mask: whether every call needs an action mask, as a part of the observation or as an argument.
+      num_players: 1, or 2 if two players move in turn.
+      tasks: names of the tasks that the run's environments shared; empty if there was only one.
     """
 
     observation_space: spaces.Space[Any]
@@ -69,7 +72,7 @@ class Spec:
 
     @property
     def is_continuous(self) -> bool:
-        """Whether the agent's action is a vector of float32 and not one of num_actions numbers."""
+        """Whether actions are continuous (float32 vectors) instead of discrete."""
         return bool(self.action_low)
 
 
@@ -80,19 +83,19 @@ def _shown(spec: types.EnvSpec, codec: codecs.Codec) -> Spec:
 
 
 class Policy:
-    """Chooses actions as in evaluation. Each row is an environment, with newest frames and memory.
+    """Chooses actions as an evaluation does. Each row is an environment and keeps its latest frames and its memory.
 
-    Draws of actions and noise follow from the seed, the number of the call and the rows.
+    Drawn actions and noise depend only on the seed, the number of the call and the rows.
 
-    Observations are those of the environment's `reset` and `step` (`spec.observation_space`), in the wrappers of
-    `--env.wrappers`; actions are those of its `step` (`spec.action_space`). A batch [B, ...] of rows has one leading
-    axis more in each array, as with Gymnasium's vector environments, or is a list of dictionaries or of tuples; masks,
-    rewards and actions have it too. Rows begin an episode at their first call and after `reset`. For one thread at a
-    time.
+    Observations are what the environment's `reset` and `step` return (`spec.observation_space`), after the wrappers of
+    `--env.wrappers`; actions are what its `step` takes (`spec.action_space`). A batch [B, ...] has one leading axis
+    more in each array, as in Gymnasium's vector environments, or is a list of dictionaries or of tuples; masks,
+    rewards and actions then have that axis, too. A row begins an episode at its first call and after `reset`. Use a
+    policy from one thread at a time.
 
     Attributes:
-      spec: of the environments.
-      step: updates of the checkpoint.
+      spec: spaces and arrays of the environments.
+      step: number of updates behind the checkpoint.
     """
 
     def __init__(self, saved: greedy.SavedAgent, *, seed: int = 0) -> None:
@@ -112,22 +115,25 @@ class Policy:
         explore: bool = False,
         num_simulations: int | None = None,
     ) -> Action:
-        """Returns the action of one observation, or the actions of a batch, and remembers the observations.
+        """Returns the action for one observation, or the actions for a batch, and remembers the observations.
 
         Args:
-          observation: of `spec.observation_space`, or a batch of such.
-          reward: received on the way to the observation, one a row; needed by agents with a recurrent memory.
-          action_mask: [A] or [B, A] bool, or 0 and 1, true: legal, as the environment shows it in its info or by
-            `action_masks()`; needed where the environment has one, unless it is a part of observations.
-          explore: act with the noise of training; false: greedily, or by draws from the policy, as loaded.
-          num_simulations: of the search; None: as in training.
+          observation: an observation of `spec.observation_space`, or a batch of them.
+          reward: the reward that came with the observation, one a row; required by agents with a recurrent memory.
+          action_mask: [A] or [B, A], bool or 0 and 1; true means legal. It is the mask that the environment gives in
+            its info or by `action_masks()`, and is required if the environment has one that is not a part of its
+            observations.
+          explore: whether to act with the noise of training; otherwise as loaded, greedily or by draws from the
+            policy.
+          num_simulations: simulations of the search; None: as in training.
 
         Returns:
-          An action of `spec.action_space`, an int where it is Discrete; of a batch [B, ...].
+          An action of `spec.action_space`, which is an int for a Discrete space, or a batch of actions [B, ...].
 
         Raises:
-          UsageError: an observation of another shape, dtype or space, a mask or reward that is missing or not
-            expected, other rows than before, or num_simulations for an agent that does not search.
+          UsageError: if an observation has another shape, dtype or space, if a mask or reward is missing or
+            unexpected, if the number of rows has changed, or if num_simulations is given for an agent that does not
+            search.
         """
         seen, is_single = self._seen(observation, reward, action_mask, explore)
         functions = self._of(num_simulations)
@@ -138,7 +144,10 @@ class Policy:
 
     @property
     def actions(self) -> np.ndarray:
-        """All actions, [A, ...], in the order of masks and of a search's visit counts. UsageError if continuous."""
+        """All actions, [A, ...], in the order of masks and visit counts.
+
+        Raises UsageError if actions are continuous.
+        """
         if self._saved.spec.is_continuous:
             raise errors.UsageError(f"actions are of {self.spec.action_space}, which has no list of them")
         return np.asarray(self._codec.decode(np.arange(self._saved.spec.num_actions), is_single=False))
@@ -153,11 +162,11 @@ class Policy:
         num_simulations: int | None = None,
         return_tree: bool = False,
     ) -> base.Searched:
-        """Returns the search's findings, as arrays of numpy, and remembers nothing.
+        """Runs the search without remembering the observation, and returns its results as numpy arrays.
 
-        `action` is of `spec.action_space`; entries for each action have the order of `actions`.
-        Arguments as of a call. The results of one observation lack the leading axis, but for the tree: that is a batch
-        always, as `seedzero.search.to_dot` takes it. Raises UsageError as a call.
+        `action` is of `spec.action_space`; values per action are in the order of `actions`. The arguments and errors
+        are those of a call. For one observation the results have no leading axis, except the tree, which is always a
+        batch, because `seedzero.search.to_dot` takes one.
         """
         if self._saved.agent.search is None:
             raise errors.UsageError(f"agent {self._saved.config.run.agent} does not search; call the policy itself")
@@ -180,17 +189,18 @@ class Policy:
         num_simulations: int | None = None,
         moves: Sequence[int] | None = None,
     ) -> search_traces.Thought:
-        """Returns the findings about one observation to look at: actions, tree and lines; remembers nothing.
+        """Returns what the agent thinks about one observation, for people to look at, without remembering it.
 
-        The numbers are those of `search`. An agent that has probabilities and no search gives these alone.
+        It has actions, tree and lines of play, with the numbers of `search`. An agent with probabilities but without a
+        search gives only the probabilities.
 
         Args:
-          observation, action_mask, reward, num_simulations: as of a call.
+          observation, action_mask, reward, num_simulations: as in a call.
           moves: in a game of `spiel:`, all actions since its start; nodes then have their real positions.
 
         Raises:
-          UsageError: as a call; a batch; moves without a game, or to another observation; an agent that learns values
-            alone, or draws vectors without a search.
+          UsageError: as in a call, and for a batch, for moves of another game or that lead to another observation, and
+            for an agent that learns only values, or draws continuous actions without a search.
         """
         seen, is_single = self._seen(observation, reward, action_mask, explore=False)
         saved, functions = self._saved, self._of(num_simulations)
@@ -210,9 +220,9 @@ class Policy:
         return think(saved, functions, self._codec, self._rows(seen), seen, draws, place)
 
     def reset(self, rows: Sequence[int] | np.ndarray | None = None) -> None:
-        """Lets an episode begin with the next observation of these rows, [N] int or [B] bool; None: of all rows.
+        """Starts a new episode with the next observation of these rows, [N] int or [B] bool; None means all rows.
 
-        After `reset()` the number of rows may change. Raises UsageError for missing rows.
+        After `reset()` the number of rows may change. Raises UsageError for rows that do not exist.
         """
         if rows is None:
             self._carried, self._first = None, np.ones(0, bool)
@@ -222,7 +232,7 @@ class Policy:
     def _seen(
         self, observation: Observation, reward: npt.ArrayLike | None, action_mask: npt.ArrayLike | None, explore: bool
     ) -> tuple[batches.Batch, bool]:
-        """Returns the checked arrays of a batch, and whether the input lacked a batch axis."""
+        """Returns the checked arrays as a batch, and whether the input was a single observation."""
         saved, (frame, is_single) = self._saved, self._codec.encode(observation)
         first = self._first if len(self._first) == len(frame) else np.ones(len(frame), bool)
         if action_mask is None and saved.spec.has_action_mask:
@@ -238,7 +248,7 @@ class Policy:
         return shown, is_single
 
     def _rows(self, seen: batches.Batch) -> acting.Carried:
-        """Returns the rows' memory; raises UsageError for a changed number of rows."""
+        """Returns the rows' memory. Raises UsageError if the number of rows has changed."""
         num_rows = len(seen.observation)
         if self._carried is None or not jax.tree.leaves(self._carried):
             return acting.initial(self._saved.agent, self._saved.spec, num_rows)
@@ -270,9 +280,10 @@ def think(
     draws: tuple[int, int],
     place: positions.GamePlace | None,
 ) -> search_traces.Thought:
-    """Returns the findings about one observation, a batch of one.
+    """Returns what the agent thinks about one observation, given as a batch of one.
 
-    saved: with a search or a policy; functions, codec: its own. draws: seed, and number of the call.
+    `saved` needs a search or a policy; `functions` and `codec` are its own. `draws` is the seed and the number of the
+    call.
     """
     rows, found = (saved.params, carried, seen), None
     if place is None:

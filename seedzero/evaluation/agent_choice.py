@@ -1,4 +1,4 @@
-"""The choice of a saved agent as one value, from the flags of a command to the loading of the agent."""
+"""Defines which saved agent a command uses and how it plays, from the command's flags to the loading of the agent."""
 
 from __future__ import annotations
 
@@ -16,18 +16,17 @@ if TYPE_CHECKING:
 
 @dataclasses.dataclass(frozen=True)
 class AgentChoice:
-    """A saved agent of a run, and how it plays.
+    """Which saved agent of a run plays, and how.
 
     Attributes:
       run_dir: run directory, or its URL until `api.runs.opened` has made a copy.
-      step: update number of a checkpoint, "best" or "last"; None: the best, or the last if there is none, and in games
-        of two players, because an evaluation against random moves does not distinguish good agents.
-      player: name of a frozen player of the run's league, instead of a checkpoint, or of a learning one, or of a
-        policy; None: the first one that learns.
-      policy: "greedy" or "sample", a draw from the agent's policy; None: by the kind of game, `EnvSpec.default_mode`.
-      trusted: as of `consent.check`.
-      seed: of the environments and of drawn actions.
-      max_steps: an episode ends after this many, and counts with its rewards so far; None: the run's
+      step: update number of a checkpoint, "best" or "last". None: the best, or the last if there is none. In games of
+        two players None is the last, because an evaluation against random moves does not distinguish good agents.
+      player: name of a player of the run's league, frozen or learning, or of a policy; None: the first that learns.
+      policy: "greedy", or "sample" to draw from the agent's policy; None: `EnvSpec.default_mode` of the game.
+      trusted: as in `consent.check`.
+      seed: seed of the environments and of drawn actions.
+      max_steps: an episode is cut after this many steps and counts with its rewards so far; None: the run's
         `evaluation.max_episode_steps`.
     """
 
@@ -41,26 +40,26 @@ class AgentChoice:
 
     @property
     def path(self) -> pathlib.Path:
-        """The run directory on this disk."""
+        """The run directory as a local path."""
         return pathlib.Path(self.run_dir)
 
     def absolute(self) -> AgentChoice:
-        """Returns the choice with an absolute path: an environment may change the directory of its process."""
+        """Returns the choice with an absolute path, because an environment may change the working directory."""
         return dataclasses.replace(self, run_dir=self.path.absolute())
 
     def or_last(self) -> AgentChoice:
-        """Returns the choice with the last checkpoint if it has none."""
+        """Returns the choice with the last checkpoint if it names none."""
         return dataclasses.replace(self, step="last") if self.step is None else self
 
     def of(self, player: str) -> AgentChoice:
-        """Returns the choice of another player."""
+        """Returns the same choice for another player."""
         return dataclasses.replace(self, player=player)
 
     def config(self, *, makes_environments: bool = True) -> configs.Config:
-        """Returns the run's configuration; errors and arguments as of `consent.check`."""
+        """Returns the run's configuration; arguments and errors are those of `consent.check`."""
         saved = run_dirs.read_saved(self.path)
         return consent.check(self.path, saved, trusted=self.trusted, makes_environments=makes_environments)
 
     def most_steps(self, config: configs.Config) -> int:
-        """Returns the limit of an episode's steps."""
+        """Returns the limit of steps in an episode."""
         return self.max_steps or config.evaluation.max_episode_steps

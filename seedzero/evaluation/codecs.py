@@ -1,4 +1,4 @@
-"""Values of an environment's `reset` and `step` to the learner's rows, and the learner's actions back.
+"""Converts observations of an environment to the learner's rows, and the learner's actions to the environment's.
 
 Shape letters: B rows (environments), A actions, D numbers of a continuous action.
 """
@@ -19,28 +19,28 @@ from seedzero.envs import envpool_spaces, gym_masks, gym_spaces, space_text
 
 Action: TypeAlias = int | np.ndarray
 _MAX_ELEMENTS = 10_000
-"""Of an action's arrays; those of an observation have at most as many as bytes."""
+"""Limit of elements in an action's arrays; an observation's arrays may have as many as its bytes."""
 
 
 @dataclasses.dataclass(frozen=True)
 class Codec:
-    """Coders of an environment's own values."""
+    """Converts between an environment's own values and the learner's arrays."""
 
-    # the environment's; where the run does not tell it, arrays of the spec's shapes
+    # The environment's own; if the run does not have it, arrays of the spec's shapes.
     observation_space: spaces.Space[Any]
-    action_space: spaces.Space[Any]  # likewise
-    # `observation_space` as the learner's arrays have it: with images [H, W, C], without a mask of actions
+    action_space: spaces.Space[Any]  # in the same cases
+    # `observation_space` as the learner's arrays have it: images are [H, W, C], and the action mask is removed.
     learned_space: spaces.Space[Any]
     to_rows: gym_spaces.Coder  # batch of `observation_space` -> [B, *EnvSpec.observation_shape]
     to_actions: gym_spaces.Coder  # [B] int32 or [B, D] float32 -> batch of `action_space`
 
     def encode(self, observation: Any) -> tuple[np.ndarray, bool]:
-        """Returns rows [B, ...] of an observation or a batch, and whether it was one observation.
+        """Returns an observation, or a batch, as rows [B, ...], and whether it was a single observation.
 
-        observation: as `reset` and `step` return it, or numbers and lists of its form; a batch has a leading axis more
-        in each array, as of Gymnasium's vector environments, or is a list of dictionaries or tuples.
+        observation: what `reset` and `step` return, or numbers and lists of the same structure. A batch has one
+        leading axis more in each array, as in Gymnasium's vector environments, or is a list of dictionaries or tuples.
 
-        Raises UsageError, with the space, for another value.
+        Raises UsageError, which names the space, for any other value.
         """
         rows: _Rows = {}
         batch = _batch(self.observation_space, observation, "the observation", rows)
@@ -49,7 +49,7 @@ class Codec:
         return self.to_rows(batch), None in rows.values()
 
     def shown_mask(self, observation: Any) -> np.ndarray | None:
-        """Returns the masks, [A] or [B, A], that are a part of observations; None: they have none. As `encode`."""
+        """Returns the masks, [A] or [B, A], inside of observations (see `encode`), or None if they have no masks."""
         if not gym_masks.is_part(self.observation_space):
             return None
         rows: _Rows = {}
@@ -57,13 +57,13 @@ class Codec:
         return masks[0] if None in rows.values() else masks
 
     def joint_mask(self, mask: npt.ArrayLike) -> np.ndarray:
-        """Returns masks of all actions [..., A]; an environment's mask has the values of each whole number instead."""
+        """Returns masks over all actions, [..., A], from masks that list the values of each number of an action."""
         array, sizes = np.asarray(mask), gym_spaces.action_sizes(self.action_space)
         is_of_numbers = len(sizes) > 1 and array.shape[-1:] == (sum(sizes),) and np.isin(array, (0, 1)).all()
         return gym_masks.joint(array == 1, sizes) if is_of_numbers else array
 
     def decode(self, actions: np.ndarray, *, is_single: bool) -> Action:
-        """Returns actions as `step` takes them; of one row without the leading axis, a whole number as an int."""
+        """Returns actions as `step` takes them; for a single row without the leading axis, and an int if Discrete."""
         taken = self.to_actions(actions)
         if not is_single:
             return taken
@@ -71,7 +71,7 @@ class Codec:
 
 
 def of(spec: types.EnvSpec) -> Codec:
-    """Returns the coders of a run's environments. Raises ResumeError for a damaged description of their spaces."""
+    """Returns the codec of a run's environments. Raises ResumeError if the saved description of spaces is damaged."""
     if not spec.spaces:
         return _of_arrays(spec)
     try:
@@ -100,7 +100,7 @@ def _layout(spec: types.EnvSpec) -> tuple[Any, ...]:
 
 
 def _of_arrays(spec: types.EnvSpec) -> Codec:
-    """Returns the coders of an environment without Gymnasium's spaces: one array or several by name, as it is sent."""
+    """Returns the codec of an environment without Gymnasium spaces, which sends one array or several named ones."""
     parts = [(array.name, _box(array)) for array in spec.arrays]
     shown: spaces.Space[Any] = spaces.Dict(parts) if spec.packed else parts[0][1]
     if spec.num_states:
@@ -127,11 +127,11 @@ def _box(array: types.ArraySpec) -> spaces.Box:
 # Observations ------------------------------------------------------------------------------------------------------
 
 _Rows: TypeAlias = dict[str, int | None]
-"""Name of an array -> its number of rows; None: it is of one observation."""
+"""Name of an array -> its number of rows, or None if it belongs to a single observation."""
 
 
 def _batch(space: spaces.Space[Any], value: Any, title: str, rows: _Rows) -> Any:
-    """Returns a batch of a space; notes each array's number of rows. Raises UsageError for another value."""
+    """Returns a value as a batch of a space and notes each array's rows. Raises UsageError if it does not fit."""
     if not isinstance(space, spaces.Dict | spaces.Tuple):
         return _array(space, value, title, rows)
     is_tuple = isinstance(space, spaces.Tuple)
@@ -142,7 +142,7 @@ def _batch(space: spaces.Space[Any], value: Any, title: str, rows: _Rows) -> Any
 
 
 def _either(space: Any, one: Any, several: Any, title: str, rows: _Rows) -> Any:
-    """Returns the batch of a list of tuples, as many as a Tuple has parts: one observation, or several."""
+    """Resolves a list of tuples that is as long as the Tuple space: it is either one observation or several."""
     found: list[tuple[Any, _Rows]] = []
     for value, is_single in ((one, True), (several, False)):
         noted: _Rows = {}
@@ -161,7 +161,7 @@ def _either(space: Any, one: Any, several: Any, title: str, rows: _Rows) -> Any:
 
 
 def _parts(space: Any, value: Any, title: str, rows: _Rows) -> Any:
-    """Returns the batch of an observation of parts."""
+    """Returns the batch of an observation with several parts."""
     parts = _named(space)
     if isinstance(space, spaces.Tuple):
         fits = isinstance(value, tuple | list) and len(value) == len(parts)
@@ -179,12 +179,12 @@ def _named(space: Any) -> Mapping[Any, spaces.Space[Any]]:
 
 
 def _by_key(value: Mapping[Any, Any]) -> Mapping[Any, Any]:
-    """Returns a dictionary by the keys that `space_text` writes."""
+    """Returns a dictionary under the keys that `space_text` writes."""
     return {space_text.key(key): part for key, part in value.items()}
 
 
 def _merged(space: Any, value: Any) -> Any:
-    """Returns a list of observations as one with lists for parts; None: it is no list of dictionaries or tuples."""
+    """Merges a list of dictionaries or tuples into one whose parts are lists. Returns None for any other value."""
     is_tuple = isinstance(space, spaces.Tuple)
     kind: Any = tuple if is_tuple else Mapping
     if not isinstance(value, list) or not value or not all(isinstance(each, kind) for each in value):
@@ -198,7 +198,7 @@ def _merged(space: Any, value: Any) -> Any:
 
 
 def _array(space: spaces.Space[Any], value: Any, title: str, rows: _Rows) -> np.ndarray:
-    """Returns [B, *shape] of the space's dtype."""
+    """Returns a value as [B, *shape] in the space's dtype."""
     shape = space.shape or ()
     try:
         array = np.asarray(value)
@@ -216,13 +216,13 @@ def _array(space: spaces.Space[Any], value: Any, title: str, rows: _Rows) -> np.
 
 
 def _values(space: spaces.Space[Any], array: np.ndarray, title: str) -> np.ndarray:
-    """Returns the values in the space's dtype."""
+    """Returns the values in the space's dtype. Raises UsageError for values outside of the space."""
     assert space.dtype is not None
     kinds = "biuf" if space.dtype.kind == "f" else "biu"
     if array.dtype.kind not in kinds:
         raise errors.UsageError(f"{title} has the dtype {array.dtype}; expected {space.dtype}: its space is {space}")
     low, high = _limits(space)
-    with np.errstate(over="ignore"):  # such a number is infinite then, and refused
+    with np.errstate(over="ignore"):  # A number that overflows becomes infinite and is rejected below.
         values: np.ndarray = array.astype(space.dtype, copy=False)
     inside = np.isfinite(values) if space.dtype.kind == "f" else (array >= low) & (array <= high)
     if not inside.all():
@@ -232,7 +232,7 @@ def _values(space: spaces.Space[Any], array: np.ndarray, title: str) -> np.ndarr
 
 
 def _limits(space: spaces.Space[Any]) -> tuple[Any, Any]:
-    """Returns the smallest and the largest value of whole numbers."""
+    """Returns the smallest and the largest value of a space of integers."""
     if isinstance(space, spaces.Discrete):
         return space.start, space.start + space.n - 1
     if isinstance(space, spaces.MultiDiscrete):

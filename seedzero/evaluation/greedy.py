@@ -1,4 +1,4 @@
-"""A saved agent that plays without a learner: greedily, or by draws from its policy.
+"""Loads saved agents and lets them act without a learner, greedily or by draws from their policy.
 
 Shape letters: E environments.
 """
@@ -23,14 +23,14 @@ from seedzero.device import acting, batches, compilation_cache, patience, slow_c
 from seedzero.evaluation import agent_choice
 
 _SEED_KEY = 2
-"""Differs from training (0) and evaluation during training (1), so that episodes are unseen."""
+"""Differs from the keys of training (0) and of evaluation during training (1), so that episodes are new."""
 
 Chosen = Literal["best", "last", "given"]
-"""Which checkpoint was taken: the best by evaluation while training, the newest, or the one of a given update."""
+"""How the checkpoint was chosen: best by evaluation during training, newest, or given by its update number."""
 
 
 class SavedAgent(NamedTuple):
-    """The agent of a run with the parameters of a checkpoint, made by an update; spec: of its environments."""
+    """An agent with the parameters of a checkpoint, the update that made them, and the spec of its environments."""
 
     agent: base.Agent
     params: base.Params
@@ -38,21 +38,21 @@ class SavedAgent(NamedTuple):
     chosen: Chosen
     config: configs.Config
     spec: types.EnvSpec
-    player: str = ""  # name of a league's player, but the first one that learns
-    mode: np.int8 = types.GREEDY  # of acting, or SAMPLE
+    player: str = ""  # a league's player; empty for the first one that learns
+    mode: np.int8 = types.GREEDY  # how it acts: GREEDY or SAMPLE
 
     def to_json(self) -> dict[str, int | str]:
-        """Returns the checkpoint's part of a result; `policy` if it samples."""
+        """Returns the fields of a result that name the checkpoint, with `policy` if actions are drawn."""
         player = {"player": self.player} if self.player else {}
         policy = {"policy": "sample"} if self.mode == types.SAMPLE else {}
         return {"step": self.update, "chosen": self.chosen, **player, **policy}
 
 
 def read(choice: agent_choice.AgentChoice) -> tuple[configs.Config, types.EnvSpec]:
-    """Returns configuration and spec of a run; makes no environment.
+    """Returns the configuration and the environments' spec of a run, without making an environment.
 
-    Raises UsageError for a directory without a run, or with a network's module without consent, ResumeError for one
-    that no worker has joined.
+    Raises UsageError if the directory has no run or needs consent to a network's module, and ResumeError if no worker
+    has joined the run yet.
     """
     config, spec = choice.config(makes_environments=False), spec_file.read(choice.path)
     if spec is None:
@@ -63,10 +63,10 @@ def read(choice: agent_choice.AgentChoice) -> tuple[configs.Config, types.EnvSpe
 
 
 def load(choice: agent_choice.AgentChoice, config: configs.Config, spec: types.EnvSpec) -> SavedAgent:
-    """Returns the chosen agent of a run, for environments of a spec.
+    """Returns the chosen agent of a run, for environments with the given spec.
 
-    Raises SpecMismatch if the run had environments with another spec, UsageError for draws of an agent without a
-    policy and for another player than the policies that there are, CheckpointError.
+    Raises SpecMismatch if the run's environments had another spec, UsageError if actions shall be drawn and the agent
+    has no policy, or if the player is none of the run's policies, and CheckpointError for an unreadable checkpoint.
     """
     policies = dict.fromkeys(seats_config.policies(config, spec.seats))
     if policies and choice.player not in policies:
@@ -77,7 +77,7 @@ def load(choice: agent_choice.AgentChoice, config: configs.Config, spec: types.E
 
 
 def in_mode(saved: SavedAgent, policy: str | None) -> SavedAgent:
-    """Returns the agent acting as of `AgentChoice.policy`; UsageError: it has no policy to draw actions from."""
+    """Returns the agent set to act by `AgentChoice.policy`. Raises UsageError if it has no policy to draw from."""
     if policy == "sample" and not saved.agent.has_policy:
         raise errors.UsageError(
             f"--policy=sample: agent {saved.config.run.agent} learns only values and has no policy to draw actions "
@@ -90,12 +90,12 @@ def in_mode(saved: SavedAgent, policy: str | None) -> SavedAgent:
 def load_players(
     choice: agent_choice.AgentChoice, config: configs.Config, spec: types.EnvSpec, players: Sequence[str | None]
 ) -> list[SavedAgent]:
-    """Returns the agents of some players, which share their functions, to act greedily; the rest is as of `load`."""
+    """Returns the greedy agents of several players, which share compiled functions; for the rest see `load`."""
     with patience.telling(lambda: "loading the agent"):
         agent, template = make(choice.path, config, spec)
         step = choice.step
         if step is None and spec.num_players == 2:
-            step = "last"  # returns against a fixed opponent say little of the best
+            step = "last"  # Returns against a fixed opponent do not distinguish good agents.
         directory, by_seat = choice.path / "checkpoints", bool(seats_config.of_config(config).asked)
         loaded = [_load(directory, template, step, player, by_seat=by_seat) for player in players]
         pairs = zip(loaded, players, strict=True)
@@ -103,7 +103,7 @@ def load_players(
 
 
 def make(path: pathlib.Path, config: configs.Config, spec: types.EnvSpec) -> tuple[base.Agent, base.Params]:
-    """Returns the agent of a run directory, and the shapes of its acting parameters; errors as of `load`."""
+    """Returns the agent of a run directory, and the shapes of its acting parameters. Errors are those of `load`."""
     if uncached := compilation_cache.enable():
         printable.say(uncached)
     if getattr(jax.config, "jax_enable_x64", False):
@@ -112,7 +112,7 @@ def make(path: pathlib.Path, config: configs.Config, spec: types.EnvSpec) -> tup
             "or use the agent in a separate process"
         )
     saved_spec = training_arrays.without(spec_file.read(path) or spec)
-    # Evaluations of seats may tell their opponents as tasks.
+    # Evaluations of games by seats may report their opponents as tasks.
     spec_file.check_equal(dataclasses.replace(spec, tasks=spec.seats or spec.tasks), saved_spec)
     agent = agent_table.make(config, saved_spec, jax.default_backend())
     return agent, jax.eval_shape(lambda: agent.acting(agent.init(jax.random.key(0))))
@@ -121,11 +121,12 @@ def make(path: pathlib.Path, config: configs.Config, spec: types.EnvSpec) -> tup
 def _load(
     directory: pathlib.Path, template: base.Params, step: saved_files.Step | None, player: str | None, *, by_seat: bool
 ) -> tuple[base.Params, int, Chosen]:
-    """Returns the parameters of a player, the update that made them, and why they were taken.
+    """Returns the parameters of a player, the update that made them, and how the checkpoint was chosen.
 
-    by_seat: agents have policies of their own, which the best checkpoint has; of a league it has the first player.
+    by_seat: whether seats have policies of their own, all of which the best checkpoint has; in a league it has only
+    the first player.
     """
-    if player is not None and "-" in player:  # no learning player's name has it
+    if player is not None and "-" in player:  # names of learning players have no hyphen
         frozen = player_files.read(directory, player, template)
         return trees.place(jax.tree.leaves(frozen.params), template), frozen.step, "given"
     if step is None:
@@ -136,20 +137,24 @@ def _load(
 
 
 def seeds(seed: int, num_envs: int) -> tuple[int, ...]:
-    """Returns the environments' seeds, [E] below 2^31."""
+    """Returns one seed for each environment, [E], each below 2^31."""
     return tuple(int(s) >> 1 for s in np.random.SeedSequence([seed, _SEED_KEY]).generate_state(num_envs))
 
 
 class Functions(NamedTuple):
-    """An agent's functions for environments known by their spec alone; jitted."""
+    """Jitted functions of an agent, which depend only on the spec of its environments."""
 
-    act: Callable[..., tuple[acting.Carried, jax.Array]]  # (params, carried, seen, seed, number of the call)
+    # (params, carried, seen, seed, number of the call) -> (carried, action)
+    act: Callable[..., tuple[acting.Carried, jax.Array]]
     search: Callable[..., base.Searched]  # the same arguments, and return_tree
     policy: Callable[..., jax.Array]  # (params, carried, seen) -> probabilities [B, A]
 
 
 def functions(agent: base.Agent, spec: types.EnvSpec) -> Functions:
-    """Returns the functions of an agent; one without a search, or without probabilities, cannot call these."""
+    """Returns the jitted functions of an agent.
+
+    `search` and `policy` fail if the agent has no search or probabilities.
+    """
 
     def key_of(seed: jax.Array, call: jax.Array) -> jax.Array:
         return jax.random.fold_in(jax.random.key(seed), call)
@@ -186,7 +191,7 @@ def functions(agent: base.Agent, spec: types.EnvSpec) -> Functions:
 
 
 def _told(function: Callable[..., Any]) -> Callable[..., Any]:
-    """Returns a jitted function of `Functions` that reports its compilation at the first call with that many rows."""
+    """Wraps a jitted function of `Functions` to report that it compiles when it gets a new number of rows."""
     compiled: set[tuple[Any, ...]] = set()
 
     def call(params: base.Params, carried: acting.Carried, seen: batches.Batch, *others: Any, **flags: bool) -> Any:
@@ -212,7 +217,7 @@ def seen(
     task: np.ndarray | None = None,
     num_updates: int | None = None,
 ) -> batches.Batch:
-    """Returns the environments' observations; without a mask every action is legal."""
+    """Returns a batch with the environments' observations; without a mask every action is legal."""
     num_rows = len(observation)
     arrays: dict[str, Any] = dict(
         observation=observation,
@@ -228,7 +233,7 @@ def seen(
 
 
 class GroupPlayer:
-    """Acts for a group of environments, and keeps the memory from step to step. Draws follow from seed and call."""
+    """Acts for a group of environments and keeps their memory. Drawn actions depend only on the seed and the call."""
 
     def __init__(self, saved: SavedAgent, num_envs: int, seed: int) -> None:
         self._saved, self._seed = saved, seed
@@ -237,9 +242,9 @@ class GroupPlayer:
         self._num_calls = 0
 
     def act(self, step: types.EnvStep, first: np.ndarray) -> np.ndarray:
-        """Returns the actions, [E] int32 or [E, D] float32; rows that the step does not show keep their state.
+        """Returns the actions, [E] int32 or [E, D] float32. Rows that the step does not show keep their memory.
 
-        first: [E] bool, true: an episode's first observation.
+        first: [E] bool, true at an episode's first observation.
         """
         saved, frames, mask = self._saved, step.observation, step.action_mask
         shown = seen(saved.spec, frames, step.reward, first, mask, action_mode=saved.mode, task=step.tasks)
@@ -251,7 +256,7 @@ class GroupPlayer:
 
 @jax.jit
 def chosen(where: jax.Array, new: acting.Carried, old: acting.Carried) -> acting.Carried:
-    """Returns the new rows at true places, [E] bool, and the old ones elsewhere."""
+    """Returns the new rows where `where`, [E] bool, is true, and the old rows elsewhere."""
 
     def choose(one: jax.Array, other: jax.Array) -> jax.Array:
         return jnp.where(where.reshape(-1, *[1] * (one.ndim - 1)), one, other)

@@ -1,4 +1,4 @@
-"""A saved player as an engine by the Go Text Protocol (GTP, version 2): Go, Hex and Othello."""
+"""Makes a saved player an engine of the Go Text Protocol (GTP, version 2) for Go, Hex and Othello."""
 
 from __future__ import annotations
 
@@ -13,15 +13,15 @@ _FINISHED = "the game is over"
 
 
 class Refusal(Exception):
-    """A command that the engine answers with an error."""
+    """The engine answers this command with an error."""
 
 
 Command: TypeAlias = Callable[[Sequence[str]], str]
-"""Its words -> the answer's text; raises `Refusal`, or ValueError for words that make no sense."""
+"""Takes a command's arguments and returns the answer's text. Raises `Refusal`, or ValueError for bad arguments."""
 
 
 class GtpSession:
-    """A game under way, and the protocol's commands."""
+    """One client's game, and the commands of the protocol."""
 
     def __init__(self, game: turn_games.TurnGame, board: gtp_boards.GtpBoard, player: match.Player) -> None:
         self._game, self._board, self._player = game, board, player
@@ -42,7 +42,7 @@ class GtpSession:
         }
 
     def answer(self, line: str) -> str:
-        """Returns the answer to a line with a command, its empty line included; "" for a line without one."""
+        """Returns the answer to a command line, with its closing empty line, or "" if the line has no command."""
         words = "".join(c for c in line.partition("#")[0] if c.isprintable() or c == "\t").split()
         number = words.pop(0) if words and words[0].isdecimal() else ""
         if not words:
@@ -56,7 +56,7 @@ class GtpSession:
             return f"?{number} {error}\n\n"
 
     def _boardsize(self, words: Sequence[str]) -> str:
-        if set(words) != {str(self._board.size)} or len(words) > 2:  # Hex's programs give both sides
+        if set(words) != {str(self._board.size)} or len(words) > 2:  # Programs for Hex give both sides.
             raise Refusal(f"unacceptable size: the player has learned on a board of size {self._board.size}")
         return self._clear(())
 
@@ -87,7 +87,7 @@ class GtpSession:
         return self._board.vertex(action)
 
     def _at_turn(self, text: str) -> turn_games.State:
-        """Returns the state in which a color, by its name, has the turn."""
+        """Returns the current state, in which this color (given by name) is to move."""
         color, state = gtp_boards.color(text), self._states[-1]
         if self._game.is_terminal(state):
             raise Refusal(_FINISHED)
@@ -103,7 +103,7 @@ class GtpSession:
 
 
 def serve(session: GtpSession, lines: Iterable[str], write: Callable[[str], object]) -> None:
-    """Answers the commands in some lines until quit, or the last line."""
+    """Answers commands, one a line, until `quit` or the end of the input."""
     for line in lines:
         if answer := session.answer(line):
             write(answer)

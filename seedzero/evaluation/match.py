@@ -1,4 +1,4 @@
-"""Games of two players in one process: an agent against random moves, a bot, every move, or another agent.
+"""Plays games between two players in one process: an agent against random moves, a bot, every move, or another agent.
 
 Shape letters: B games, A actions.
 """
@@ -20,22 +20,23 @@ from seedzero.evaluation import greedy
 from seedzero.metrics import episodes
 
 Player: TypeAlias = Callable[[Sequence[turn_games.State]], np.ndarray]
-"""States [B], none terminal -> legal actions [B] int64."""
+"""Maps states [B], none of them terminal, to legal actions [B] int64."""
 
 MAX_POSITIONS = 1_000_000
-"""Limit of `every_line`."""
+"""Most positions that `every_line` plays."""
 
 OPENING_MOVES = 2
-"""Random moves at the start of a game between two agents: without them all games are equal."""
+"""Random moves that open a game between two agents; without them all games would be equal."""
 
 _BATCH_SIZE = 64
-"""Rows of an agent's compiled call."""
+"""Rows in one compiled call of an agent."""
 
 
 class FinishedGame(NamedTuple):
-    """Whether the agent made the first move, its sum of rewards, the moves of both sides, and its outcome.
+    """A finished game: whether the agent moved first, its return, the moves of both sides, and its outcome.
 
-    outcome: 1: its sum is the larger one, 0: equal, -1; None: the sign of its sum, where both sums are zero together.
+    outcome: 1, 0 or -1 if the agent's return is larger than, equal to or smaller than the opponent's. None: it is the
+    sign of `total`, because both returns sum to zero.
     """
 
     is_first: bool
@@ -45,9 +46,9 @@ class FinishedGame(NamedTuple):
 
 
 def saved_player(game: turn_games.TurnGame, saved: greedy.SavedAgent, seed: int, *, size: int = _BATCH_SIZE) -> Player:
-    """Returns an agent as a player. Observations must be single frames. size: rows of its compiled call.
+    """Returns an agent as a player that gets single frames. size: rows in one compiled call.
 
-    Greedily, equal states have equal moves; moves that are drawn follow from seed and call.
+    A greedy agent moves equally in equal states; drawn moves depend only on the seed and the number of the call.
     """
     act = jax.jit(functools.partial(acting.act, saved.agent, game.spec, 0))
     carried, key, calls = acting.initial(saved.agent, game.spec, size), jax.random.key(seed), itertools.count()
@@ -75,9 +76,9 @@ def play_games(
     opponent: Player,
     generator: np.random.Generator | None = None,
 ) -> list[FinishedGame]:
-    """Plays games from states [B], none terminal; the first move of games 0, 2, 4 ... is, or was, the agent's.
+    """Plays games from states [B], none of them terminal; in games 0, 2, 4 ... the agent is the first mover.
 
-    generator: of chance. Where chance decides who begins, player 0 counts as the first mover.
+    generator: draws the outcomes of chance. If chance decides who begins, player 0 counts as the first mover.
     """
     states, is_first = list(states), [index % 2 == 0 for index in range(len(states))]
     while running := [index for index, state in enumerate(states) if not game.is_terminal(state)]:
@@ -91,14 +92,14 @@ def play_games(
 
 
 def against_bot(game: turn_games.TurnGame, agent: Player, name: str, num_games: int, seed: int) -> list[FinishedGame]:
-    """Plays against random moves, a bot that searches, or a program; name: as of `opponents.parse`."""
+    """Plays against the opponent with this name, as in `opponents.parse`: random moves, a bot or a program."""
     generator = np.random.default_rng(seed)
     opponent = bot_player(name, generator)
     return play_games(game, [game.initial(generator) for _ in range(num_games)], agent, opponent, generator)
 
 
 def bot_player(name: str, generator: np.random.Generator) -> Player:
-    """Returns an opponent as a player; name: as of `opponents.parse`."""
+    """Returns the opponent with this name, as in `opponents.parse`, as a player."""
     bot = bots.make(name, generator)
 
     def play(states: Sequence[turn_games.State]) -> np.ndarray:
@@ -110,7 +111,7 @@ def bot_player(name: str, generator: np.random.Generator) -> Player:
 def against_agent(
     game: turn_games.TurnGame, agent: Player, opponent: Player, num_games: int, seed: int
 ) -> list[FinishedGame]:
-    """Plays pairs of games with equal random openings; each side has the first move once."""
+    """Plays pairs of games from equal random openings, in which each side moves first once."""
     generator = np.random.default_rng(seed)
     begun = [opening(game, generator) for _ in range(-(-num_games // 2))]
     states = [begun[index // 2] for index in range(num_games)]
@@ -118,7 +119,7 @@ def against_agent(
 
 
 def opening(game: turn_games.TurnGame, generator: np.random.Generator) -> turn_games.State:
-    """Returns the state after OPENING_MOVES random moves, or before a move that ends the game."""
+    """Returns the state after OPENING_MOVES random moves, or the one before a move that would end the game."""
     state = game.initial(generator)
     for _ in range(OPENING_MOVES):
         after = game.apply(state, bots.random_move(state, generator), generator)
@@ -129,10 +130,10 @@ def opening(game: turn_games.TurnGame, generator: np.random.Generator) -> turn_g
 
 
 def every_line(game: turn_games.TurnGame, agent: Player, *, max_positions: int = MAX_POSITIONS) -> list[FinishedGame]:
-    """Plays all possible games against an agent: the other side makes every legal move once.
+    """Plays all possible games against an agent: its opponent tries every legal move.
 
-    The agent must depend on the state alone. Raises UsageError for a game of more positions than `max_positions`, over
-    both colours; a position counts once for each path to it.
+    The agent must depend only on the state. Raises UsageError if there are more than `max_positions` positions with
+    both colours together, where a position counts once for each path to it.
     """
     if game.has_chance:
         raise errors.UsageError(
@@ -174,7 +175,7 @@ def _finished(game: turn_games.TurnGame, state: turn_games.State, is_first: bool
 
 
 def summary(games: Sequence[FinishedGame]) -> dict[str, Any]:
-    """Returns an evaluation's statistics of at least one game, and wins, draws and losses by colour."""
+    """Returns the statistics of at least one game, with wins, draws and losses by colour."""
     return {
         **episodes.summarize(games).to_json(),
         **_score(games),

@@ -1,4 +1,4 @@
-"""True positions behind the nodes of a search's tree, by the rules of the game that was searched."""
+"""Finds the true positions behind the nodes of a search tree by the rules of the game."""
 
 from __future__ import annotations
 
@@ -14,20 +14,20 @@ from seedzero.core import errors, packing, printable, types
 from seedzero.envs import pgx_rules, pgx_texts, spiel, spiel_seats
 
 State: TypeAlias = Any
-"""Of a game, as its `GamePlace` has it."""
+"""A game's state, in the form that its `GamePlace` uses."""
 
 
 class GamePlace(Protocol):
-    """A game and its state at the root of a tree."""
+    """A game and its state at the root of a search tree."""
 
     @property
     def state(self) -> State: ...
 
     def legal(self, state: State) -> Sequence[int]:
-        """Returns the legal actions, or the codes of outcomes where chance decides; none: the game is over."""
+        """Returns the legal actions, or the codes of outcomes if chance is next; empty if the game is over."""
 
     def name(self, state: State, action: int) -> str:
-        """Returns the game's name of a legal action; "": it has none."""
+        """Returns the game's name of a legal action, or "" if it has no name."""
 
     def after(self, state: State, action: int) -> State:
         """Returns the state after a legal action."""
@@ -37,7 +37,7 @@ class GamePlace(Protocol):
 
 
 class SpielPlace(NamedTuple):
-    """A state of OpenSpiel's, of a game without chance."""
+    """A state of a game of OpenSpiel without chance."""
 
     game: spiel.Game
     state: spiel.State
@@ -57,14 +57,14 @@ class SpielPlace(NamedTuple):
 
 
 class _Undecided(NamedTuple):
-    """A state before chance decides what an action leads to."""
+    """A state and an action whose outcome chance has not decided yet."""
 
     before: pgx_rules.State
     action: int
 
 
 class PgxPlace(NamedTuple):
-    """A group of one state of Pgx's, with observations of 0; chance decides as in the search of AlphaZero."""
+    """A state of Pgx, as a group of one, with empty observations; chance decides as in AlphaZero's search."""
 
     rules: pgx_rules.GameRules
     state: pgx_rules.State
@@ -112,7 +112,10 @@ def _show(rules: pgx_rules.GameRules) -> Any:
 
 
 def of_moves(env_id: str, moves: Sequence[int], observation: np.ndarray) -> SpielPlace:
-    """Returns a game's state after all moves since its start. Raises UsageError if the observation is of another."""
+    """Returns the state after all moves since the start.
+
+    Raises UsageError if its observation differs from the given one.
+    """
     kind, _, name = env_id.partition(":")
     if kind != "spiel" or spiel_seats.has_seats(spiel.load(name)):
         raise errors.UsageError(f"moves={list(moves)}: {env_id} is no game of spiel: without seats; leave them out")
@@ -134,7 +137,7 @@ _game = functools.lru_cache(maxsize=8)(spiel.Game)
 def of_observation(
     env_id: str, spec: types.EnvSpec, observation: np.ndarray, action_mask: np.ndarray | None
 ) -> PgxPlace | None:
-    """Returns the state that an observation [1, ...] has among its arrays; None: it has none."""
+    """Returns the game state contained in an observation [1, ...], or None if it contains none."""
     kind, _, name = env_id.partition(":")
     if kind != "pgx" or not spec.packed or action_mask is None:
         return None
@@ -147,10 +150,10 @@ def of_observation(
 
 
 class Position(NamedTuple):
-    """The truth about a node.
+    """What the rules of the game say about a node.
 
-    is_legal: whether the game allows all actions up to here; None: unknown. text: the game's own; None: unknown, or
-    there is no such position. name: of the action that leads here; "": the game has none.
+    is_legal: whether all actions up to here are legal, or None if unknown. text: the game's own text, or None if it is
+    unknown or there is no such position. name: the action that leads here, or "" if the game has no name for it.
     """
 
     is_legal: bool | None
@@ -159,7 +162,7 @@ class Position(NamedTuple):
 
 
 def along(parents: Sequence[int], actions: Sequence[int], place: GamePlace | None) -> list[Position]:
-    """Returns the position of each node of a tree, whose first one is the root."""
+    """Returns the position of each node of a tree; the first node is the root."""
     if place is None:
         return [Position(None, None, "")] * len(parents)
     states: list[State | None] = [place.state]

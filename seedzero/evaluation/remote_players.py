@@ -1,4 +1,4 @@
-"""Agents behind policy servers as players of matches: two teams' agents meet without a shared run directory.
+"""Lets agents behind policy servers play matches, so that two teams can meet without sharing a run directory.
 
 Shape letters: B games.
 """
@@ -17,11 +17,11 @@ from seedzero.evaluation import match
 from seedzero.transport import policy_client, policy_codec, security
 
 _BATCH_SIZE = 64
-"""Most rows of a request in games in turn."""
+"""Most rows in one request, in games whose players move in turn."""
 
 
 class Served(NamedTuple):
-    """A player of a policy server: HOST:PORT or HOST:PORT/PLAYER, and the access to the server."""
+    """Names a policy server's player, as HOST:PORT or HOST:PORT/PLAYER, with the credentials for the server."""
 
     name: str
     access: security.Access = security.PLAIN
@@ -31,12 +31,12 @@ class Served(NamedTuple):
 
 
 class RemotePlayer:
-    """A player of a policy server. version: updates behind its parameters."""
+    """A policy server's player. version: number of updates behind its parameters."""
 
     def __init__(self, served: Served, spec: types.EnvSpec) -> None:
-        """spec: of the match's game.
+        """Connects to the server for a match of a game with this spec.
 
-        SpecMismatch: the server's agent plays another game; the rest is as of `policy_client.describe`.
+        Raises SpecMismatch if the server's agent plays another game; for other errors see `policy_client.describe`.
         """
         address, _, player = served.name.partition("/")
         self._secured, self._player = security.for_client(address, served.access), player
@@ -46,11 +46,11 @@ class RemotePlayer:
         self.version = self._offer.players.get(player or next(iter(self._offer.players)), 0)
 
     def to_json(self) -> dict[str, int | str]:
-        """Returns the player's part of a result, as of `SavedAgent`."""
+        """Returns the fields of a result that name the player, as `SavedAgent.to_json` does."""
         return {"step": self.version, **({"policy": "sample"} if self._offer.draws else {})}
 
     def turns(self, game: turn_games.TurnGame) -> match.Player:
-        """Returns a player of a game in turn: each position alone decides on its move."""
+        """Returns a player for a game in turn, whose move depends only on the position."""
         size = min(_BATCH_SIZE, self._offer.max_rows)
         group = self.group(size)
 
@@ -65,25 +65,25 @@ class RemotePlayer:
         return play
 
     def group(self, num_rows: int) -> RemoteGroup:
-        """Returns a session with a memory for each row."""
+        """Opens a session that keeps a memory for each row."""
         client = policy_client.PolicyClient(self._secured, self._offer, player=self._player, num_rows=num_rows)
         self._clients.append(client)
         return RemoteGroup(client)
 
     def close(self) -> None:
-        """Ends all sessions."""
+        """Closes all sessions."""
         for client in self._clients:
             client.close()
 
 
 class RemoteGroup:
-    """Acts for rows of games, as `greedy.GroupPlayer` does."""
+    """Acts for several rows through a policy server, like `greedy.GroupPlayer`."""
 
     def __init__(self, client: policy_client.PolicyClient) -> None:
         self._client = client
 
     def act(self, step: types.EnvStep, first: np.ndarray) -> np.ndarray:
-        """Returns the actions [B]; 0 in rows that the step does not show."""
+        """Returns the actions [B], with 0 in rows that the step does not show."""
         rows = np.arange(len(first), dtype=np.int32) if step.shown is None else np.flatnonzero(step.shown)
         acted = self._client.act(policy_codec.PolicyRows(rows.astype(np.int32), step.those(rows), first[rows]))
         actions = np.zeros(len(first), np.int32)

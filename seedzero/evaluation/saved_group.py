@@ -1,4 +1,4 @@
-"""The agents of a run's environments: one for all rows, or each seat's own policy."""
+"""Loads the agents for a run's environments: one agent for all rows, or one policy for each seat."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ from seedzero.evaluation import agent_choice, greedy
 
 
 class SavedGroup(NamedTuple):
-    """The saved agents in the rows of environments.
+    """The saved agents that play in a run's environments.
 
     Attributes:
-      saved: the agent; of several policies the first one, without its name.
-      player: (rows, seed) -> a player of that number of rows.
+      saved: the agent; if there are several policies, the first one without its name.
+      player: (number of rows, seed) -> a player for that many rows.
     """
 
     saved: greedy.SavedAgent
@@ -25,7 +25,10 @@ class SavedGroup(NamedTuple):
 
 
 def load(choice: agent_choice.AgentChoice, config: configs.Config, spec: types.EnvSpec) -> SavedGroup:
-    """Returns the agent of a run, or all of its policies, for environments of a spec; errors as of `greedy.load`."""
+    """Returns the agent of a run, or all of its policies, for environments with the given spec.
+
+    Errors: see `greedy.load`.
+    """
     policies = seats_config.policies(config, spec.seats)
     if not policies:
         saved = greedy.load(choice, config, spec)
@@ -41,10 +44,10 @@ def load(choice: agent_choice.AgentChoice, config: configs.Config, spec: types.E
 
 
 class SeatPlayers:
-    """Acts for a group whose rows are agents with policies of their own: row g * S + s is seat s of game g."""
+    """Acts for seats with policies of their own; row g * S + s is seat s of game g."""
 
     def __init__(self, of_seats: list[greedy.SavedAgent], num_rows: int, seed: int) -> None:
-        """of_seats: [S]; agents of a policy are the same object, and act together."""
+        """Takes one agent for each seat, [S]; seats with the same object act together in one call."""
         seats = np.arange(num_rows) % len(of_seats)
         self._parts = list[tuple[np.ndarray, greedy.GroupPlayer]]()
         for number, saved in enumerate({saved.player: saved for saved in of_seats}.values()):
@@ -54,7 +57,7 @@ class SeatPlayers:
             self._parts.append((rows, greedy.GroupPlayer(saved, len(rows), own)))
 
     def act(self, step: types.EnvStep, first: np.ndarray) -> np.ndarray:
-        """Returns the actions of all rows, as of `GroupPlayer.act`."""
+        """Returns the actions of all rows, like `GroupPlayer.act`."""
         parts = [(rows, player.act(step.those(rows), first[rows])) for rows, player in self._parts]
         found = np.zeros((len(first), *parts[0][1].shape[1:]), parts[0][1].dtype)
         for rows, actions in parts:

@@ -1,4 +1,4 @@
-"""Evaluation from a checkpoint, without a learner: environments and agent in one process."""
+"""Evaluates a checkpoint without a learner, with environments and agent in one process."""
 
 from __future__ import annotations
 
@@ -19,18 +19,18 @@ from seedzero.evaluation import agent_choice, greedy, match, remote_players, sav
 from seedzero.metrics import episodes, human_scores
 
 MAX_ENVS = 32
-"""Most environments that play at a time."""
+"""Most environments that step at the same time."""
 
 _EVALUATE_REMOTE = "give --listen=HOST:PORT, and start the worker with the address that is printed then"
 
 EXHAUSTIVE = "exhaustive"
-"""Opponent in games of two players: every move of the other side."""
+"""Opponent in games of two players that tries every legal move."""
 
 
 def read_config(choice: agent_choice.AgentChoice, remedy: str) -> configs.Config:
-    """Returns a run's configuration: read once, for the consent to its code is to these very settings.
+    """Returns a run's configuration, and asks for consent to exactly these settings.
 
-    remedy: for environments of workers, which cannot be made here.
+    remedy: what the error advises if the environments come from workers and cannot be made here.
     """
     config = choice.config()
     if config.env.id == env_ids.REMOTE:
@@ -41,7 +41,7 @@ def read_config(choice: agent_choice.AgentChoice, remedy: str) -> configs.Config
 
 
 class EnvPlayer:
-    """A saved agent for a group of environments in this process."""
+    """Steps a group of environments in this process with a saved agent."""
 
     def __init__(
         self,
@@ -52,19 +52,19 @@ class EnvPlayer:
         render: bool = False,
         role: types.Role = types.Role.TRAIN,
     ) -> None:
-        """role: games of two players are self-play in training."""
+        """role: with TRAIN, an agent plays games of two players against itself."""
         settings = dataclasses.replace(config.env.of_evaluation, random_opening=0, joint_observation=False)
         self.env: env_base.VectorEnv = registry.make(config.env.id, settings, num_envs, role=role, render=render)
         with contextlib.ExitStack() as undo:
             undo.callback(self.env.close)
-            self.step = self.env.reset(greedy.seeds(choice.seed, num_envs))  # completes the spec
+            self.step = self.env.reset(greedy.seeds(choice.seed, num_envs))  # The first reset completes the spec.
             self.saved, player = saved_group.load(choice, config, self.env.spec)
             self._group = player(num_envs, choice.seed)
             undo.pop_all()
         self.first = np.ones(num_envs, bool)
 
     def advance(self) -> None:
-        """Acts once in every environment."""
+        """Takes one step in every environment."""
         actions = self._group.act(self.step, self.first)
         shown = self.step.shown
         self.first = self.step.final if shown is None else np.where(shown, self.step.final, self.first)
@@ -77,19 +77,21 @@ def evaluate(
     opponent: str | remote_players.Served | None = None,
     progress: episodes.Progress | None = None,
 ) -> dict[str, Any]:
-    """Plays episodes with a saved agent; returns the update as `step`, the choice as `chosen`, and statistics.
+    """Plays episodes with a saved agent. Returns statistics, the checkpoint's `step` and how it was `chosen`.
 
     Args:
-      choice: its trust and policy are those of the opponent's run too. Games of two players end by themselves, and
-        take no limit of steps. The result has `policy` if actions were drawn.
-      num_episodes: at least 1, of agents where several share an environment, in whole games; not read if the opponent
-        is EXHAUSTIVE.
-      opponent: in games of two players EXHAUSTIVE, a name as of `opponents.parse`, a policy server's player, or the
+      choice: its trust and policy also apply to the run of an opponent. Games of two players are always played until
+        they end, so they take no limit of steps. If actions are drawn, the result has `policy`.
+      num_episodes: at least 1; counts whole games if several agents share an environment. Ignored if the opponent is
+        EXHAUSTIVE.
+      opponent: in games of two players EXHAUSTIVE, a name as in `opponents.parse`, a policy server's player, or the
         run directory of another agent; None: random moves.
-      progress: called after each step of all environments; not in games of two players.
+      progress: called after each step of all environments, except in games of two players.
 
-    Raises UsageError: not a run directory, a remote environment, an unsuitable opponent, policy or limit of steps, or
-    code of the directory's maker without consent; CheckpointError; of a policy server as `RemotePlayer`.
+    Raises:
+      UsageError: for a directory without a run, a remote environment, an unsuitable opponent, policy or limit of
+        steps, or missing consent to the code of the directory's maker.
+      CheckpointError: for an unreadable checkpoint. For errors of a policy server see `RemotePlayer`.
     """
     choice = choice.absolute()
     path, config = choice.path, read_config(choice, _EVALUATE_REMOTE)
@@ -135,14 +137,14 @@ def evaluate(
 
 
 def _move_in_seats(opponent: str) -> bool:
-    """Returns whether opponents in a text, separated by commas, move in seats of evaluations."""
-    with contextlib.suppress(ValueError):  # of the name of a run, or of nothing
+    """Returns whether this comma-separated list names opponents that play in the seats of evaluations."""
+    with contextlib.suppress(ValueError):  # The text may be the name of a run, or empty.
         return all(name == opponents.RANDOM or opponents.roshambo_bot(name) for name in opponents.parse(opponent))
     return False
 
 
 def game_of(config: configs.Config) -> turn_games.TurnGame | None:
-    """Returns the game of a run; None without two players in turn, as in games by seats."""
+    """Returns the run's game if two players move in turn, else None; games by seats have `seat_game_of`."""
     kind, _, name = config.env.id.partition(":")
     if kind == "pgx":
         found = pgx_rules.game(name)
@@ -155,7 +157,7 @@ def game_of(config: configs.Config) -> turn_games.TurnGame | None:
 
 
 def seat_game_of(config: configs.Config) -> seats.SeatGame | None:
-    """Returns the game of a run in which rows are two seats; None: there is none."""
+    """Returns the run's game if two seats play it, else None."""
     kind, _, name = config.env.id.partition(":")
     if kind != "spiel" or not spiel_seats.has_seats(found := spiel.load(name), by_turns=config.env.by_turns):
         return None
@@ -169,7 +171,7 @@ def _evaluate_seats(
     num_games: int,
     opponent: str | remote_players.Served,
 ) -> dict[str, Any]:
-    """Returns the result of `evaluate` in a game of two seats against another agent."""
+    """Evaluates an agent against another one in a game of two seats; returns the result of `evaluate`."""
     if opponent == EXHAUSTIVE or opponents.is_known(str(opponent)):
         raise errors.UsageError(
             f"--opponent={opponent}: {choice.path} was trained in a game of seats, where nobody sees the other's part "
@@ -189,13 +191,16 @@ def against_each_other(
 ) -> dict[str, Any]:
     """Plays games between two players of a run's league, without noise.
 
-    Pairs of games begin with equal random openings; in games of two seats players draw from their policies instead,
-    and each has the first chair in half of the games.
+    Games come in pairs with equal random openings. In games of two seats players draw from their policies instead, and
+    each has the first chair in half of the games.
 
-    choice: of the run, without a player. players: two names of frozen players, or of opponents as of
-    `opponents.parse`, or players of policy servers; None: the newest checkpoint. Errors: as of `evaluate`. Returns the
-    first player's statistics as of `match.summary`, with `stderr_return`, the updates of both as `versions`, and
-    `policy` if actions were drawn.
+    Args:
+      choice: the run, without a player.
+      players: two frozen players, opponents as in `opponents.parse`, or players of policy servers; None: the newest
+        checkpoint.
+
+    Returns the first player's statistics (see `match.summary`) with `stderr_return`, the updates of both as
+    `versions`, and `policy` if actions were drawn. Errors are those of `evaluate`.
     """
     config = read_config(choice, _EVALUATE_REMOTE)
     game, seated = game_of(config), seat_game_of(config)
@@ -233,7 +238,7 @@ def against_each_other(
 
 
 def _turns(game: turn_games.TurnGame, player: seat_match.SeatPlayer, seed: int = 0) -> match.Player:
-    """Returns a player of a game in turn. seed: of drawn moves."""
+    """Returns an agent or a policy server's player for a game in turn. seed: for drawn moves."""
     if isinstance(player, remote_players.RemotePlayer):
         return player.turns(game)
     return match.saved_player(game, player, seed)
@@ -242,7 +247,10 @@ def _turns(game: turn_games.TurnGame, player: seat_match.SeatPlayer, seed: int =
 def load_player(
     game: turn_games.TurnGame, choice: agent_choice.AgentChoice, config: configs.Config, seed: int = 0
 ) -> tuple[match.Player, dict[str, int | str]]:
-    """Returns the agent of a run of this game, and the checkpoint's name. seed: of drawn moves."""
+    """Returns a run's agent as a player of this game, and the fields that name its checkpoint.
+
+    seed: for drawn moves.
+    """
     saved = greedy.load(choice, config, game.spec)
     return match.saved_player(game, saved, seed), saved.to_json()
 
@@ -252,7 +260,8 @@ def engine(
 ) -> tuple[turn_games.TurnGame, match.Player]:
     """Returns a run's game of two players in turn, and its agent as a player.
 
-    num_simulations: of a search; None: as in training. size: as of `match.saved_player`. Errors as of `evaluate`.
+    num_simulations: simulations of the search; None: as in training. size: see `match.saved_player`. Errors are those
+    of `evaluate`.
     """
     choice = choice.absolute()
     config = read_config(choice, "engines play games that this machine makes itself")
@@ -276,7 +285,10 @@ _Rival: TypeAlias = remote_players.Served | tuple[agent_choice.AgentChoice, conf
 
 
 def _rival(mine: agent_choice.AgentChoice, config: configs.Config, opponent: str | remote_players.Served) -> _Rival:
-    """Returns a policy server's player, or a run's last checkpoint and configuration; UsageError: of another game."""
+    """Returns a policy server's player, or a run's last checkpoint.
+
+    Raises UsageError if the run is of another game.
+    """
     if isinstance(opponent, remote_players.Served):
         return opponent
     path = pathlib.Path(opponent).absolute()
@@ -291,7 +303,7 @@ def _rival(mine: agent_choice.AgentChoice, config: configs.Config, opponent: str
 
 
 def _load_rival(rival: _Rival, spec: types.EnvSpec, undo: contextlib.ExitStack) -> seat_match.SeatPlayer:
-    """Returns the player, whose sessions with a policy server end with `undo`."""
+    """Returns the opponent; `undo` closes its sessions with a policy server."""
     if isinstance(rival, remote_players.Served):
         return undo.enter_context(contextlib.closing(remote_players.RemotePlayer(rival, spec)))
     return greedy.load(*rival, spec)
@@ -309,9 +321,9 @@ def _evaluate_alone(
     played = episodes.Played(slots, num_episodes, spec.tasks, max_steps=limit, num_seats=num_seats)
 
     def state() -> str:
-        """Returns the state after the first step.
+        """Returns the state to report, from the first step on.
 
-        Before it, a compilation is reported; "" if the caller gets reports.
+        Before the first step compilation is reported. It is "" if the caller reports progress itself.
         """
         return "" if progress is not None or not played.num_steps else f"evaluating: {played.state}"
 
@@ -329,8 +341,8 @@ def _evaluate_alone(
 
 
 def _num_envs(config: configs.Config, spec: types.EnvSpec | None, num_episodes: int) -> int:
-    """Returns how many environments play at a time: of several tasks, all equally often."""
-    # A run whose environments must be few has few of them everywhere.
+    """Returns the number of environments that step at the same time, equal for every task."""
+    # A run that needs few environments in training gets few here, too.
     most = min(num_episodes, MAX_ENVS, max(config.evaluation.num_envs, config.worker.envs_per_group))
     if spec and spec.fixed_seats:
         return whole_games(most, spec)
@@ -339,6 +351,6 @@ def _num_envs(config: configs.Config, spec: types.EnvSpec | None, num_episodes: 
 
 
 def whole_games(most: int, spec: types.EnvSpec) -> int:
-    """Returns how many rows, up to a limit, play in an evaluation: whole games where rows are seats."""
+    """Returns the largest number of rows up to a limit that fills whole games, where rows are seats."""
     num_seats = max(1, spec.num_seats(types.Role.EVALUATE))
     return max(1, most // num_seats) * num_seats

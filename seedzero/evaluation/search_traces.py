@@ -1,6 +1,6 @@
-"""The findings of one search as a value to look at: actions, tree and lines, shown as text, SVG or JSON.
+"""Presents one search as a value: actions, tree and lines of play, to show as text, SVG or JSON.
 
-All numbers are the search's own, in the environment's units. A node's value counts for the player to move there.
+All numbers are the search's own, in the environment's units. A node's value is from the view of the player to move.
 """
 
 from __future__ import annotations
@@ -18,9 +18,9 @@ from seedzero.evaluation import positions, tree_picture
 
 FORMAT, VERSION = "seedzero.thought", 1
 MOST_ROWS = 12
-"""Actions of the table."""
+"""Actions shown in the table."""
 MOST_LINES = 3
-"""Lines below the table."""
+"""Lines of play shown below the table."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -28,14 +28,14 @@ class Choice:
     """An action at the observation.
 
     Attributes:
-      number: of the action, its place in `Policy.actions`; of vectors, the sample's.
-      name: the game's, or the environment's value as text.
-      is_legal: by the action mask; true without one.
-      prior: probability of the policy network, before the mask; None: the agent does not search.
-      policy: probability of the search's improved policy, or of the agent's draws.
-      visits: simulations that began with it; None: the agent does not search.
-      q_value: mean return of these simulations; None: unvisited.
-      completed_q: `q_value`, or the search's mixed value if unvisited (`search.completed_q`).
+      number: index of the action in `Policy.actions`; for continuous actions, index of the sample.
+      name: the game's name, or the environment's value as text.
+      is_legal: whether the action mask allows it; true without a mask.
+      prior: probability of the policy network before masking; None if the agent does not search.
+      policy: probability in the search's improved policy, or with which the agent draws it.
+      visits: simulations that began with it; None if the agent does not search.
+      q_value: mean return of these simulations; None if unvisited.
+      completed_q: `q_value`, or the search's mixed value if unvisited (see `search.completed_q`).
     """
 
     number: int
@@ -50,24 +50,24 @@ class Choice:
 
 @dataclasses.dataclass(frozen=True, repr=False)
 class Node:
-    """A position that the search imagined; fields as of `search.Tree`.
+    """A position that the search imagined; its fields are those of `search.Tree`.
 
-    In a model with chance, children of an action's afterstate are codes of outcomes, whose prior is their probability.
+    In a model with chance, the children of an afterstate are codes of outcomes, and their prior is their probability.
 
     Attributes:
-      number: of the node, 0: the root; children have larger ones.
-      parent: number of the parent; None: the root.
-      action: taken at the parent, or the code that chance drew there; None: the root.
-      name: of the action, "" at the root.
-      prior: of the action at the parent, as the search uses it; 1 at the root.
-      visits: simulations through the node, its own evaluation included.
-      reward: imagined, on the way from the parent.
-      discount: of the value; negative if the other player moves.
-      value: imagined: mean of the network's value and the returns found below.
-      depth: actions from the root; an afterstate has that of the position before it.
-      children: the most visited one first.
-      is_legal: whether the game allows all actions up to here; None: unknown.
-      position: the game's own text of the real position; None: unknown, or there is none.
+      number: number of the node; the root is 0, and children have larger numbers than their parent.
+      parent: number of the parent; None at the root.
+      action: action taken at the parent, or the code that chance drew there; None at the root.
+      name: name of the action, "" at the root.
+      prior: prior of the action at the parent, as the search uses it; 1 at the root.
+      visits: simulations through the node, including its own evaluation.
+      reward: predicted reward of the step from the parent.
+      discount: factor of the value; negative if the other player moves.
+      value: mean of the network's value and the returns found below.
+      depth: number of actions from the root; an afterstate has the depth of the position before it.
+      children: sorted by visits, the most visited first.
+      is_legal: whether the game allows all actions up to here; None if unknown.
+      position: the game's own text of the real position; None if unknown, or if there is no such position.
       is_afterstate: whether chance decides what follows.
     """
 
@@ -93,7 +93,7 @@ class Node:
         )
 
     def walk(self) -> Iterator[Node]:
-        """Yields the node and all nodes below, parents first."""
+        """Yields the node and all nodes below it, parents before children."""
         yield self
         for child in self.children:
             yield from child.walk()
@@ -108,19 +108,19 @@ class Node:
 
 @dataclasses.dataclass(frozen=True, repr=False)
 class Thought:
-    """The findings about one observation; shows itself in notebooks.
+    """What an agent thinks about one observation; notebooks display it.
 
     Attributes:
       env: id of the run's environment.
       agent: name of the agent.
-      step: updates of the checkpoint.
-      action: that the policy takes here, of `Policy.spec.action_space`.
-      name: of that action, as in the choices.
-      choices: all actions in their order; of vectors, the sampled ones.
-      value: as `Policy.search` has it; None: the agent does not search, as all below.
-      network_value: of the network alone.
-      num_simulations: of the search.
-      root: the tree.
+      step: number of updates behind the checkpoint.
+      action: the action that the policy takes here, of `Policy.spec.action_space`.
+      name: name of that action, as in the choices.
+      choices: all actions in their order; for continuous actions, the sampled ones.
+      value: as in `Policy.search`; None, like all fields below, if the agent does not search.
+      network_value: the network's own value.
+      num_simulations: number of simulations of the search.
+      root: root of the search tree.
     """
 
     env: str
@@ -136,17 +136,17 @@ class Thought:
 
     @property
     def nodes(self) -> tuple[Node, ...]:
-        """All nodes of the tree by their numbers; empty: the agent does not search."""
+        """All nodes of the tree in the order of their numbers; empty if the agent does not search."""
         return () if self.root is None else tuple(sorted(self.root.walk(), key=lambda node: node.number))
 
     @property
     def lines(self) -> tuple[PlayLine, ...]:
-        """The lines of play: for each visited action the most visited path; the chosen action's first."""
+        """The most visited path of each visited action; the chosen action's path is first."""
         first = [] if self.root is None else sorted(self.root.children, key=lambda child: child.name != self.name)
         return tuple(map(_line, first))
 
     def to_json(self) -> dict[str, Any]:
-        """Returns all of it as plain numbers, texts and lists; docs/python.md has the names."""
+        """Returns everything as plain numbers, strings and lists; docs/python.md names the fields."""
         action = self.action.tolist() if isinstance(self.action, np.ndarray) else self.action
         flat = [{**vars(node), "children": [child.number for child in node.children]} for node in self.nodes]
         lines = [{**line._asdict(), "nodes": [node.number for node in line.nodes]} for line in self.lines]
@@ -179,7 +179,7 @@ class Thought:
         return self.to_svg()
 
     def to_svg(self, most_nodes: int = tree_picture.MOST_NODES) -> str:
-        """Returns a picture of the most visited nodes, or of the probabilities if there is no tree."""
+        """Returns an SVG picture of the most visited nodes, or of the probabilities if there is no tree."""
         if self.root is None:
             bars = [(choice.name, choice.policy) for choice in self.choices]
             return tree_picture.bars(self._title(), bars)
@@ -213,10 +213,10 @@ class PlayLine(NamedTuple):
     """A line of play.
 
     Attributes:
-      text: names of the actions; [x] follows one that the game does not allow.
-      visits: of its first action.
-      q_value: of its first action.
-      nodes: without the root.
+      text: names of the actions; [x] follows an action that the game does not allow.
+      visits: visits of its first action.
+      q_value: value of its first action.
+      nodes: the nodes without the root.
     """
 
     text: str
@@ -228,7 +228,7 @@ class PlayLine(NamedTuple):
 def _line(first: Node) -> PlayLine:
     nodes = first.line()
     names = " ".join(f"{node.name}{'[x]' if node.is_legal is False else ''}" for node in nodes)
-    # With a depth limit an action has a node for each visit: they have one reward and share the visits.
+    # With a depth limit, an action has one node for each visit; they have the same reward and divide the visits.
     q_value = first.reward + first.discount * first.value
     return PlayLine(f"{names} ({first.visits} visits, Q {q_value:+.3f})", first.visits, q_value, nodes)
 
@@ -254,7 +254,7 @@ def _note(node: Node) -> str:
 
 
 def names(actions: np.ndarray, legal: np.ndarray, place: positions.GamePlace | None) -> list[str]:
-    """Returns the names of actions [A, ...]: the game's if they are legal [A], else the environment's values."""
+    """Returns names of actions [A, ...]: the game's name for legal ones, [A], and the value as text for the others."""
     found = [_value_name(value) for value in actions]
     if place is not None and place.legal(place.state):
         for number in np.flatnonzero(legal).tolist():
@@ -265,7 +265,10 @@ def names(actions: np.ndarray, legal: np.ndarray, place: positions.GamePlace | N
 def choices(
     names: Sequence[str], legal: np.ndarray, policy: np.ndarray, found: base.Searched | None
 ) -> tuple[Choice, ...]:
-    """Returns the actions: legal [A] bool, policy [A]; found: of one observation; None: the agent does not search."""
+    """Returns the actions as choices.
+
+    legal: [A] bool. policy: [A]. found: results for one observation; None if the agent does not search.
+    """
     rows = [
         Choice(number, name, bool(legal[number]), None, float(policy[number])) for number, name in enumerate(names)
     ]
@@ -285,7 +288,7 @@ def choices(
 
 
 def renamed(shown: Thought, names: Mapping[int, str]) -> Thought:
-    """Returns a thought without a tree with other names of some actions, by their numbers."""
+    """Returns a thought without a tree in which some actions, given by number, have other names."""
     number = next(choice.number for choice in shown.choices if choice.name == shown.name)
     choices = (dataclasses.replace(one, name=names.get(one.number, one.name)) for one in shown.choices)
     return dataclasses.replace(shown, choices=tuple(choices), name=names.get(number, shown.name))
@@ -294,7 +297,7 @@ def renamed(shown: Thought, names: Mapping[int, str]) -> Thought:
 def with_search(
     shown: Thought, found: base.Searched, names: Sequence[str], place: positions.GamePlace | None
 ) -> Thought:
-    """Returns a thought with the findings of a search for one observation, the tree's too."""
+    """Returns a thought with the results of a search for one observation, including its tree."""
     assert found.tree is not None
     return dataclasses.replace(
         shown,
@@ -306,8 +309,8 @@ def with_search(
 
 
 def _tree(table: mcts.Tree, names: Sequence[str], place: positions.GamePlace | None) -> Node:
-    """Returns the root of a tree [N]; names: of all actions."""
-    made = np.flatnonzero(table.num_visits > 0).tolist()  # unused nodes lie between
+    """Returns the root node of a tree [N]; `names` has the names of all actions."""
+    made = np.flatnonzero(table.num_visits > 0).tolist()  # The array may have unused nodes between used ones.
     numbers = {at: number for number, at in enumerate(made)}
     parents = [-1, *(numbers[at] for at in table.parent[made[1:]].tolist())]
     columns = (table.num_visits, table.reward, table.discount, table.value, table.depth)
@@ -318,7 +321,7 @@ def _tree(table: mcts.Tree, names: Sequence[str], place: positions.GamePlace | N
     priors = [1.0, *table.prior[[made[parent] for parent in parents[1:]], actions[1:]].tolist()]
     truth = positions.along(parents, actions, place)
     children: list[list[Node]] = [[] for _ in made]
-    for number in range(len(made) - 1, -1, -1):  # children follow their parents
+    for number in range(len(made) - 1, -1, -1):  # Children come after their parents, so this makes them first.
         is_root = number == 0
         visits, reward, discount, value, depth = values[number]
         is_legal, position, name = truth[number]

@@ -1,4 +1,4 @@
-"""Games of two seats between two saved agents, which take turns in the chairs.
+"""Plays games of two seats between two saved agents, which swap chairs from game to game.
 
 Shape letters: B games at a time.
 """
@@ -19,29 +19,29 @@ SeatPlayer: TypeAlias = greedy.SavedAgent | remote_players.RemotePlayer
 Group: TypeAlias = greedy.GroupPlayer | remote_players.RemoteGroup
 NUM_SEATS = 2
 _BATCH_SIZE = 64
-"""B at most: rows of an agent's compiled call."""
+"""Largest B: rows in one compiled call of an agent."""
 
 
 @dataclasses.dataclass
 class Table:
-    """A game under way; lists are by chair."""
+    """A game in progress; lists have one entry for each chair."""
 
-    chair: int  # of the first agent
-    generator: np.random.Generator  # of chance
+    chair: int  # chair of the first agent
+    generator: np.random.Generator  # draws the outcomes of chance
     state: Any
     paid: list[float | None] = dataclasses.field(
         default_factory=lambda: [None] * NUM_SEATS
-    )  # rewards seen; None: no turn
-    length: int = 0  # moves
+    )  # rewards already given to the agent; None before its first turn
+    length: int = 0  # number of moves
 
 
 def play(
     game: seats.SeatGame, one: SeatPlayer, other: SeatPlayer, num_games: int, seed: int
 ) -> list[match.FinishedGame]:
-    """Plays games in which the first agent has the first chair in games 0, 2, 4 ..., the second one in the others.
+    """Plays games in which the first agent has the first chair in games 0, 2, 4 ..., and the second one in the others.
 
-    Moves are drawn from the agents' policies, or their best ones, by their `mode`; draws and chance follow from the
-    seed. Games are independent of each other. Returns the results of the first agent.
+    Each agent draws its moves or takes the best ones, depending on its `mode`. Drawn moves and chance depend only on
+    the seed, and games are independent of each other. Returns the first agent's results.
     """
     size, begun = min(num_games, _BATCH_SIZE), list[Table]()
     for number in range(num_games):
@@ -62,13 +62,13 @@ def _group(player: SeatPlayer, size: int, seed: int) -> Group:
 
 
 def _finished(table: Table, returns: Sequence[float]) -> match.FinishedGame:
-    """Returns the first agent's result; returns: [2] by chair."""
+    """Returns the first agent's result; `returns` has one entry for each chair."""
     total, other = returns[table.chair], returns[1 - table.chair]
     return match.FinishedGame(not table.chair, total, table.length, (total > other) - (total < other))
 
 
 def _play(game: seats.SeatGame, players: Sequence[Group], tables: Sequence[Table], size: int) -> None:
-    """Plays at most B = `size` games to their ends."""
+    """Plays at most `size` games until they end."""
     while any(game.movers(table.state) for table in tables):
         chosen: list[dict[int, int]] = [{} for _ in tables]
         for place, player in enumerate(players):
@@ -86,7 +86,7 @@ def _play(game: seats.SeatGame, players: Sequence[Group], tables: Sequence[Table
 def shown_to(
     game: seats.SeatGame, tables: Sequence[Table], chairs: Sequence[int], size: int
 ) -> tuple[list[int], types.EnvStep, np.ndarray]:
-    """Returns the tables at which a chair has a turn, their step, and [B] bool, true: the chair's first turn."""
+    """Returns the tables whose chair has a turn, their step, and [B] bool that is true at a chair's first turn."""
     spec, none = game.spec, np.zeros(size, bool)
     observation, mask = np.zeros((size, *spec.observation_shape), np.float32), np.ones((size, spec.num_actions), bool)
     reward, task, shown, first = np.zeros(size, np.float32), np.zeros(size, np.int32), none.copy(), none.copy()

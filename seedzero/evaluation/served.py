@@ -1,4 +1,4 @@
-"""Evaluation of a run with --env=remote: the episodes are played in the environments of a worker that joins."""
+"""Evaluates a run with --env=remote: episodes are played in the environments of a worker that joins."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from seedzero.transport import invitation, messages, security, servers
 
 
 class Reports(NamedTuple):
-    """Functions that show the user a line, on any thread, and the numbers of finished and of expected episodes."""
+    """Callbacks that show the user a message (from any thread) and the numbers of finished and expected episodes."""
 
     line: Callable[[str], None]
     progress: episodes.Progress
@@ -29,23 +29,25 @@ class Reports(NamedTuple):
 def evaluate(
     choice: agent_choice.AgentChoice, num_episodes: int, access: configs.Config, reports: Reports
 ) -> dict[str, Any]:
-    """Listens for a worker and plays episodes with a saved agent there; returns as `evaluate.evaluate`.
+    """Listens for a worker, plays episodes in its environments, and returns what `scoring.evaluate` returns.
 
-    Without a worker it waits. A worker that is lost ends its episodes; they begin again with the next one.
+    It waits as long as there is no worker. If the worker is lost, its episodes are dropped and begin again with the
+    next.
 
     Args:
-      choice: of a run with --env=remote.
-      num_episodes: as in `evaluate.evaluate`.
-      access: its `transport.listen`, `token_file` and `insecure`, and its `tls`, are those of this server.
+      choice: a saved agent of a run with --env=remote.
+      num_episodes: as in `scoring.evaluate`.
+      access: this server uses its `transport.listen`, `token_file` and `insecure`, and its `tls`.
 
-    Raises UsageError for another run, or an unusable address, token or certificate; CheckpointError.
+    Raises UsageError for another run, or an unusable address, token or certificate, and CheckpointError for an
+    unreadable checkpoint.
     """
     config = _read_config(choice, access)
     spec = spec_file.read(choice.path)
     if spec is None:
         raise errors.UsageError(f"{choice.path} has no spec.json: no worker has joined the run yet; train it first")
     group = saved_group.load(choice, config, spec)
-    # No larger messages than training's.
+    # Requests are no larger than in training.
     num_envs = scoring.whole_games(min(num_episodes, scoring.MAX_ENVS, config.worker.envs_per_group), spec)
     host = Host(config.env, spec, num_envs, choice.seed, reports.line)
     secured = security.for_server(config.transport.token_file, config.tls)
@@ -64,7 +66,7 @@ def evaluate(
 
 
 def _read_config(choice: agent_choice.AgentChoice, access: configs.Config) -> configs.Config:
-    """Returns a run's configuration with this server's address, token and certificate."""
+    """Returns the run's configuration with the address, token and certificate of this server."""
     saved, given = run_dirs.read_saved(choice.path), access.transport
     if saved.config.env.id != env_ids.REMOTE:
         raise errors.UsageError(
@@ -84,7 +86,7 @@ def _play(
     max_steps: int,
     progress: episodes.Progress,
 ) -> episodes.Scores:
-    """Acts for one worker after another, until all episodes are played."""
+    """Acts for one worker after another until all episodes are played."""
     session_id = ""
     while True:
         request = host.wait()
@@ -103,19 +105,19 @@ def _play(
 
 
 class Host:
-    """The server's handler: takes one worker at a time. `wait` is for the playing thread."""
+    """Handles the server's calls and takes one worker at a time; the playing thread calls `wait`."""
 
     def __init__(
         self, env: sections.EnvConfig, spec: types.EnvSpec, num_envs: int, seed: int, report: Callable[[str], None]
     ) -> None:
-        """num_envs: most environments that play at a time; report: shows the user a line."""
+        """num_envs: most environments that step at the same time. report: shows the user a message."""
         self.spec, self.seed, self._env, self._num_envs, self._report = spec, seed, env, num_envs, report
         self._changed = threading.Condition()
         self._session_id = self._worker_id = ""
-        self._request: messages.StepRequest | None = None  # one group, so one request
+        self._request: messages.StepRequest | None = None  # A worker has one group, so there is at most one request.
 
     def wait(self) -> messages.StepRequest:
-        """Waits for the next step of a present worker."""
+        """Waits for a worker's next step and returns it."""
         with self._changed:
             while self._request is None:
                 self._changed.wait()
@@ -123,7 +125,7 @@ class Host:
             return request
 
     def assign(self, hello: messages.Hello) -> types.Assignment:
-        """Handler: returns the environments of the only worker."""
+        """Handler: assigns environments to the only worker."""
         if env_ids.YOURS not in hello.environments:
             raise errors.SpecMismatch(
                 f"this run has --env=remote and worker {hello.worker_id} brings no environment; start the "
@@ -138,7 +140,7 @@ class Host:
         self._session_id, self._worker_id = uuid.uuid4().hex, hello.worker_id
         num_envs = min(self._num_envs, hello.max_envs)
         settings = {**dataclasses.asdict(self._env.of_evaluation), "random_opening": 0}
-        del settings["id"], settings["opponents"]  # of games that this program plays
+        del settings["id"], settings["opponents"]  # Opponents are for games that this program makes itself.
         return types.Assignment(
             session_id=self._session_id,
             role=types.Role.EVALUATE,
@@ -151,23 +153,23 @@ class Host:
         )
 
     def begin(self, session_id: str, spec: types.EnvSpec) -> None:
-        """Handler: a worker's environments are there; refuses others than the run's."""
+        """Handler: checks that a new worker's environments match the run's."""
         spec_file.check_equal(spec, self.spec)
         self._report(f"worker {self._worker_id} joined")
 
     def step(self, request: messages.StepRequest) -> None:
-        """Handler: observations arrived."""
+        """Handler: receives a step of the worker."""
         with self._changed:
             self._request = request
             self._changed.notify()
 
     def end(self, session_id: str, reason: str) -> None:
-        """Handler: the worker is gone; another may come."""
+        """Handler: forgets a worker that has left, so that another one may join."""
         with self._changed:
             self._request = None
         self._report(f"worker {self._worker_id} left: {reason}; waiting for another one")
         self._session_id = ""
 
     def status(self) -> Mapping[str, object]:
-        """Handler: returns the server's activity, for `seedzero status`."""
+        """Handler: returns the server's state for `seedzero status`."""
         return {"evaluates": True, "workers": int(bool(self._session_id))}

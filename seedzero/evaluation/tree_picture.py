@@ -1,6 +1,6 @@
-"""A search's tree, or probabilities, as a picture in SVG: plain text without scripts, fonts or links.
+"""Draws a search tree, or probabilities, as SVG: plain text without scripts, fonts or links.
 
-The picture has a white ground of its own, so that it can be read in light and in dark notebooks.
+The picture has a white background, so that it is readable in light and dark notebooks.
 """
 
 from __future__ import annotations
@@ -13,12 +13,12 @@ MOST_NODES = 40
 MOST_BARS = 20
 _WIDTH, _HEIGHT, _ACROSS, _DOWN, _TOP, _MARGIN = 132, 36, 176, 46, 34, 12
 _LONGEST = 18
-"""Characters of a name in a box; the note has all of it."""
+"""Longest name in a box, in characters; its tooltip shows the whole name."""
 _INK, _MAIN, _BAD, _GROUND = "#1f2328", "#1a5fb4", "#b3261e", "#ffffff"
 
 
 class Box(NamedTuple):
-    """A node of the picture: its parent's number, texts, and the numbers behind its looks."""
+    """A node of the picture: its parent's number, its texts, and the numbers that decide its size and color."""
 
     parent: int | None
     title: str
@@ -33,8 +33,8 @@ class Box(NamedTuple):
 
 
 def tree(title: str, numbers: Sequence[int], boxes: Sequence[Box], most_nodes: int = MOST_NODES) -> str:
-    """Returns the most visited nodes, the root at the left; numbers: of the boxes, the root's first."""
-    # A parent has more visits than a child, so that no box lacks its parent.
+    """Draws the most visited nodes with the root at the left; `numbers` are the boxes' numbers, the root's first."""
+    # A parent has more visits than its children, so every box that is kept has its parent.
     order = sorted(zip(numbers, boxes, strict=True), key=lambda pair: (-pair[1].visits, pair[0]))
     kept = dict(order[: max(1, most_nodes)])
     below: dict[int, list[int]] = {number: [] for number in kept}
@@ -52,7 +52,7 @@ def tree(title: str, numbers: Sequence[int], boxes: Sequence[Box], most_nodes: i
 
 
 def bars(title: str, values: Sequence[tuple[str, float]]) -> str:
-    """Returns the largest probabilities by name as bars."""
+    """Draws the largest probabilities as named bars."""
     shown = sorted(values, key=lambda pair: -pair[1])[:MOST_BARS]
     parts = []
     for row, (name, value) in enumerate(shown):
@@ -64,7 +64,7 @@ def bars(title: str, values: Sequence[tuple[str, float]]) -> str:
 
 
 def _rows(root: int, below: dict[int, list[int]]) -> dict[int, float]:
-    """Returns each node's row: leaves one below the other, a parent in the middle of its children."""
+    """Returns each node's row: leaves are stacked, and a parent is centered on its children."""
     rows: dict[int, float] = {}
     num_leaves = 0
     waiting = [(root, False)]
@@ -133,5 +133,5 @@ def _short(text: str) -> str:
 
 
 def _escaped(text: str) -> str:
-    """Returns text for XML, which has no control characters but line ends."""
+    """Escapes text for XML, which allows no control characters except line ends."""
     return html.escape("".join(c if c.isprintable() or c == "\n" else "?" for c in text))

@@ -1,6 +1,6 @@
-"""A saved player of chess as an engine by UCI, the protocol of chess programs.
+"""Makes a saved player of chess an engine of UCI, the protocol of chess programs.
 
-OpenSpiel knows the names of moves, so a game of Pgx is followed in OpenSpiel's chess, too.
+OpenSpiel names the moves, so a game of Pgx is also followed on OpenSpiel's board.
 """
 
 from __future__ import annotations
@@ -12,20 +12,20 @@ from seedzero.envs import spiel, turn_games
 from seedzero.evaluation import match
 
 _CASTLING = {4672: 2364, 4673: 2367}
-"""OpenSpiel's castling, to the queen's side and the king's -> Pgx's moves of the king by two files."""
+"""OpenSpiel's castling moves (queenside, kingside) -> Pgx's moves of the king by two files."""
 
 
 class UciSession:
-    """A position, and the protocol's commands."""
+    """One client's position, and the commands of the protocol."""
 
     def __init__(self, game: turn_games.TurnGame, player: match.Player, *, is_of_pgx: bool) -> None:
-        """is_of_pgx: the game is Pgx's chess, else OpenSpiel's."""
+        """is_of_pgx: whether the game is Pgx's chess instead of OpenSpiel's."""
         self._game, self._player, self._is_of_pgx = game, player, is_of_pgx
         self._chess = spiel.load("chess")
         self._state, self._shown = game.initial(), self._chess.new_initial_state()
 
     def answer(self, line: str) -> list[str]:
-        """Returns the lines that answer a line; none for what the protocol leaves unanswered, or does not know."""
+        """Returns the lines that answer a command; none if it needs no answer or is unknown."""
         name, *words = line.split() or [""]
         if name == "uci":
             return ["id name seedzero", "id author the seedzero developers", "uciok"]
@@ -43,7 +43,10 @@ class UciSession:
         return []
 
     def _begin(self, words: Sequence[str]) -> None:
-        """Takes the position of startpos, or of fen FEN, after moves; ValueError: there is no such position."""
+        """Sets up `startpos` or `fen FEN` and plays the moves.
+
+        Raises ValueError if the position or a move is illegal.
+        """
         head, moves = list(words), list[str]()
         if "moves" in head:
             head, moves = head[: head.index("moves")], head[head.index("moves") + 1 :]
@@ -72,12 +75,12 @@ class UciSession:
         if self._game.is_terminal(self._state):
             return "0000"
         action = int(self._player([self._state])[0])
-        # What only one of both games allows, such as a draw by a longer limit of moves, has no name.
+        # Only one of the two games may end here, for example by a longer move limit; then the move has no name.
         shown = next((each for each in self._shown.legal_actions() if self._own(each) == action), None)
         return "0000" if shown is None else self._name(self._shown, shown)
 
     def _own(self, action: int) -> int:
-        """Returns the game's number of OpenSpiel's action."""
+        """Returns this game's number for an action of OpenSpiel."""
         return _CASTLING.get(action, action) if self._is_of_pgx else action
 
     @staticmethod
@@ -88,7 +91,7 @@ class UciSession:
 
 
 def serve(session: UciSession, lines: Iterable[str], write: Callable[[str], object]) -> None:
-    """Answers the commands in some lines until quit, or the last line."""
+    """Answers commands, one a line, until `quit` or the end of the input."""
     for line in lines:
         if line.split()[:1] == ["quit"]:
             return

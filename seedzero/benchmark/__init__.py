@@ -1,5 +1,6 @@
-"""Speed measurements of the parts, each against a bound. `seedzero benchmark PART` prints the figures of its `run`.
+"""Measures the speed of parts of the program, each against a bound.
 
-Arguments, where a part takes them: preset, "" for its default; settings by SECTION.KEY, over the preset's; seconds to
-measure, all rows together. Figures: facts of the machine, medians over short alternating slices, and "rows".
+`seedzero benchmark PART` prints the figures of the part's `run`. Its arguments, as far as a part takes them: a preset
+("" for its default), settings by SECTION.KEY that override the preset's, and seconds to measure, for all rows
+together. The figures are facts about the machine, medians over short alternating slices, and "rows".
 """

@@ -1,8 +1,8 @@
-"""The whole acting program against the agent alone, and against its networks alone, in the same batches.
+"""Compares the whole acting program with the agent alone, and with its networks alone, in the same batches.
 
-- The program is the learner's: it takes a batch from the host, pushes frames, searches and writes rings.
+- The program is the learner's: it takes a batch from the host, pushes frames, searches and writes to rings.
 - The agent alone pushes frames and searches, without slots and rings.
-- The networks alone are the minimum of any search: the root, and one model call per simulation, in a plain loop.
+- The networks alone are the minimum of any search: the root, and one model call for each simulation, in a loop.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from seedzero.networks import observations
 
 
 def run(preset: str = "", settings: subjects.Settings | None = None, *, seconds: float = 12.0) -> dict[str, Any]:
-    """Returns "simulations", and a row for every batch size (rows of all devices) of a preset's learner."""
+    """Returns "simulations", and a row for each batch size (rows of all devices) of a preset's learner."""
     subject = subjects.make(preset, settings or {})
     params = states.init_train(subject.setup, subject.config.run.seed).params
     rows = [_row(subject, params, size, seconds / len(subject.setup.sizes)) for size in subject.setup.sizes]
@@ -63,7 +63,7 @@ def _act(subject: subjects.Subject, params: base.Params, batch: batches.Batch) -
     mapped = meshes.over_devices(act, setup.mesh, in_specs, meshes.SHARDED, donate=(1,))
     initial = acting.initial(setup.agent, setup.spec, len(batch.slot))
     carried = jax.device_put(initial, meshes.sharded(setup.mesh))
-    # On the host, like the program's: both copy them to the device.
+    # They are on the host, as in the program, so both are copied to the device.
     seen = batch._replace(terminated=None, truncated=None, task=None, ring=None)
     return timing.carrying(lambda carried, call: mapped(params, carried, seen, np.int32(call)), carried)
 
@@ -91,7 +91,7 @@ def _network(subject: subjects.Subject, params: base.Params, num_rows: int) -> t
 
 
 def _action(spec: types.EnvSpec, num_rows: int, number: jax.Array) -> jax.Array:
-    """Returns the same action for every row; the middle if actions are continuous."""
+    """Returns the same action for every row; the middle of the bounds if actions are continuous."""
     if spec.is_continuous:
         return jnp.zeros((num_rows, *spec.action_shape))
     return jnp.full(num_rows, number % spec.num_actions, jnp.int32)

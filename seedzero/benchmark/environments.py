@@ -1,8 +1,8 @@
-"""Steps a second of a family's environments through the real server and worker client, and without them.
+"""Measures how many steps a second environments take through the real server and worker client, and without them.
 
-One worker process has both: groups of environments that it steps in turn by random actions, and as many more whose
-steps go to a server that answers at once with such actions. Short slices with and without the wire alternate, so that
-other load on the machine affects both equally. The server is a process of its own, as a learner is.
+One worker process has both: groups of environments that it steps in turn by random actions, and as many groups whose
+steps go to a server that answers at once with random actions. Short slices with and without the wire alternate, so
+that other load on the machine affects both equally. The server is a separate process, as a learner is.
 """
 
 from __future__ import annotations
@@ -22,15 +22,15 @@ from seedzero.transport import client, messages
 
 _NUM_ACTIONS = 64
 _SETTINGS = sections.TransportConfig(listen="127.0.0.1:0", lease_seconds=600.0)
-"""A worker owes a step while its environments are measured alone: that may not end its session."""
+"""A worker does not step for the server while its other environments are measured; its session must not end then."""
 
 
 def run(
     preset: str = "", settings: Mapping[str, options.Value | str] | None = None, *, seconds: float = 12.0
 ) -> dict[str, Any]:
-    """Returns medians over the slices, of all environments together, with and without the wire.
+    """Returns medians over the slices, for all environments together, with and without the wire.
 
-    Measured are worker.envs_per_group environments of env.id in each of worker.num_groups groups, by default Catch.
+    It measures worker.envs_per_group environments of env.id in each of worker.num_groups groups, by default of Catch.
     share_of_alone: median over the pairs of slices.
     """
     base_config = presets.get(preset) if preset else configs.Config()
@@ -62,8 +62,8 @@ def run(
 
 
 def _actions(spec: types.EnvSpec, num_envs: int) -> Iterator[np.ndarray]:
-    """Returns an endless cycle of random actions, for `_legal` to make legal."""
-    rng = np.random.default_rng([0, 1])  # no environment's, whose seeds are 0, 1, ...
+    """Returns an endless cycle of random actions, which `_legal` makes legal."""
+    rng = np.random.default_rng([0, 1])  # different from the environments' seeds, which are 0, 1, ...
     shape = (_NUM_ACTIONS, num_envs, *spec.action_shape)
     if spec.is_continuous:
         low, high = spec.action_bounds
@@ -72,7 +72,7 @@ def _actions(spec: types.EnvSpec, num_envs: int) -> Iterator[np.ndarray]:
 
 
 def _legal(actions: np.ndarray, step: types.EnvStep) -> np.ndarray:
-    """Returns the actions; an illegal action becomes the next legal one, in a circle."""
+    """Returns the actions, with each illegal one replaced by the next legal one, cyclically."""
     if step.action_mask is None:
         return actions
     num_actions = step.action_mask.shape[1]
@@ -121,7 +121,7 @@ def _step_by_wire(learner: client.Client, groups: list[env_base.VectorEnv]) -> N
 
 
 def _alone(groups: list[env_base.VectorEnv], steps: list[types.EnvStep]) -> Callable[[], None]:
-    """Returns a call for stepping the groups in turn. steps: the newest step of each group, replaced in place."""
+    """Returns a call that steps the groups in turn. steps: each group's newest step, replaced in place."""
     turns, actions = itertools.cycle(range(len(groups))), _actions(groups[0].spec, groups[0].num_envs)
 
     def step() -> None:

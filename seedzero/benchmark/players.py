@@ -1,6 +1,7 @@
-"""Acting of several players: a call for each with an equal part of the rows, against one call of all rows.
+"""Compares acting for several players, with a call for each, to one call with all rows.
 
-Each player has parameters of its own. The program is the learner's, with rings; parts are not padded.
+Each player has its own parameters and an equal part of the rows. The program is the learner's, with rings; the parts
+are not padded.
 """
 
 from __future__ import annotations
@@ -32,7 +33,8 @@ def run(
 ) -> dict[str, Any]:
     """Returns a row for each agent, number of rows and number of players, and passes it to `report` at once.
 
-    Agents are that of the settings, else those of AGENTS with a part of the preset. seconds: of all, but compilation.
+    It measures the settings' agent, or otherwise those of AGENTS with a part of the preset. seconds: for all rows,
+    without compilation.
     """
     settings, found = settings or {}, []
     given = settings.get("run.agent")

@@ -1,9 +1,8 @@
-"""Writing and sampling the replay against plain copies of as many bytes on the same device.
+"""Compares writing to and sampling from the replay with plain copies of as many bytes on the same device.
 
-The rings are as large as the preset's and full. Peers:
-- write: rows into the rings, against one contiguous copy of their bytes into a donated buffer.
-- sample: windows, against a gather of as many pieces of as many bytes from a buffer, at fixed places.
-- windows: the same at fixed positions. Its difference to `sample` is the draw.
+The rings are full, and as large as the preset's. It compares - write: rows into the rings, with one contiguous copy of
+their bytes into a donated buffer. - sample: windows, with gathering as many pieces of as many bytes from a buffer, at
+fixed places. - windows: the same at fixed positions; its difference from `sample` is the time of the draw.
 """
 
 from __future__ import annotations
@@ -23,19 +22,20 @@ from seedzero.device import meshes, steps
 from seedzero.replay import ring_store, windowing
 
 MAX_BUFFER_BYTES = 2**28
-"""Limit of the peers' buffers on a device: as large as the rings up to this size, which exceeds every cache."""
+"""Limit of the peers' buffers on a device. They are as large as the rings up to this size, which exceeds all caches.
+"""
 
 
 def run(preset: str = "", settings: subjects.Settings | None = None, *, seconds: float = 10.0) -> dict[str, Any]:
-    """Returns the rings' size, and rows of a training batch's samples and of each acting batch's writes.
+    """Returns the rings' size, and rows for the samples of a training batch and the writes of each acting batch.
 
-    bytes: of a call.
+    bytes: those of one call.
     """
     subject = subjects.make(preset, settings or {})
     rings = subjects.filled_actor(subject).rings
     ring_steps = subject.setup.layout.num_train * subject.setup.slot_length
     figures = {**subjects.facts(subject), "ring_steps": ring_steps, "ring_bytes": trees.num_bytes(rings)}
-    # Writing donates the rings: it comes last.
+    # Writing donates the rings, so it is last.
     rows = [*_sample_rows(subject, rings, seconds / 2), *_write_rows(subject, rings, seconds / 2)]
     return {**figures, "rows": rows}
 
@@ -77,7 +77,7 @@ def _sample_rows(subject: subjects.Subject, rings: ring_store.Rings, seconds: fl
 
 
 def sampler(subject: subjects.Subject) -> Any:
-    """Returns the jitted function (rings, num_inserts, call) -> windows of a training batch, as the learner's."""
+    """Returns the learner's jitted function (rings, num_inserts, call) -> windows of a training batch."""
     setup = subject.setup
 
     def sample(rings: ring_store.Rings, num_inserts: jax.Array, call: jax.Array) -> windowing.Windows:
@@ -89,7 +89,7 @@ def sampler(subject: subjects.Subject) -> Any:
 
 
 def _plain_gather(subject: subjects.Subject, ring_bytes: int, num_pieces: int, piece_bytes: int) -> timing.Program:
-    """Returns a program that gathers pieces of contiguous bytes at random places."""
+    """Returns a program that gathers pieces of contiguous bytes from random places."""
     buffer = _buffer(subject, ring_bytes, num_pieces, piece_bytes)
     pieces_per_shard = buffer.shape[0] // subject.setup.layout.num_shards
     places = np.random.default_rng(0).integers(0, pieces_per_shard, num_pieces, np.int32)
@@ -103,7 +103,7 @@ def _plain_gather(subject: subjects.Subject, ring_bytes: int, num_pieces: int, p
 
 
 def _buffer(subject: subjects.Subject, ring_bytes: int, num_pieces: int, piece_bytes: int) -> jax.Array:
-    """Returns [N, piece_bytes] uint8, sharded over the devices; N is at least `num_pieces`."""
+    """Returns [N, piece_bytes] uint8, sharded over the devices, with N >= `num_pieces`."""
     num_shards = subject.setup.layout.num_shards
     size = min(ring_bytes, MAX_BUFFER_BYTES * num_shards)
     length = -(-max(num_pieces, size // piece_bytes) // num_shards) * num_shards
@@ -118,7 +118,7 @@ def _write_rows(subject: subjects.Subject, rings: ring_store.Rings, seconds: flo
     sizes = [size for size in setup.sizes if size <= setup.layout.train_per_shard]
 
     def put(rings: ring_store.Rings, slot: jax.Array, row: ring_store.Row, num_inserts: jax.Array) -> Any:
-        # The next call donates the rings: the second result is to wait for.
+        # The next call donates the rings, so the second result is what can be waited for.
         return ring_store.write(rings, slot, row, num_inserts, setup.agent.num_kept), num_inserts + 1
 
     in_specs, out_specs = (sharded, sharded, sharded, replicated), (sharded, replicated)
@@ -133,7 +133,7 @@ def _write_rows(subject: subjects.Subject, rings: ring_store.Rings, seconds: flo
         local = subjects.batch(subject, size).slot
         new = subjects.row(rings, jnp.zeros(len(local), jnp.int32))
         slot, row = jax.device_put((local, new), meshes.sharded(setup.mesh))
-        # The row's own bytes; flags and the previous row add few.
+        # The row's own bytes; flags and the previous row add little.
         num_bytes = trees.num_bytes(row)
         copy = _plain_copy(subject, trees.num_bytes(rings), len(local), num_bytes // len(local))
         programs: dict[str, timing.Program] = {"write": functools.partial(write, slot, row), "copy": copy}
@@ -142,7 +142,7 @@ def _write_rows(subject: subjects.Subject, rings: ring_store.Rings, seconds: flo
 
 
 def _plain_copy(subject: subjects.Subject, ring_bytes: int, num_pieces: int, piece_bytes: int) -> timing.Program:
-    """Returns a program that copies pieces contiguously into a large buffer, to the next place at each call."""
+    """Returns a program that copies pieces contiguously into a large buffer, at the next place in each call."""
     buffer = _buffer(subject, ring_bytes, num_pieces, piece_bytes)
     pieces = jax.device_put(np.ones((num_pieces, piece_bytes), np.uint8), meshes.sharded(subject.setup.mesh))
     num_places = buffer.shape[0] // num_pieces

@@ -1,12 +1,12 @@
-"""The search against mctx, and against its network calls alone, with the same model, roots and settings.
+"""Compares the search with mctx, and with its network calls alone, for the same model, roots and settings.
 
 - mctx: its Gumbel and PUCT policies, with one model call per simulation and one row per root.
-- The network alone: the search's calls with equal number and width, in a chain: each starts from the previous call's
-  states. No tree, no choice of actions.
+- The network alone: as many calls of the same width as the search makes, in a chain, where each starts from the
+  previous call's states. There is no tree and no choice of actions.
 
 Models:
-- free: predictions from a random table, by a hash of state and action. They cost almost nothing, so the measurement
-  is the tree's.
+- free: predictions from a random table, by a hash of state and action. They cost almost nothing, so the tree itself is
+  measured.
 - small, middle: the residual networks of the `atari` preset, with random parameters.
 
 The roots are precomputed, so that only the search is measured. Everything runs on one device.
@@ -37,20 +37,20 @@ POLICIES = ("gumbel", "puct")
 NETWORKS = ("free", "small", "middle")
 BATCHES = (8, 32, 128, 512)
 NETWORKS_ON_CPU, BATCHES_ON_CPU = NETWORKS[:2], BATCHES[:3]
-"""Defaults on a CPU, which needs minutes for the others."""
+"""Defaults on a CPU, on which the others take minutes."""
 
 CONSIDERED = {16: 8, 50: 16}
-"""Simulations -> initial actions of Gumbel's Sequential Halving. PUCT considers all; its rows say 0."""
+"""Simulations -> initial actions of Gumbel's Sequential Halving. PUCT considers all actions; its rows have 0."""
 
 NUM_ACTIONS = 18
 DISCOUNT = 0.997
 FRAME_SHAPE = (96, 96, 1)
 TABLE_ROWS = 4096
 ROOTS_AT_ONCE = 8
-"""Observations in one call of the representation: one program for all batches."""
+"""Observations in one call of the representation, so that all batches use one program."""
 
 NUM_KEYS = 32
-"""Different trees of a program, searched in turn."""
+"""Number of different trees that a program searches in turn."""
 
 
 class Case(NamedTuple):
@@ -64,7 +64,7 @@ class Case(NamedTuple):
 
 
 class SearchModel(NamedTuple):
-    """Parameters in the compute dtype; number of rows -> as many different roots; the recurrent function."""
+    """Parameters in the compute dtype; number of rows -> that many different roots; and the recurrent function."""
 
     params: Any
     roots: Callable[[int], mcts.Root]
@@ -80,17 +80,17 @@ def run(
     seconds: float = 6.0,
     report: Callable[[timing.Row], None] = lambda row: None,
 ) -> dict[str, Any]:
-    """Returns facts of the machine, and a row for every combination of the arguments.
+    """Returns facts about the machine, and a row for each combination of the arguments.
 
-    The rows' ratio_to_mctx is more than 1 if the search is faster; ratio_to_network: its time as a multiple of the
-    network's alone.
+    In the rows, ratio_to_mctx exceeds 1 if the search is faster than mctx; ratio_to_network is the search's time as a
+    multiple of the network's.
 
     Args:
-      policy: of POLICIES; empty: all.
-      network: of NETWORKS; empty: all, on a CPU NETWORKS_ON_CPU.
-      batch: roots; empty: BATCHES, on a CPU BATCHES_ON_CPU.
+      policy: one of POLICIES; empty: all.
+      network: one of NETWORKS; empty: all, or NETWORKS_ON_CPU on a CPU.
+      batch: number of roots; empty: BATCHES, or BATCHES_ON_CPU on a CPU.
       considered: simulations -> Gumbel's considered actions.
-      seconds: slow searches take longer.
+      seconds: time to measure; slow searches take longer.
       report: called with each measured row.
 
     Raises:
@@ -153,8 +153,8 @@ def _config(case: Case) -> muzero_config.SearchSection:
 
 
 def _compile(cases: Sequence[Case], model: SearchModel, root: mcts.Root) -> dict[Case, dict[str, timing.Program]]:
-    """Compiles the programs of rows with the same roots on all cores: compiling takes longer than measuring."""
-    # The largest first, for an even load.
+    """Compiles the programs of rows with the same roots on all cores; compiling takes longer than measuring."""
+    # The largest are first, to balance the load.
     functions = {"search": _search, "mctx": _mctx, "network": _network}
     with futures.ThreadPoolExecutor(machines.num_cores()) as pool:
         jobs = {
@@ -175,7 +175,7 @@ def _program(
 
     def call() -> Any:
         index = next(calls)
-        # The first call is for compilation, which is done.
+        # The first call is for compilation, which is done already.
         return compiled(model.params, root, keys[index % NUM_KEYS]) if index else ()
 
     return call
@@ -217,7 +217,7 @@ def _mctx(
 def _network(
     step: mcts.RecurrentFn, config: muzero_config.SearchSection, params: Any, root: mcts.Root, key: jax.Array
 ) -> Any:
-    """Returns all predictions; consecutive calls of one width are a loop, as in a search."""
+    """Returns all predictions; consecutive calls of the same width are one loop, as in a search."""
     del key
     batch_size, num_actions = root.prior_logits.shape
 
@@ -228,7 +228,7 @@ def _network(
     embedding, predictions = root.embedding, []
     for width, calls in itertools.groupby(mcts.sweep_widths(config, num_actions)):
         num_rows, num_calls = batch_size * width, len(list(calls))
-        # For more rows than before the states repeat; for fewer the first ones stay.
+        # If there are more rows than before, states repeat; if there are fewer, the first ones are kept.
         embedding = jax.tree.map(lambda leaf, n=num_rows: jnp.resize(leaf, (n, *leaf.shape[1:])), embedding)
         actions = jnp.arange(num_calls * num_rows, dtype=jnp.int32).reshape(num_calls, num_rows) % num_actions
         embedding, found = jax.lax.scan(call, embedding, actions)
@@ -245,7 +245,7 @@ def _model(network: str) -> SearchModel:
 
 
 def _table_model() -> SearchModel:
-    """States are uint32 [B]; a row of the table is a reward, a value and the logits of a prior."""
+    """States are uint32 [B]. A row of the table has a reward, a value and the logits of a prior."""
 
     def predict(table: jax.Array, state: jax.Array) -> mcts.Prediction:
         found = table[state % TABLE_ROWS]
@@ -266,7 +266,7 @@ def _table_model() -> SearchModel:
 
 
 def _hash(state: jax.Array, action: jax.Array) -> jax.Array:
-    """Returns the next state, uint32: state and action mixed by MurmurHash3's last steps."""
+    """Returns the next state, uint32, by mixing state and action with the last steps of MurmurHash3."""
     x = state * jnp.uint32(NUM_ACTIONS) + action.astype(jnp.uint32) + jnp.uint32(1)
     x = (x ^ x >> 16) * jnp.uint32(0x85EBCA6B)
     x = (x ^ x >> 13) * jnp.uint32(0xC2B2AE35)
@@ -299,9 +299,9 @@ def _resnet_model(size: str) -> SearchModel:
 
 
 def _random_params(shapes: Any) -> Any:
-    """Returns random parameters, heads included: freshly initialized heads predict the same for every state.
+    """Returns random parameters, also in the heads, because new heads predict the same for every state.
 
-    Drawn by numpy: compiling the networks' own initialization takes longer than measuring a row.
+    They are drawn by numpy, because compiling the networks' own initialization takes longer than measuring a row.
     """
     rng = np.random.default_rng(1)
 

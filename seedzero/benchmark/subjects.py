@@ -1,4 +1,4 @@
-"""The subject of a measurement: a preset's agent, device state and batches, as in a learner on this machine."""
+"""Makes what is measured: a preset's agent, device state and batches, as in a learner on this machine."""
 
 from __future__ import annotations
 
@@ -17,15 +17,15 @@ from seedzero.envs import registry
 from seedzero.replay import ring_store
 
 Settings = Mapping[str, options.Value | str]
-"""Settings by SECTION.KEY, over the preset's."""
+"""Settings by SECTION.KEY that override the preset's."""
 
 ON_CPU, ON_ACCELERATOR = "cartpole", "atari"
 EPISODE_LENGTH = 60
-"""Steps of an episode in filled rings: some windows reach an end, most don't."""
+"""Length of episodes in filled rings: some windows contain an end, most do not."""
 
 
 class Subject(NamedTuple):
-    """A preset as in a learner: its name, the configuration with everything resolved, the device functions' setup."""
+    """A preset as in a learner: its name, the resolved configuration, and the setup of device functions."""
 
     preset: str
     config: configs.Config
@@ -38,7 +38,7 @@ class Subject(NamedTuple):
 
     @property
     def num_inserts(self) -> np.int32:
-        """Training steps stored once the rings are full."""
+        """Training steps that are stored when the rings are full."""
         return np.int32(self.setup.slot_length * self.setup.layout.num_train)
 
     @property
@@ -48,9 +48,9 @@ class Subject(NamedTuple):
 
 
 def make(preset: str, settings: Settings, agents: Sequence[str] = ("muzero",)) -> Subject:
-    """Returns the subject of a learner with this preset; "": cartpole on a CPU, atari on an accelerator.
+    """Returns the subject for this preset; "" is cartpole on a CPU, and atari on an accelerator.
 
-    agents: that can be measured, the first one by default.
+    agents: those that can be measured, the default first.
 
     Raises:
       ConfigError: an unknown preset or setting.
@@ -78,7 +78,7 @@ def make(preset: str, settings: Settings, agents: Sequence[str] = ("muzero",)) -
 
 
 def facts(subject: Subject) -> dict[str, str | int]:
-    """Returns a figure's circumstances besides the code."""
+    """Returns what else a figure depends on besides the code."""
     device = subject.setup.mesh.devices.flat[0]
     return {
         "preset": subject.preset,
@@ -109,13 +109,13 @@ def filled_actor(subject: Subject) -> acting.ActorState:
 
 
 def row(rings: ring_store.Rings, step: jax.Array) -> ring_store.Row:
-    """Returns one row for each slot; `step` [S] int32 counts the environment's steps."""
+    """Returns one row for each slot. step: [S] int32, the number of the environment's steps."""
 
     def full(ring: jax.Array, value: jax.Array) -> jax.Array:
         shape = (*value.shape, *ring.shape[2:])
         return jnp.broadcast_to(value.reshape(-1, *[1] * (len(shape) - 1)), shape).astype(ring.dtype)
 
-    # 1 / A is a uniform policy of A actions; a scalar becomes 1.
+    # 1 / A is a uniform policy over A actions; a scalar becomes 1.
     one = jnp.ones(step.shape)
     stored = {name: full(ring, one / max(1, *ring.shape[2:], 1)) for name, ring in rings.stored.items()}
     return ring_store.Row(
@@ -129,7 +129,7 @@ def row(rings: ring_store.Rings, step: jax.Array) -> ring_store.Row:
 
 
 def batch(subject: Subject, num_rows: int) -> batches.Batch:
-    """Returns a full batch of `num_rows` rows per shard: training slots first, then evaluation slots."""
+    """Returns a full batch of `num_rows` rows on each shard: training slots first, then evaluation slots."""
     local = np.minimum(np.arange(num_rows, dtype=np.int32), subject.setup.layout.slots_per_shard)
     slot = np.tile(local, subject.setup.layout.num_shards)
     empty = batches.padding(subject.setup.spec, subject.setup.layout, num_rows)

@@ -1,4 +1,4 @@
-"""Seconds a call of several programs, in short alternating slices: other load on the machine affects all equally."""
+"""Times several programs in short alternating slices, so that other load on the machine affects all equally."""
 
 from __future__ import annotations
 
@@ -12,19 +12,19 @@ import jax
 
 NUM_ROUNDS = 21
 MIN_ROUNDS = 3
-"""Rounds of programs that are too slow for NUM_ROUNDS."""
+"""Number of rounds for programs that are too slow for NUM_ROUNDS."""
 
 Program = Callable[[], Any]
-"""Dispatches one call and returns arrays to wait for; later calls must not donate them."""
+"""Dispatches one call and returns arrays to wait for, which later calls must not donate."""
 
 Slices = dict[str, list[float]]
-"""Seconds a call of each program, one number a round."""
+"""Seconds that a call of each program takes, one number for each round."""
 
 Row = dict[str, Any]
 
 
 def carrying(function: Callable[[Any, int], tuple[Any, Any]], state: Any) -> Program:
-    """Returns a program of (state, number of the call) -> (state, arrays to wait for), donating its state."""
+    """Returns a program of (state, number of the call) -> (state, arrays to wait for) that donates its state."""
     calls = itertools.count()
 
     def call() -> Any:
@@ -36,7 +36,7 @@ def carrying(function: Callable[[Any, int], tuple[Any, Any]], state: Any) -> Pro
 
 
 def interleave(programs: Mapping[str, Program], *, seconds: float) -> Slices:
-    """Measures programs in turn for a number of seconds altogether, without compilation; slow programs take longer."""
+    """Measures programs in turn for this many seconds in total, without compilation; slow programs take longer."""
     slice_seconds = seconds / (NUM_ROUNDS * len(programs))
     counts = {name: _count(program, slice_seconds) for name, program in programs.items()}
     slices: Slices = {name: [] for name in programs}
@@ -75,11 +75,11 @@ def milliseconds(slices: Slices, name: str) -> float:
 
 
 def ratio(slices: Slices, name: str, peer: str) -> float:
-    """Returns a program's speed as a share of its peer's: the median over the rounds."""
+    """Returns a program's speed relative to its peer's, as the median over the rounds."""
     return statistics.median(theirs / ours for ours, theirs in zip(slices[name], slices[peer], strict=True))
 
 
 def against(slices: Slices, name: str, *peers: str) -> Row:
-    """Returns figures of a row: the peers' milliseconds, then the ratios to the peers."""
+    """Returns a row's figures: the peers' milliseconds, then the ratios to the peers."""
     times = {f"{peer}_milliseconds": milliseconds(slices, peer) for peer in peers}
     return times | {f"ratio_to_{peer}": ratio(slices, name, peer) for peer in peers}

@@ -1,13 +1,13 @@
-"""Observations a second through the real server and worker client, against bare grpc.aio.
+"""Measures observations a second through the real server and worker client, against bare grpc.aio.
 
-Both carry the same bytes with the same number of messages in flight: as many worker processes, each with one group of
-environments, and a server that answers at once. "Bare" is one grpc.aio stream per worker with ready-made bytes:
-without encoding, decoding, checks and other threads, and with the C library's own memory management. Both send
-several different observations in turn, because real environments do not resend the same memory. Short slices of both
-alternate, so that other load on the machine affects both equally.
+Both carry the same bytes, with the same number of messages in flight: equally many worker processes, each with one
+group of environments, and a server that answers at once. "Bare" is one grpc.aio stream for each worker with ready-made
+bytes, without encoding, decoding, checks and other threads, and with the C library's own memory management. Both send
+several different observations in turn, because real environments do not send the same memory again. Short slices of
+both alternate, so that other load on the machine affects both equally.
 
-Every server and worker is a process of its own: grpc.aio wakes all event loops of a process at each message.
-A server sends its address; workers receive seconds, run a slice of that length, and send messages a second.
+Every server and worker is a separate process, because grpc.aio wakes all event loops of a process at each message. A
+server sends its address; workers receive seconds, run a slice of that length, and send their messages a second.
 """
 
 from __future__ import annotations
@@ -44,13 +44,13 @@ Pipe = connection.Connection
 def run(
     *, num_workers: int = 4, num_envs: int = 64, observation_bytes: int = 9216, seconds: float = 5.0
 ) -> dict[str, float | int]:
-    """Returns the medians of both over the slices on this machine, over loopback TCP, and of their ratio over pairs.
+    """Returns the medians of both over the slices, and of their ratio over pairs, on this machine over loopback TCP.
 
     Args:
-      num_workers: worker processes.
+      num_workers: number of worker processes.
       num_envs: environments of one worker, all in one group.
-      observation_bytes: of one environment's observation, uint8.
-      seconds: measuring time, both together.
+      observation_bytes: size of one environment's observation, uint8.
+      seconds: time to measure both.
     """
     kinds = {"real": (_serve_real, _work_real), "bare": (_serve_bare, _work_bare)}
     with contextlib.ExitStack() as stack:
@@ -74,9 +74,9 @@ def run(
 def alternate(
     measure: Callable[[str, float], float], kind: str, peer: str, seconds: float
 ) -> tuple[float, float, float]:
-    """Measures two kinds in short slices that alternate; measure: takes a kind and a slice's seconds, returns a rate.
+    """Measures two kinds in short alternating slices. measure: takes a kind and a slice's seconds, returns a rate.
 
-    Returns the medians of the kind's rate, of its peer's, and of the kind's as a share of the peer's in the same pair.
+    Returns the medians of the kind's rate, of its peer's rate, and of their ratio in the same pair.
     """
     rates: dict[str, list[float]] = {kind: [], peer: []}
     for index in range(NUM_PAIRS):
@@ -87,7 +87,7 @@ def alternate(
 
 
 def calls_per_second(call: Callable[[], None], seconds: float) -> float:
-    """Calls for a number of seconds; returns the rate."""
+    """Calls a function for a number of seconds and returns calls a second."""
     begin, count = time.perf_counter(), 0
     while (elapsed := time.perf_counter() - begin) < seconds:
         call()
@@ -96,7 +96,7 @@ def calls_per_second(call: Callable[[], None], seconds: float) -> float:
 
 
 def _slice(workers: Sequence[Pipe], seconds: float) -> float:
-    """Returns answered messages a second, all workers together, over one slice."""
+    """Returns the answered messages a second of all workers in one slice."""
     for worker in workers:
         worker.send(seconds)
     return float(sum(map(receive, workers)))
@@ -104,7 +104,7 @@ def _slice(workers: Sequence[Pipe], seconds: float) -> float:
 
 @contextlib.contextmanager
 def process(function: Callable[..., None], *arguments: Any) -> Iterator[Pipe]:
-    """Starts a process that calls function(its end of the pipe, *arguments); it ends when our end closes."""
+    """Starts a process that calls function(its end of the pipe, *arguments), and that ends when our end closes."""
     context = multiprocessing.get_context("spawn")
     ours, theirs = context.Pipe()
     process = context.Process(target=function, args=(theirs, *arguments))
@@ -125,7 +125,7 @@ def receive(pipe: Pipe) -> Any:
 
 
 def asked(pipe: Pipe) -> Iterator[Any]:
-    """Returns the messages received until the other end closes."""
+    """Returns the number of messages received until the other end closes."""
     with contextlib.suppress(EOFError):
         while True:
             yield pipe.recv()
@@ -135,7 +135,7 @@ def asked(pipe: Pipe) -> Iterator[Any]:
 
 
 class InstantLearner:
-    """Answers every step at once. num_groups, num_envs: of every worker; answer: a step's actions."""
+    """Answers every step at once. num_groups, num_envs: those of each worker. answer: the actions for a step."""
 
     def __init__(
         self,
@@ -230,7 +230,8 @@ async def _work_bare_async(pipe: Pipe, address: str, num_envs: int, observation_
     ready_made = itertools.cycle([codec.encode_step(1, 1000, step) for step in steps])
     async with aio.insecure_channel(address, options=options.client(_SETTINGS)) as channel:
         connect = channel.stream_stream(f"/{_BARE_SERVICE}/Connect", bytes, bytes)
-        call = connect()  # type: ignore[call-arg]  # without a request iterator: writes and reads are below
+        # type: ignore[call-arg] # without a request iterator, because the code below writes and reads
+        call = connect()
         for seconds in asked(pipe):
             pipe.send(await _bare_slice(call, ready_made, seconds))
 

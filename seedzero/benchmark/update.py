@@ -1,8 +1,8 @@
-"""The whole update against the bare gradient of its loss, and the parts' times.
+"""Compares the whole update with the bare gradient of its loss, and times the update's parts.
 
 The bare gradient uses one fixed batch of windows and targets: it samples nothing, makes no targets and changes no
-parameter. Each part is a program of its own; XLA fuses and overlaps parts of one program, so their times need not sum
-to the update's.
+parameters. Each part is a separate program. XLA fuses and overlaps parts within one program, so their times need not
+sum to the update's.
 """
 
 from __future__ import annotations
@@ -21,9 +21,9 @@ from seedzero.replay import windowing
 
 
 def run(preset: str = "", settings: subjects.Settings | None = None, *, seconds: float = 10.0) -> dict[str, Any]:
-    """Returns the update's speed and its "ratio" to the bare gradient's, and a row for each part.
+    """Returns the update's speed, its "ratio" to the bare gradient's, and a row for each part.
 
-    ratio_to_update: the part's time as a share of the update's.
+    ratio_to_update: the part's time relative to the update's.
     """
     subject = subjects.make(preset, settings or {})
     slices = timing.interleave(_programs(subject), seconds=seconds)
@@ -55,7 +55,7 @@ def _programs(subject: subjects.Subject) -> dict[str, timing.Program]:
 
 
 def _update(subject: subjects.Subject) -> timing.Program:
-    """The learner's own program, metrics included."""
+    """The learner's own program, including metrics."""
     setup, strategy = subject.setup, strategies.Strategy()
     shapes = states.abstract_train(setup), states.abstract_actor(setup)
     update = strategy.trace_update(tracing.ProgramTracer(setup, *shapes, strategy.held))["update"]().compile()
@@ -64,7 +64,7 @@ def _update(subject: subjects.Subject) -> timing.Program:
         *state, metrics = update(subject.seed, *state, subject.num_inserts)
         return state, metrics
 
-    # States of its own: every call donates them.
+    # Each has its own states, because every call donates them.
     train = states.init_train(setup, subject.config.run.seed)
     return timing.carrying(step, (train, subjects.filled_actor(subject).rings))
 
@@ -72,7 +72,7 @@ def _update(subject: subjects.Subject) -> timing.Program:
 def _gradients(
     subject: subjects.Subject, train: base.TrainState, windows: windowing.Windows
 ) -> dict[str, timing.Program]:
-    """The targets of fixed windows, and the bare gradient for these targets."""
+    """Makes the targets of fixed windows, and the bare gradient for these targets."""
     parts, sharded, replicated = subject.parts, meshes.SHARDED, meshes.REPLICATED
 
     def prepare(target_params: base.Params, windows: windowing.Windows) -> nstep.Targets:
@@ -94,7 +94,7 @@ def _gradients(
 
 
 def _optimizer(subject: subjects.Subject, train: base.TrainState) -> timing.Program:
-    """One step of the optimizer, with the parameters instead of a gradient."""
+    """One step of the optimizer, with the parameters used as the gradient."""
     parts, replicated = subject.parts, meshes.REPLICATED
 
     def step(train: Any, gradients: base.Params) -> tuple[base.TrainState, base.Metrics]:

@@ -1,7 +1,7 @@
-"""Buckets: URLs, reading and writing objects, and advice for errors.
+"""Reads and writes objects in buckets, parses their URLs, and adds advice to their errors.
 
-Objects appear whole, and a write may depend on a generation read before. Buckets have no rename and no append, so a
-learner writes its run on a local disk and mirrors it (`bucket/mirrors.py`).
+Objects appear whole, and a write may depend on the generation that was read before. Buckets can neither rename nor
+append, so a learner writes its run on a local disk and mirrors it (`bucket/mirrors.py`).
 """
 
 from __future__ import annotations
@@ -22,9 +22,9 @@ if TYPE_CHECKING:
     import tensorstore
 
 SCRATCH_VARIABLE = "SEEDZERO_SCRATCH"
-"""Environment variable that names the directory of local copies."""
+"""Environment variable that names the directory for local copies."""
 NUM_PARALLEL = 8
-"""Transfers at a time; each holds its whole object in memory."""
+"""Number of simultaneous transfers; each holds its whole object in memory."""
 
 _DRIVERS = {"gs": "gcs", "s3": "s3"}
 _FORM = re.compile(r"(?P<scheme>[a-z0-9]+)://(?P<bucket>[^/]+)/(?P<path>[A-Za-z0-9._/=+@-]+)")
@@ -39,7 +39,7 @@ _CREDENTIALS = {
 }
 _FIRST_PAUSE_SECONDS, _LONGEST_PAUSE_SECONDS = 0.5, 8.0
 _ANSWER_SECONDS = 30.0
-"""Time limit of a request, besides the time for its bytes."""
+"""Time limit of a request, without the time for its bytes."""
 _SLOWEST_BYTES_PER_SECOND = 2**20
 
 T = TypeVar("T")
@@ -48,7 +48,7 @@ S = TypeVar("S")
 
 @dataclasses.dataclass(frozen=True)
 class Url:
-    """A run directory in a bucket; `scheme` is gs or s3, and `path` has no slashes at its ends."""
+    """A run directory in a bucket. `scheme` is gs or s3, and `path` neither begins nor ends with a slash."""
 
     scheme: str
     bucket: str
@@ -59,7 +59,7 @@ class Url:
 
 
 def parse(place: str, *, flag: str = "run_dir") -> Url | None:
-    """Returns the URL in a flag's value; None: it is a directory. Raises UsageError for a malformed URL."""
+    """Returns the URL in a flag's value, or None for a directory. Raises UsageError for a malformed URL."""
     if "://" not in place:
         return None
     found = _FORM.fullmatch(place)
@@ -71,18 +71,21 @@ def parse(place: str, *, flag: str = "run_dir") -> Url | None:
 
 
 def of_host(url: Url, index: int) -> Url:
-    """Returns the place of a learner host, below the run's, as in a directory."""
+    """Returns the URL of a learner host, which is below the run's, as in a directory."""
     return dataclasses.replace(url, path=f"{url.path}/hosts/{index}") if index > 0 else url
 
 
 def scratch(url: Url) -> pathlib.Path:
-    """Returns the directory of a run's local copy, always the same for a URL; UsageError: this user has none."""
+    """Returns the directory of a run's local copy, which depends on the URL alone.
+
+    Raises UsageError if there is none.
+    """
     name = url.path.rpartition("/")[2]
     return _scratch_root(url).absolute() / f"{name}-{hashlib.sha256(str(url).encode()).hexdigest()[:12]}"
 
 
 def _scratch_root(url: Url) -> pathlib.Path:
-    """Returns the directory of all local copies."""
+    """Returns the directory for all local copies."""
     if given := os.environ.get(SCRATCH_VARIABLE):
         return pathlib.Path(given)
     cache = user_cache.directory()
@@ -96,7 +99,7 @@ def _scratch_root(url: Url) -> pathlib.Path:
 
 @contextlib.contextmanager
 def naming(path: pathlib.Path, url: Url) -> Iterator[None]:
-    """Replaces the local copy's path by the URL in errors."""
+    """Replaces the local copy's path by the URL in the messages of errors."""
     try:
         yield
     except errors.Error as error:
@@ -104,36 +107,36 @@ def naming(path: pathlib.Path, url: Url) -> Iterator[None]:
 
 
 class Value(NamedTuple):
-    """An object's bytes, None for a missing object, and its generation, for `if_equal` of `Store.write`."""
+    """An object's bytes (None if it does not exist), and its generation for `if_equal` of `Store.write`."""
 
     content: bytes | None
     generation: bytes
 
 
 class Store:
-    """The objects of a run, by keys below the run's path; thread-safe. A failed request raises BucketError."""
+    """The objects of a run, by keys below the run's path. It is thread-safe; failed requests raise BucketError."""
 
     def __init__(self, objects: tensorstore.KvStore, url: Url, retry_seconds: float) -> None:
-        """`objects` have the same keys, and repeat failing requests for `retry_seconds`."""
+        """objects: have the same keys, and repeat failing requests for `retry_seconds`."""
         self.url = url
         self._objects, self._retry_seconds = objects, retry_seconds
 
     def read(self, key: str) -> Value:
-        """Returns an object; a missing bucket has none."""
+        """Returns an object; in a missing bucket, no object exists."""
         found = self.read_if_new(key, None)
         if found is None:
             raise self._refusal(f"reading {self.url}/{key}")
         return found
 
     def read_if_new(self, key: str, generation: bytes | None) -> Value | None:
-        """Returns an object; None: it is still the one of a generation that was read before."""
+        """Returns an object, or None if it still has the given generation."""
         found = self._wait(self._objects.read(key, if_not_equal=generation), f"reading {self.url}/{key}")
         if found.state == "unspecified":
             return None
         return Value(bytes(found.value) if found.state == "value" else None, found.stamp.generation)
 
     def write(self, key: str, content: bytes, *, if_equal: bytes | None = None) -> bytes | None:
-        """Writes an object and returns its generation; None: the generation differs from `if_equal`."""
+        """Writes an object and returns its generation, or None if the present one is not `if_equal`."""
         written, action = self._objects.write(key, content, if_equal=if_equal), f"writing {self.url}/{key}"
         generation = self._wait(written, action, num_bytes=len(content)).generation or None
         if generation is None and if_equal is None:
@@ -141,7 +144,7 @@ class Store:
         return generation
 
     def delete(self, key: str) -> None:
-        """Deletes an object, if present."""
+        """Deletes an object if it exists."""
         action = f"deleting {self.url}/{key}"
         if not self._wait(self._objects.write(key, None), action).generation:
             raise self._refusal(action)
@@ -149,8 +152,8 @@ class Store:
     def list(self, proof: str) -> set[str]:
         """Returns the keys of all objects.
 
-        `proof` is an existing key that sorts after all others that matter: if the bucket refuses to list, tensorstore
-        returns no keys or only the first ones.
+        proof: an existing key that sorts after all others that matter. If the bucket does not allow listing,
+        tensorstore returns no keys or only the first ones, so it is missing.
         """
         keys = {key.decode() for key in self._wait(self._objects.list(), f"listing {self.url}")}
         if proof not in keys:
@@ -159,7 +162,7 @@ class Store:
         return keys
 
     def _refusal(self, action: str) -> errors.BucketError:
-        """Returns the error of a condition that fails though the request had none."""
+        """Returns the error for a failed condition in a request that had no condition."""
         return errors.BucketError(
             f"{action}: refused by a condition of the bucket itself (HTTP status 412); look at the policies of "
             f"{self.url.bucket}"
@@ -177,17 +180,17 @@ class Store:
 
 
 def open_store(url: Url, retry_seconds: float, flag: str = "run_dir") -> Store:
-    """Returns the store of a run, without a request; failing requests are repeated for `retry_seconds`.
+    """Returns the store of a run without making a request; failing requests are repeated for `retry_seconds`.
 
-    flag: that the user named it by. Raises UsageError if no bucket can have that name.
+    flag: the flag that named the URL, for messages. Raises UsageError if no bucket can have that name.
     """
-    import tensorstore  # slow: a mistake in the command line need not wait for it
+    import tensorstore  # slow to import, so mistakes in the command line are reported first
 
     driver = _DRIVERS[url.scheme]
     pauses = dict(initial_delay=f"{_FIRST_PAUSE_SECONDS}s", max_delay=f"{_LONGEST_PAUSE_SECONDS}s")
     spec: dict[str, Any] = dict(driver=driver, bucket=url.bucket, path=f"{url.path}/")
     spec["context"] = {f"{driver}_request_retries": dict(max_retries=_num_retries(retry_seconds), **pauses)}
-    if url.scheme == "s3" and (address := os.environ.get("AWS_ENDPOINT_URL")):  # another service than Amazon's
+    if url.scheme == "s3" and (address := os.environ.get("AWS_ENDPOINT_URL")):  # a service other than Amazon's
         spec |= dict(endpoint=address, aws_region=os.environ.get("AWS_REGION", "us-east-1"))
     try:
         objects = tensorstore.KvStore.open(spec).result()
@@ -197,7 +200,10 @@ def open_store(url: Url, retry_seconds: float, flag: str = "run_dir") -> Store:
 
 
 def _num_retries(seconds: float) -> int:
-    """Returns the number of doubling pauses, up to the longest one, within some seconds; at least 1."""
+    """Returns how many pauses fit into this time if each is twice as long as the last, up to the longest.
+
+    At least 1.
+    """
     count, pause = 0, _FIRST_PAUSE_SECONDS
     while pause < _LONGEST_PAUSE_SECONDS and seconds >= pause:
         count, seconds, pause = count + 1, seconds - pause, min(2 * pause, _LONGEST_PAUSE_SECONDS)
@@ -205,7 +211,7 @@ def _num_retries(seconds: float) -> int:
 
 
 def in_parallel(function: Callable[[S], T], items: Iterable[S]) -> Iterator[T]:
-    """Yields the function's results for the items, in any order; after an error it starts no further item."""
+    """Yields the function's results for the items in any order; after an error it starts no more items."""
     with concurrent.futures.ThreadPoolExecutor(NUM_PARALLEL, thread_name_prefix="bucket") as pool:
         pending = [pool.submit(function, item) for item in items]
         try:
@@ -217,7 +223,7 @@ def in_parallel(function: Callable[[S], T], items: Iterable[S]) -> Iterator[T]:
 
 
 def _message(text: str) -> str:
-    """Returns tensorstore's message without the server's whole answer."""
+    """Returns tensorstore's message without the server's answer."""
     return text.partition(" [http_")[0].partition(" [curl_")[0].strip(" .")
 
 

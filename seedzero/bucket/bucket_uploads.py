@@ -1,6 +1,7 @@
-"""Uploading a run from its local copy, and deleting in the bucket.
+"""Uploads a run from its local copy, and deletes old objects in the bucket.
 
-A checkpoint exists in the bucket once its manifest does. The manifest comes last, so an upload may break off anywhere.
+A checkpoint exists in the bucket once its manifest does. The manifest is written last, so an upload may be interrupted
+at any point.
 """
 
 from __future__ import annotations
@@ -19,9 +20,9 @@ _PROGRESS_SECONDS = 2.0
 
 
 class Uploads:
-    """Uploads checkpoints and files; deletes expired checkpoints.
+    """Uploads checkpoints and files, and deletes checkpoints that are not kept.
 
-    One thread calls `upload` and `prune`; any thread calls `send_files`.
+    Only one thread may call `upload` and `prune`; any thread may call `send_files`.
     """
 
     def __init__(
@@ -43,14 +44,14 @@ class Uploads:
         self._sending = threading.Lock()
 
     def report_progress(self) -> None:
-        """Any thread: has the progress of uploads reported from now on, because the user waits for them."""
+        """Any thread: reports the progress of uploads from now on, because the user waits for them."""
         self._reports_progress = True
 
     def upload(self, step: int | None) -> None:
-        """Uploads a checkpoint, the best one, and earlier permanent checkpoints missing in the bucket.
+        """Uploads a checkpoint, the best one, and earlier permanent checkpoints that the bucket lacks.
 
-        After an error the next call uploads the rest. Without a step, only the best one is uploaded. Raises
-        BucketError if an upload failed; OSError, CheckpointError if the local copy cannot be read.
+        After an error, the next call uploads what is missing. Without a step, only the best one is uploaded. Raises
+        BucketError if an upload fails; OSError or CheckpointError if the local copy cannot be read.
         """
         local = self._path / "checkpoints"
         best = [remote.best_prefix(found) for found in saved_files.finished(local / saved_files.BEST)[-1:]]
@@ -69,26 +70,26 @@ class Uploads:
 
     def _upload(self, prefix: str, known: remote.Known) -> None:
         self._lease.check()
-        # The replay first: it takes longest, and a checkpoint of the same step that lacks it counts until it is there.
+        # The replay is first, because it takes longest; until it is uploaded, an older version of this step counts.
         self._send([key for key in remote.segment_keys(known.manifest) if key not in self._objects.keys], prefix)
         self._send(self._new_frozen(known.manifest), prefix)
         self._lease.check()
-        # One of the same step counts until its own files change: few of them, because the large ones have new names.
+        # That version counts until its own files change. These are few, because large files have new names.
         keys = remote.own_keys(prefix, known.manifest)
         replaced = self._objects.manifests.get(prefix)
         changed = set(remote.own_keys(prefix, replaced.manifest)) if replaced else set()
         self._send([key for key in keys if key not in changed], prefix)
         self._lease.check()
-        # Checkpoints that this one replaces, and best ones of an abandoned past, must not win over it.
+        # Checkpoints that this one replaces, and best ones of an abandoned past, must not count instead of it.
         self._delete_checkpoints(self._objects.replaced_by(prefix))
         self._send([key for key in keys if key in changed], prefix)
-        self.send_files()  # a checkpoint names the length of metrics.jsonl
+        self.send_files()  # a checkpoint records the length of metrics.jsonl
         self._lease.check()
         self._put(f"{prefix}/{manifest.NAME}", known.content)
         self._objects.add(prefix, known)
 
     def _new_frozen(self, found: manifest.Manifest) -> list[str]:
-        """Returns the keys of a checkpoint's frozen players that the bucket lacks, or has with other content."""
+        """Returns the keys of a checkpoint's frozen players that the bucket lacks, or has with different content."""
         keys, there = self._objects.keys, [known.manifest for known in self._objects.manifests.values()]
         whole = {item for one in there for item in remote.frozen_objects(one).items() if item[0] in keys}
         new = [key for key, file in remote.frozen_objects(found).items() if (key, file) not in whole]
@@ -98,7 +99,7 @@ class Uploads:
         return [key for key in new if key not in lost]
 
     def _send(self, keys: list[str], prefix: str) -> None:
-        """Sends files of a checkpoint; after an error the uploaded files stay known."""
+        """Uploads files of a checkpoint; those uploaded before an error are not uploaded again."""
         total = sum((self._path / key).stat().st_size for key in keys)
         done, reported = 0, self._clock()
 
@@ -118,7 +119,7 @@ class Uploads:
         self._objects.keys.add(key)
 
     def prune(self, newest: int) -> None:
-        """Deletes the checkpoints that are not kept; a failure is reported, and the next call tries again."""
+        """Deletes checkpoints that are not kept. A failure is reported, and the next call tries again."""
         try:
             self._delete_checkpoints(self._objects.superfluous(self._keep, newest))
             self.delete_unreferenced()
@@ -126,11 +127,11 @@ class Uploads:
             self._report(f"old checkpoints stay in {self._store.url}: {error}")
 
     def delete_unreferenced(self) -> None:
-        """Deletes the objects needed by no checkpoint. Raises BucketError."""
+        """Deletes the objects that no checkpoint needs. Raises BucketError."""
         self._delete(self._objects.unreferenced())
 
     def _delete_checkpoints(self, prefixes: Iterable[str]) -> None:
-        """Deletes the manifests of checkpoints; all their other objects become unreferenced."""
+        """Deletes the manifests of checkpoints, so that all their other objects become unreferenced."""
         for prefix in prefixes:
             self._delete([f"{prefix}/{manifest.NAME}"])
             del self._objects.manifests[prefix]
@@ -143,11 +144,11 @@ class Uploads:
         list(bucket.in_parallel(delete, keys))
 
     def send_files(self) -> None:
-        """Uploads metrics, logs and the like, as far as they changed. Raises BucketError, OSError."""
+        """Uploads metrics, logs and similar files if they have changed. Raises BucketError, OSError."""
         with self._sending:
             for key in local_copy.file_keys(self._path):
                 file = self._path / key
-                with contextlib.suppress(FileNotFoundError):  # a log that was just renamed comes the next time
+                with contextlib.suppress(FileNotFoundError):  # a log that was just renamed is uploaded the next time
                     found = file.stat()
                     if self._sent.get(key) != (found.st_mtime_ns, found.st_size):
                         self._store.write(key, file.read_bytes())

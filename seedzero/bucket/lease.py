@@ -1,7 +1,8 @@
-"""The lease of a run in a bucket: at most one learner writes there.
+"""Makes sure that only one learner writes to a run in a bucket, by a lease.
 
-An object names the learner and changes at every renewal. Clocks of two machines are never compared: a waiting learner
-watches the object, and after `lease_seconds` without a change its holder counts as dead.
+The lease is an object that names the learner and changes at every renewal. The clocks of two machines are never
+compared: a waiting learner watches the object, and if it has not changed for `lease_seconds`, its holder counts as
+dead.
 """
 
 from __future__ import annotations
@@ -23,19 +24,19 @@ NAME = "lease.json"
 
 @dataclasses.dataclass(frozen=True)
 class Holder:
-    """The content of the object: a learner."""
+    """The learner that the lease names."""
 
     copy: str  # token of its local copy
     process: str  # token of its process
     host: str
     pid: int
-    renewed: float  # seconds since the epoch, by its clock
-    seconds: float  # time without a renewal after which it counts as dead
-    released: bool  # it has ended
+    renewed: float  # seconds since the epoch, by the holder's clock
+    seconds: float  # after this time without a renewal it counts as dead
+    released: bool  # whether it has ended
 
 
 def parse(content: bytes, url: bucket.Url) -> Holder:
-    """Returns the holder in the object's content. Raises BucketError for damaged content."""
+    """Parses the lease's content. Raises BucketError if it is damaged."""
     try:
         return Holder(**json_object.parse(content))
     except (ValueError, TypeError) as error:
@@ -43,7 +44,7 @@ def parse(content: bytes, url: bucket.Url) -> Holder:
 
 
 class Lease:
-    """This process's claim to a run in a bucket; `acquire` first, then thread-safe."""
+    """This process's claim to a run in a bucket. Call `acquire` first; afterwards it is thread-safe."""
 
     def __init__(
         self,
@@ -55,9 +56,9 @@ class Lease:
         clock: Callable[[], float] = time.monotonic,
         wait: Callable[[float], object] = time.sleep,
     ) -> None:
-        """copy: token of the local copy; the caller has locked it, so its last user is dead.
+        """copy: token of the local copy, which the caller has locked, so that its last user is dead.
 
-        seconds: others may take the lease after as long without a renewal. report: receives sentences for the user.
+        seconds: after this time without a renewal others may take the lease. report: takes sentences for the user.
         """
         self._store = store
         self._mine = Holder(copy, secrets.token_hex(8), socket.gethostname(), os.getpid(), 0.0, seconds, False)
@@ -73,10 +74,10 @@ class Lease:
         return self._mine.seconds / 3
 
     def acquire(self) -> bool:
-        """Takes the lease; returns whether the local copy was the last holder.
+        """Takes the lease, and returns whether the local copy was its last holder.
 
-        Waits for a learner that may be dead or about to end. Raises Occupied if another learner lives, BucketError if
-        the bucket cannot be used.
+        Waits for a learner that may be dead or about to end. Raises Occupied if another learner is alive, BucketError
+        if the bucket cannot be used.
         """
         began = changed = self._clock()
         seen: bytes | None = None
@@ -85,7 +86,7 @@ class Lease:
             holder, generation = self._read()
             if holder is not None and holder.process == self._mine.process:
                 self._generation, self._renewed = generation, self._clock()
-                return unused  # the answer to our write was lost, and its repetition failed on the first attempt
+                return unused  # the answer to our write was lost, and the repeated write failed
             same_copy = holder is not None and holder.copy == self._mine.copy
             is_free = holder is None or holder.released or same_copy
             if generation != seen:
@@ -101,14 +102,14 @@ class Lease:
                 self._wait(min(1.0, self._mine.seconds / 10))
 
     def _refuse_or_wait(self, holder: Holder, *, renews: bool) -> None:
-        """Raises Occupied if the holder lives, else reports the wait."""
+        """Raises Occupied if the holder is alive, otherwise reports that this learner waits."""
         used = f"{self._store.url} is in use by the learner with pid {holder.pid} on {holder.host}"
         if renews:
             raise errors.Occupied(f"{used}, which lives; end that one or give another --run_dir")
         self._report(f"{used}; waiting until it ends or has been silent for {holder.seconds:g} s")
 
     def _read(self) -> tuple[Holder | None, bytes]:
-        """Returns the holder, None without a lease, and the object's generation."""
+        """Returns the holder, or None without a lease, and the object's generation."""
         found = self._store.read(NAME)
         return None if found.content is None else parse(found.content, self._store.url), found.generation
 
@@ -122,14 +123,18 @@ class Lease:
         return True
 
     def renew(self) -> None:
-        """Renews the lease; raises LeaseLost after a takeover by another learner. BucketError: outcome unknown."""
+        """Renews the lease.
+
+        Raises LeaseLost if another learner has taken it. After a BucketError it is unknown whether the lease was
+        renewed.
+        """
         with self._lock:
             if self._lost:
                 raise errors.LeaseLost(self._lost)
             if self._write(self._mine, self._generation):
                 return
             holder, generation = self._read()
-            # If the answer to a write was lost, its repetition fails on the first attempt.
+            # If the answer to a write was lost, the repeated write fails although the lease is ours.
             ours = holder is not None and holder.process == self._mine.process
             if ours and self._write(self._mine, generation):
                 return
@@ -141,11 +146,11 @@ class Lease:
             raise errors.LeaseLost(self._lost)
 
     def check(self) -> None:
-        """Renews the lease, except shortly after a renewal. Errors: as `renew`."""
+        """Renews the lease unless it was renewed recently. Errors are those of `renew`."""
         if self._lost or self._clock() - self._renewed > self._mine.seconds / 2:
             self.renew()
 
     def release(self) -> None:
-        """Releases the lease: others may take over at once. After a BucketError others wait for the lease's end."""
+        """Releases the lease, so that others need not wait. After a BucketError they wait until it expires."""
         with self._lock:
             self._write(dataclasses.replace(self._mine, released=True), self._generation)

@@ -1,6 +1,7 @@
-"""The local copy of a run in a bucket: filled from the bucket by a learner, written there, uploaded as changes.
+"""Keeps the local copy of a run in a bucket, which the learner fills from the bucket, writes, and uploads.
 
-The bucket is the truth: a local copy loses all that the bucket lacks, unless it was the last one to write there.
+The bucket decides what counts: a local copy loses everything that the bucket lacks, unless it was the last one that
+wrote to the bucket.
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ _TOKEN_FILE = "copy.json"
 
 
 def token(path: pathlib.Path) -> str:
-    """Returns the local copy's name in the lease, a new token at first. Raises ResumeError."""
+    """Returns the local copy's name in the lease, which is made when first needed. Raises ResumeError."""
     file = path / _TOKEN_FILE
     try:
         return str(json_object.parse(plain_files.read(file))["copy"])
@@ -39,15 +40,17 @@ def fill(
     report: Callable[[str], None],
     step: int | None = None,
 ) -> tuple[remote.Checkpoints, int | None]:
-    """Fetches the files, the newest checkpoint and the best checkpoint of a run with objects of these `keys`.
+    """Fetches a run's files, its newest and its best checkpoint from a bucket, which has these `keys`.
 
-    step: of the only checkpoint that counts, if the bucket has it; None: the newest one counts.
+    Returns the checkpoints in the bucket, and the step of a checkpoint that only the local copy has, or None.
 
-    Returns the checkpoints in the bucket, and the step of a checkpoint that only the local copy has. keep: the local
-    copy, locked by the caller, was the last one to write; its own files and checkpoints stay.
+    Args:
+      keep: whether the local copy, which the caller has locked, was the last one to write to the bucket; then its own
+        files and checkpoints are kept.
+      step: the only checkpoint that counts, if the bucket has it; None: the newest one counts.
 
-    Raises BucketError if the bucket cannot be read, ResumeError for checkpoints of something else, which would be
-    deleted, CheckpointError if there are checkpoints, but none can be used.
+    Raises BucketError if the bucket cannot be read; ResumeError if it has other content below checkpoints/, which a
+    run would delete; CheckpointError if there are checkpoints but none can be used.
     """
     if foreign := remote.foreign(keys):
         found = f"it has {foreign[0]}, and a run would delete that"
@@ -67,7 +70,7 @@ def fill(
 
 @dataclasses.dataclass(frozen=True)
 class _LocalCopy:
-    """A local copy and the checkpoints in the bucket."""
+    """A local copy, and the checkpoints in the bucket."""
 
     store: bucket.Store
     path: pathlib.Path
@@ -75,7 +78,7 @@ class _LocalCopy:
     report: Callable[[str], None]
 
     def delete_unknown(self, keys: set[str]) -> None:
-        """Deletes the checkpoints and files that the bucket lacks, or has with other content."""
+        """Deletes checkpoints and files that the bucket lacks, or has with different content."""
         deleted = []
         for kind in (saved_files.STEPS, saved_files.BEST):
             parent = self.path / "checkpoints" / kind
@@ -88,7 +91,8 @@ class _LocalCopy:
         for key in file_keys(self.path):
             if key not in keys:
                 (self.path / key).unlink()
-        shared = {key.split("/")[2] for key in keys if key.count("/") > 2}  # that need not be fetched again
+        # kept, so that they need not be fetched again
+        shared = {key.split("/")[2] for key in keys if key.count("/") > 2}
         saved_files.remove_unreferenced(self.path / "checkpoints", shared)
         if deleted:
             self.report(
@@ -96,9 +100,9 @@ class _LocalCopy:
             )
 
     def fetch_newest(self, only: int | None = None) -> int | None:
-        """Fetches the newest whole checkpoint, unless the local copy is as new; returns the local step, else None.
+        """Fetches the newest whole checkpoint. If the local copy's is at least as new, returns its step instead.
 
-        only: as `step` of `fill`.
+        only: as `step` in `fill`.
         """
         if only is not None:
             if only in self.objects.steps() and not self._fetch_usable(only):
@@ -121,7 +125,10 @@ class _LocalCopy:
         return None
 
     def _fetch_usable(self, step: int) -> bool:
-        """Fetches a checkpoint, without a damaged replay; returns whether its state is present."""
+        """Fetches a checkpoint, if necessary without its damaged replay.
+
+        Returns whether its state could be fetched.
+        """
         self._fetch_frozen(self.objects.steps()[step].manifest)
         outcomes: dict[saved_files.Scope, str] = {"replay": "is fetched without its replay", "state": "is skipped"}
         for scope, outcome in outcomes.items():
@@ -133,12 +140,15 @@ class _LocalCopy:
         return False
 
     def _fetch_frozen(self, found: manifest.Manifest) -> None:
-        """Fetches the frozen players that a checkpoint needs; if one is damaged, everything else is still usable."""
+        """Fetches the frozen players that a checkpoint needs.
+
+        Reports damaged ones, without which the run can continue.
+        """
         for problem in remote.fetch_frozen(self.store, self.path, found):
             self.report(problem)
 
     def fetch_best(self) -> None:
-        """Fetches the best checkpoint, if any; reports damage."""
+        """Fetches the best checkpoint, if there is one; reports damage."""
         if bests := self.objects.bests():
             try:
                 self._fetch(remote.best_prefix(max(bests)))
@@ -153,7 +163,7 @@ class _LocalCopy:
 
 
 def file_keys(path: pathlib.Path) -> Iterator[str]:
-    """Yields the keys of a local copy's mirrored files: metrics, logs and the like, but no checkpoints."""
+    """Yields the keys of mirrored files in a local copy: metrics, logs and the like, without checkpoints."""
     for pattern in ("*", *(f"{directory}/*" for directory in remote.DIRECTORIES)):
         for file in sorted(path.glob(pattern)):
             key = file.relative_to(path).as_posix()

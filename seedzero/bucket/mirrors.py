@@ -1,4 +1,4 @@
-"""Mirror of a run in a bucket: a learner writes a local copy like any run; uploads follow.
+"""Mirrors a run in a bucket: the learner writes a local copy like any other run, and uploads follow.
 
 start    lease acquired --> local copy filled from the bucket --> training resumes as usual
 while    checkpoint on the disk --> new segments, its files, metrics and logs, its manifest last --> durable
@@ -17,9 +17,9 @@ from seedzero.core import errors
 
 
 class Mirror:
-    """The bucket of a run. One thread calls `fill`, then `begin`, then `finish` (releases the lease)."""
+    """A run's bucket. One thread calls `fill`, `begin` and `finish`, which releases the lease, in this order."""
 
-    uploads: bucket_uploads.Uploads  # since `fill`; from `begin` on only the checkpoint thread uploads checkpoints
+    uploads: bucket_uploads.Uploads  # set by `fill`; after `begin`, only the checkpoint thread uploads checkpoints
 
     def __init__(
         self,
@@ -30,8 +30,8 @@ class Mirror:
         report: Callable[[str], None],
         step: int | None = None,
     ) -> None:
-        """`report` receives sentences for the user. step: as of `local_copy.fill`."""
-        self.url, self.path = url, bucket.scratch(url)  # the path is that of the local copy
+        """report: takes sentences for the user. step: as in `local_copy.fill`."""
+        self.url, self.path = url, bucket.scratch(url)  # the path of the local copy
         self._config, self._keep, self._step = config, checkpoints.keep, step
         self._report = self._on_lost = report
         self._store = bucket.open_store(url, config.retry_seconds)
@@ -42,11 +42,11 @@ class Mirror:
         self._threads: list[threading.Thread] = []
 
     def fill(self) -> None:
-        """Acquires the lease, keeps it renewed, and fills the local copy, locked by the caller.
+        """Acquires the lease, keeps renewing it, and fills the local copy, which the caller has locked.
 
-        Raises Occupied if another learner uses the bucket's run; else as `local_copy.fill`.
+        Raises Occupied if another learner uses the bucket's run; other errors are those of `local_copy.fill`.
         """
-        # The lease repeats its requests for a short time only: a missing bucket is an error soon.
+        # The lease repeats its requests only briefly, so that a missing bucket is reported soon.
         store = bucket.open_store(self.url, self._config.lease_seconds / 3)
         token = local_copy.token(self.path)
         held = lease.Lease(store, token, self._config.lease_seconds, report=self._report)
@@ -63,14 +63,14 @@ class Mirror:
         )
 
     def begin(self, on_lost: Callable[[str], None]) -> None:
-        """Uploads the local copy's additions, and starts to upload metrics and logs at intervals.
+        """Uploads what only the local copy has, and begins to upload metrics and logs at intervals.
 
-        on_lost: receives, on another thread, the reason why this learner must stop. Raises BucketError if the bucket
+        on_lost: called on another thread with the reason why this learner must stop. Raises BucketError if the bucket
         cannot be written, or another learner has taken it.
         """
         assert self._lease is not None
         self._on_lost = on_lost
-        self._lease.check()  # a long fetch may have lost it
+        self._lease.check()  # the lease may have expired during a long fetch
         self._has_begun = True
         self.uploads.delete_unreferenced()
         self.uploads.upload(self._ahead)
@@ -78,7 +78,7 @@ class Mirror:
         self._start("bucket-files", self._config.every_seconds, self.uploads.send_files)
 
     def finish(self) -> None:
-        """Uploads the last metrics, logs and status, and releases the lease; a second call does nothing."""
+        """Uploads the last metrics, logs and status, and releases the lease; further calls do nothing."""
         self._stopped.set()
         for thread in self._threads:
             thread.join()
@@ -94,12 +94,12 @@ class Mirror:
             self._report(f"{error}; the last metrics may be missing there, and the next learner has to wait")
 
     def _start(self, name: str, seconds: float, action: Callable[[], None]) -> None:
-        """Starts a named thread; it calls `action` at a fixed period in seconds, until `finish`."""
+        """Starts a thread with this name that calls `action` at fixed intervals, in seconds, until `finish`."""
         self._threads.append(threading.Thread(target=self._repeat, args=(seconds, action), name=name))
         self._threads[-1].start()
 
     def _repeat(self, seconds: float, action: Callable[[], None]) -> None:
-        """Failures are reported, and tried again."""
+        """Reports failures; the next call tries again."""
         failing = False
         while not self._stopped.wait(seconds):
             try:

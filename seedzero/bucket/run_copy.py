@@ -1,7 +1,7 @@
-"""A temporary copy of parts of a run in a bucket, for commands that only read.
+"""Copies parts of a run in a bucket to a temporary directory, for commands that only read.
 
-A run directory on a disk is used directly. The learner's own local copy is never used: it may be ahead of the bucket,
-or half written.
+A run directory on a disk is used directly. The learner's own local copy is never used, because it may be ahead of the
+bucket, or half written.
 """
 
 from __future__ import annotations
@@ -18,13 +18,13 @@ from seedzero.checkpoints import manifest, run_dirs, saved_files
 from seedzero.core import errors, plain_files
 
 RETRY_SECONDS = 15.0
-"""Time for which requests are repeated while a user waits at a terminal."""
+"""How long requests are repeated while a user waits at a terminal."""
 
 _SMALL = ("config.json", "spec.json", "status.json")
 
 
 class Copy:
-    """A temporary copy at `path` of parts of a run in a bucket, by methods that raise BucketError."""
+    """A temporary copy at `path` of parts of a run in a bucket. Its methods raise BucketError."""
 
     def __init__(self, url: bucket.Url, store: bucket.Store, path: pathlib.Path) -> None:
         """Raises ResumeError if there is no run."""
@@ -35,12 +35,12 @@ class Copy:
             raise errors.ResumeError(f"{url} is no run directory: {missing}; give --run_dir of a training run")
 
     def fetch(self, name: str) -> None:
-        """Fetches a file of the run, such as metrics.jsonl, if present."""
+        """Fetches a file of the run, such as metrics.jsonl, if it exists."""
         remote.download_all(self._store, self.path, (name,))
 
     def manifests(self) -> remote.Checkpoints:
         """Fetches the manifests of all checkpoints."""
-        # Keys of checkpoints sort before this one.
+        # The keys of checkpoints sort before this one.
         found = remote.read_checkpoints(self._store, self._store.list(proof=run_dirs.CONFIG_FILE))
         for prefix, known in found.manifests.items():
             (self.path / prefix).mkdir(parents=True)
@@ -49,12 +49,12 @@ class Copy:
         return found
 
     def fetch_params(self, step: saved_files.Step | None) -> None:
-        """Fetches the parameters of a checkpoint; None: of the best one and of the last."""
+        """Fetches the parameters of a checkpoint, or for None those of the best and of the last one."""
         while not self._fetch_params(step, self.manifests()):
             shutil.rmtree(self.path / remote.ROOT)
 
     def _fetch_params(self, step: saved_files.Step | None, found: remote.Checkpoints) -> bool:
-        """Returns False for a best checkpoint replaced by the learner meanwhile."""
+        """Returns False if the learner has replaced the best checkpoint in the meantime."""
         bests, steps = found.bests(), found.steps()
         wanted = max(bests, default=None) if step in (None, "best") else step
         if wanted in bests and step not in steps:
@@ -68,7 +68,7 @@ class Copy:
         return True
 
     def _is_gone(self, prefix: str, found: remote.Checkpoints) -> bool:
-        """Returns whether a checkpoint is another by now, or deleted."""
+        """Returns whether a checkpoint was replaced or deleted."""
         return self._store.read(f"{prefix}/{manifest.NAME}").content != found.manifests[prefix].content
 
     def fetch_state(self) -> None:
@@ -77,7 +77,7 @@ class Copy:
         any(self._fetch(remote.step_prefix(step), found, "state") for step in sorted(found.steps(), reverse=True))
 
     def _fetch(self, prefix: str, found: remote.Checkpoints, scope: saved_files.Scope = "params") -> bool:
-        """Fetches parameters; returns whether all are whole (the reader reports damage)."""
+        """Fetches parameters and returns whether all files are whole; whoever reads them reports damage."""
         try:
             remote.fetch(self._store, self.path, prefix, found.manifests[prefix], scope)
         except errors.CheckpointError:
@@ -85,7 +85,7 @@ class Copy:
         return True
 
     def fetch_player(self, *names: str) -> None:
-        """Fetches frozen players, if present, and the names of all; their reader reports damage."""
+        """Fetches frozen players that exist, and the names of all; whoever reads them reports damage."""
         players: dict[str, list[str]] = {}
         for key in self._store.list(proof=run_dirs.CONFIG_FILE):
             if key.startswith(remote.frozen_directory("")) and not {"", ".", ".."} & set(key.split("/")):
@@ -102,10 +102,10 @@ class Copy:
         for prefix in found.manifests:
             is_whole = all((self.path / key).exists() for key in keys[prefix])
             if not is_whole and self._is_gone(prefix, found):
-                shutil.rmtree(self.path / prefix)  # its learner deleted it meanwhile
+                shutil.rmtree(self.path / prefix)  # the learner has deleted it in the meantime
 
     def rows(self) -> list[dict[str, Any]]:
-        """Returns the rows of `checkpoint_files.list_steps` from the objects' names alone."""
+        """Returns the rows of `saved_files.list_steps`, checking only whether objects exist."""
         found = self.manifests()
 
         def check(path: pathlib.Path) -> None:
@@ -118,12 +118,12 @@ class Copy:
 
 @contextlib.contextmanager
 def local(place: str, fetch: Callable[[Copy], object] = lambda copy: None) -> Iterator[pathlib.Path]:
-    """Yields a run directory on this disk: `place` itself, or a copy of a URL, filled by `fetch`.
+    """Yields a run directory on this disk: `place` itself, or a copy of a URL that `fetch` fills.
 
-    Its path is absolute: an environment may change the directory of its process. Raises UsageError for a malformed
-    URL, or no run, BucketError if the bucket cannot be read.
+    The path is absolute, because an environment may change the working directory. Raises UsageError for a malformed
+    URL, ResumeError if there is no run, BucketError if the bucket cannot be read.
     """
-    if not place:  # which pathlib takes for the current directory
+    if not place:  # pathlib would take it for the current directory
         raise errors.ResumeError("the run directory is empty; expected DIR or gs://BUCKET/PATH of a training run")
     url = bucket.parse(place)
     if url is None:
@@ -138,9 +138,9 @@ def local(place: str, fetch: Callable[[Copy], object] = lambda copy: None) -> It
 
 
 def checkpoint_rows(place: str, *, content: bool) -> list[dict[str, Any]]:
-    """Returns a row for each checkpoint, as `checkpoint_files.list_steps`; errors as `local`.
+    """Returns a row for each checkpoint, as `saved_files.list_steps` does. Errors are those of `local`.
 
-    `content`: every file is read; otherwise none is, and of a bucket only the objects are listed.
+    content: whether every file is read; otherwise none is, and in a bucket only the objects are listed.
     """
     if bucket.parse(place) is not None and not content:
         rows: list[dict[str, Any]] = []

@@ -1,4 +1,4 @@
-"""Host 0's end: a gRPC server for the other hosts, and the decisions."""
+"""Runs on host 0: a gRPC server for the other hosts, which makes the decisions."""
 
 from __future__ import annotations
 
@@ -22,11 +22,11 @@ from seedzero.transport import addresses, grpc_status, options, security
 _HELLO_SECONDS = 10.0
 _FINISHED_SECONDS = 5.0
 _MAX_UNSENT = 10_000
-"""Messages that wait for a host that reads nothing; it counts as gone then."""
+"""Most messages that wait for a host that does not read; after that it counts as gone."""
 
 
 class Hub(link.Link):
-    """Admits the other hosts, tallies, and passes decisions on."""
+    """Admits the other hosts, counts their reports, and sends them decisions."""
 
     def __init__(
         self,
@@ -40,9 +40,9 @@ class Hub(link.Link):
         made: Mapping[int, roll.Made] = {},
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        """address: HOST:PORT; port 0: any free one. max_env_steps: as of `DecisionTally`.
+        """address: HOST:PORT; port 0 takes any free one. max_env_steps: as in `DecisionTally`.
 
-        made: host 0's checkpoints, as of `roll.common_step`.
+        made: host 0's checkpoints, as in `roll.common_step`.
         """
         hello = hello if hello.reached_at else dataclasses.replace(hello, reached_at=reach.own_end(address))
         super().__init__(hello, silence_seconds, clock)
@@ -51,8 +51,8 @@ class Hub(link.Link):
         self._guard = security.Guard(secured.token, clock)
         self._unsent: dict[int, asyncio.Queue[bytes]] = {}
         self._heard: dict[int, float] = {}
-        self._seen: dict[int, Mapping[str, Any]] = {}  # the newest counters of every host
-        self._found: dict[str, dict[str, str]] = {}  # by subject: the words of the hosts so far, by index
+        self._seen: dict[int, Mapping[str, Any]] = {}  # newest counters of every host
+        self._found: dict[str, dict[str, str]] = {}  # by subject: what each host has said so far, by index
         self._leaving: set[int] = set()
         self._begins, self._made = False, made
         self.address = self._thread.run(self._serve(address, settings, secured))
@@ -143,7 +143,7 @@ class Hub(link.Link):
             reason = f"the connection of host {index} broke: it has ended, or the network does not work"
         finally:
             writing.cancel()
-            if not self._begins and not self._lost:  # it may come again
+            if not self._begins and not self._lost:  # it may join again
                 self._roll.leave(index)
                 del self._heard[index], self._unsent[index]
             elif index not in self._leaving:
@@ -183,7 +183,7 @@ class Hub(link.Link):
                     self._tell_all({"gathered": [subject, self._found.pop(subject)]})
             elif kind == "leaving":
                 self._leaving.add(index)
-                if index == 0 and not self._tally.has_begun:  # the run is finished, as far as host 0 knows
+                if index == 0 and not self._tally.has_begun:  # as far as host 0 knows, the run is finished
                     nothing = "host 0 has nothing left to do: the run is finished"
                     asyncio.get_running_loop().call_later(_FINISHED_SECONDS, self._lose_all, nothing)
                 if len(self._leaving) == self.hello.num:
@@ -222,7 +222,7 @@ class Hub(link.Link):
 
 
 def _free_address(near: str) -> str:
-    """Returns a free port of the machine, at the same host, for the meeting of JAX's processes."""
+    """Returns a free port on the same machine, where JAX's processes can meet."""
     host = near.rpartition(":")[0]
     with socket.socket(socket.AF_INET6 if host.startswith("[") else socket.AF_INET) as probe:
         probe.bind(("", 0))

@@ -1,7 +1,7 @@
-"""A learner host's end of the agreement: joins the others, brings decisions, notices a host that has gone.
+"""Connects a learner host to the others: it joins them, receives decisions, and notices if a host has gone.
 
-Host 0 is the hub (`hub.py`): it makes the decisions and passes them on. Every other host has a stream to it
-(`member.py`). All of it lives on one event-loop thread; the other threads' calls post to that.
+Host 0 is the hub (`hub.py`), which makes the decisions and sends them. Every other host has a stream to it
+(`member.py`). Everything happens on one event-loop thread, to which calls from other threads are posted.
 """
 
 from __future__ import annotations
@@ -20,33 +20,33 @@ from seedzero.transport import loop_thread
 
 BEAT_SECONDS = 1.0
 _LEAVE_SECONDS = 60.0
-"""Longest wait of a host that is done for the others."""
+"""How long a host that is done waits for the others."""
 
 
 class Link(abc.ABC):
-    """Common parts of both ends. Methods may be called on any thread but the link's own."""
+    """What both ends have in common. Call its methods on any thread except the link's own."""
 
     def __init__(
         self, hello: messages.HostHello, silence_seconds: float, clock: Callable[[], float] = time.monotonic
     ) -> None:
-        """silence_seconds: a host counts as gone after so long without a message."""
+        """silence_seconds: a host counts as gone after this time without a message."""
         self.hello, self._silence_seconds, self._clock = hello, silence_seconds, clock
         self.agreed = agreement.Agreed(hello.index, hello.num, self.send)
         self.tick: Callable[[], object] = lambda: None
-        """Called every second, while this host is alive and has heard of the others; on the link's thread."""
+        """Called every second on the link's thread while this host is alive and has heard from the others."""
         self.counters: Callable[[], Mapping[str, Any]] = dict
-        """Returns this host's counters for the others; on the link's thread."""
+        """Returns this host's counters for the others; called on the link's thread."""
         self.lock_step = False
-        """Whether counters of the others count at their place among the updates alone."""
+        """Whether the others' counters only apply at their place among the updates."""
         self.details: Mapping[int, Mapping[str, Any]] = {}
         """The newest `counters` of the other hosts, by index."""
         self.warnings: list[str] = []
-        """About the other hosts, for the user; on host 0, once all have met."""
+        """Messages for the user about the other hosts; on host 0, once all have joined."""
         self._changed = threading.Condition()
         self.missing = ""
-        """Which hosts lack their part of the newest checkpoint, in a sentence; "": none does."""
+        """A sentence about the hosts that lack their part of the newest checkpoint, or ""."""
         self._gathered: dict[str, dict[int, str]] = {}
-        self._has_left = False  # this host is done
+        self._has_left = False  # whether this host is done
         self._all_left = self._is_closed = False
         self._lost = ""
         self._on_lost: Callable[[str], None] = lambda reason: None
@@ -54,18 +54,21 @@ class Link(abc.ABC):
 
     @abc.abstractmethod
     def meet(self, deadline_seconds: float) -> messages.Begin:
-        """Returns how all hosts begin, once all have joined. Raises UsageError, TrainingFailure in time."""
+        """Waits until all hosts have joined, and returns how they begin.
+
+        Raises UsageError, or TrainingFailure if too late.
+        """
 
     @abc.abstractmethod
     def send(self, message: messages.Message) -> None:
-        """Takes a message for host 0."""
+        """Sends a message to host 0, or on host 0 handles it."""
 
     @abc.abstractmethod
     async def close(self) -> None:
-        """Ends the connections; on the link's thread."""
+        """Closes the connections; called on the link's thread."""
 
     def when_lost(self, tell: Callable[[str], None]) -> None:
-        """Has `tell` called once, on the link's thread, with the reason for the run's end; now, if known."""
+        """Calls `tell` once, on the link's thread, with the reason why the run has ended, at once if it is known."""
         with self._changed:
             self._on_lost = tell
             reason = self._lost
@@ -73,10 +76,10 @@ class Link(abc.ABC):
             self._thread.post(tell, reason)
 
     def gather(self, subject: str, found: str = "") -> dict[int, str]:
-        """Tells the others this host's words about a subject; returns the words of all hosts, by index.
+        """Tells the others what this host says about a subject, and returns what all hosts say, by index.
 
-        It waits for the words of all, so every host calls it equally often about a subject. Raises TrainingFailure if
-        the run ends before.
+        It waits for all hosts, so every host must call it equally often for a subject. Raises TrainingFailure if the
+        run ends before.
         """
         self.send({"found": [subject, found[: messages.MAX_TEXT]]})
         with self._changed:
@@ -86,7 +89,10 @@ class Link(abc.ABC):
             return self._gathered.pop(subject)
 
     def leave(self, deadline_seconds: float = _LEAVE_SECONDS) -> bool:
-        """Says that this host is done; returns whether all are, in time. The link is closed then."""
+        """Reports that this host is done, waits for the others, and closes the link.
+
+        Returns whether all were done in time.
+        """
         with self._changed:
             self._has_left = True
         self.send({"leaving": True})
@@ -97,7 +103,7 @@ class Link(abc.ABC):
         return done
 
     def stop(self) -> None:
-        """Ends the link without a word, once."""
+        """Closes the link without a message; later calls do nothing."""
         with self._changed:
             self._has_left, is_closed, self._is_closed = True, self._is_closed, True
         if not is_closed:
@@ -107,7 +113,7 @@ class Link(abc.ABC):
     # --- on the link's thread
 
     def receive(self, message: messages.Message) -> None:
-        """Handles a message of host 0. Raises InvalidMessage."""
+        """Handles a message from host 0. Raises InvalidMessage."""
         for kind, value in message.items():
             if kind == "decisions":
                 steps = {int(index): messages.steps(each) for index, each in message["steps"].items()}
@@ -133,7 +139,7 @@ class Link(abc.ABC):
                 self.lose(str(value)[: messages.MAX_TEXT])
 
     def lose(self, reason: str) -> None:
-        """Notes the run's end without one of its hosts, unless this host is done anyway."""
+        """Records that the run has ended because a host has gone, unless this host is done anyway."""
         with self._changed:
             if self._lost or self._all_left:
                 return
@@ -151,5 +157,5 @@ class Link(abc.ABC):
 
 
 def silent(index: int, seconds: float) -> str:
-    """Returns the reason for the end of a run with a silent host."""
+    """Returns why the run ends if a host is silent."""
     return f"host {index} has been silent for {seconds:.0f} s: it stands still, or the network does"

@@ -1,4 +1,4 @@
-"""The end of every host but host 0: one stream to the hub."""
+"""Runs on every host but host 0: one stream to the hub."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _MAX_UNSENT = 10_000
 
 
 class HostMember(link.Link):
-    """Joins the hub, and does as it says."""
+    """Joins the hub and follows its decisions."""
 
     def __init__(
         self,
@@ -34,7 +34,7 @@ class HostMember(link.Link):
         silence_seconds: float,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        """token: as of `security.for_client`."""
+        """token: as in `security.for_client`."""
         super().__init__(hello, silence_seconds, clock)
         self._address, self._settings = address, settings
         self._secured = security.for_client(address, access, token)
@@ -85,7 +85,7 @@ class HostMember(link.Link):
     _heard_of = False
 
     def _refused(self, error: BaseException | None) -> str:
-        """Returns why the stream ended, for another attempt; raises the error of a final refusal."""
+        """Returns why the stream ended, so that it is tried again, or raises the error of a final rejection."""
         if not isinstance(error, aio.AioRpcError):
             if error is not None and not isinstance(error, errors.Error):
                 raise error
@@ -98,9 +98,9 @@ class HostMember(link.Link):
         return details if code is not grpc.StatusCode.UNAVAILABLE else "nobody answers"
 
     async def _stream(self) -> None:
-        """Says hello and passes messages both ways until the stream's end."""
+        """Says hello, and passes messages both ways until the stream ends."""
         if not self.hello.reached_at:
-            reached_at = await asyncio.to_thread(reach.own_end, self._address)  # a name may take seconds
+            reached_at = await asyncio.to_thread(reach.own_end, self._address)  # resolving a name may take seconds
             self.hello = dataclasses.replace(self.hello, reached_at=reached_at)
         most = ("grpc.max_receive_message_length", messages.MAX_BYTES)
         given = [option for option in options.client(self._settings) if option[0] != most[0]]
@@ -138,7 +138,7 @@ class HostMember(link.Link):
         self.receive(message)
 
     def _put(self, message: messages.Message) -> None:
-        with contextlib.suppress(asyncio.QueueFull):  # host 0 reads nothing: its silence ends the run
+        with contextlib.suppress(asyncio.QueueFull):  # host 0 does not read; its silence will end the run
             self._unsent.put_nowait(messages.encode(message))
 
     def _beat(self) -> None:

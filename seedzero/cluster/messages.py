@@ -1,11 +1,9 @@
-"""Messages between learner hosts: JSON objects, a kind and its value each.
+"""Defines the messages between learner hosts, which are JSON objects with a kind and a value.
 
-host -> host 0                                        host 0 -> host
-hello: `HostHello`                                    begin: `Begin`
-built, ready, spent, ask: for `loop.agreement`        decisions: of `loop.agreement`, and the counters at them
-beat: counters, every second                          beat: the other hosts' counters, every second
-found: a subject, this host's words about it          gathered: a subject, the words of all hosts by index
-leaving: this host is done                            left: all are; lost: the reason for the run's end
+host -> host 0 host 0 -> host hello: `HostHello` begin: `Begin` built, ready, spent, ask: for `loop.agreement`
+decisions: of `loop.agreement`, and the counters at them beat: counters, every second beat: the other hosts' counters,
+every second found: a subject, and what this host says about it gathered: a subject, and what all hosts say, by index
+leaving: this host is done left: all are done; lost: why the run has ended
 """
 
 from __future__ import annotations
@@ -22,7 +20,7 @@ from seedzero.metrics import counts
 SERVICE = "seedzero.cluster.Hosts"
 METHOD = "Join"
 VERSION = 5
-"""Of these messages: hosts of another one are refused."""
+"""Version of these messages; hosts with another one are rejected."""
 MAX_BYTES = 2**20
 MAX_TEXT = 1000
 
@@ -31,35 +29,36 @@ Message: TypeAlias = Mapping[str, Any]
 
 @dataclasses.dataclass(frozen=True)
 class HostHello:
-    """A host that joins; all but index, steps, reached_at and xla_flags are the same on every host."""
+    """A host that joins. All but index, steps, reached_at and xla_flags are the same on every host."""
 
     index: int
-    num: int  # hosts of the run
+    num: int  # number of hosts in the run
     settings: str  # digest of all settings that hosts share
     version: int = VERSION
     program: str = ""  # versions of the program and of JAX, and JAX_ENABLE_X64
-    steps: Mapping[int, str] | None = None  # updates of its checkpoints -> digests of their states; None: none so far
-    reached_at: str = ""  # its address for the gradients; "": the own end of its connection to host 0
-    xla_flags: str = ""  # XLA_FLAGS of its environment, in order
+    # updates of its checkpoints -> digests of their states; None if there are none
+    steps: Mapping[int, str] | None = None
+    reached_at: str = ""  # the address where it receives gradients; "": its own end of its connection to host 0
+    xla_flags: str = ""  # its environment's XLA_FLAGS, in order
 
 
 @dataclasses.dataclass(frozen=True)
 class Begin:
-    """The common beginning of all hosts."""
+    """How all hosts begin."""
 
-    devices: str  # HOST:PORT of the meeting of JAX's processes
-    step: int  # update of the checkpoint that all resume from; -1: a new run
-    num_hosts: int = 1  # that made it
-    parts: tuple[int, ...] = ()  # the hosts that resume from their own parts of it
+    devices: str  # HOST:PORT where JAX's processes meet
+    step: int  # update of the checkpoint from which all resume, or -1 for a new run
+    num_hosts: int = 1  # hosts of the run that made it
+    parts: tuple[int, ...] = ()  # hosts that resume from their own parts of it
 
 
 def encode(message: Message) -> bytes:
-    """Returns a message for the wire."""
+    """Encodes a message for the wire."""
     return json.dumps(message).encode()
 
 
 def decode(data: bytes) -> dict[str, Any]:
-    """Returns a message from the wire. Raises InvalidMessage."""
+    """Decodes a message from the wire. Raises InvalidMessage."""
     try:
         return json_object.parse(data)
     except ValueError as error:
@@ -67,7 +66,7 @@ def decode(data: bytes) -> dict[str, Any]:
 
 
 def hello(message: Message) -> HostHello:
-    """Returns a host's first message. Raises InvalidMessage."""
+    """Parses a host's first message. Raises InvalidMessage."""
     try:
         found = message["hello"]
         return HostHello(
@@ -77,7 +76,7 @@ def hello(message: Message) -> HostHello:
             number(found["version"]),
             str(found["program"])[:MAX_TEXT],
             None if found["steps"] is None else {number(int(step)): str(own) for step, own in found["steps"].items()},
-            str(ipaddress.ip_address(found.get("reached_at", "0.0.0.0"))),  # an earlier version has none
+            str(ipaddress.ip_address(found.get("reached_at", "0.0.0.0"))),  # earlier versions do not send it
             str(found.get("xla_flags", ""))[:MAX_TEXT],
         )
     except (KeyError, TypeError, ValueError, AttributeError) as error:
@@ -85,7 +84,7 @@ def hello(message: Message) -> HostHello:
 
 
 def steps(found: Message) -> counts.Counts:
-    """Returns a host's counters. Raises InvalidMessage."""
+    """Parses a host's counters. Raises InvalidMessage."""
     try:
         discarded = {str(name)[:MAX_TEXT]: number(each) for name, each in found["discarded"].items()}
         acknowledged, stored, pending = (number(found[name]) for name in ("acknowledged", "stored", "pending"))
@@ -95,7 +94,7 @@ def steps(found: Message) -> counts.Counts:
 
 
 def number(value: object) -> int:
-    """Returns a whole number of a message. Raises InvalidMessage."""
+    """Returns an integer in a message. Raises InvalidMessage."""
     if isinstance(value, bool) or not isinstance(value, int) or not -1 <= value < 2**63:
         raise errors.InvalidMessage(f"{value!r:.80}: expected a whole number")
     return value

@@ -1,6 +1,6 @@
-"""The address by which the other hosts reach this one for the gradients.
+"""Finds the address at which the other hosts can reach this one for gradients.
 
-gloo would take that of the machine's own name, which is loopback where /etc/hosts has it like that, as Debian's
+By default gloo takes the address of the machine's own name, which is loopback in some /etc/hosts, such as Debian's
 127.0.1.1.
 """
 
@@ -18,9 +18,9 @@ _SIOCGIFADDR = 0x8915
 
 
 def own_end(coordinator: str) -> str:
-    """Returns this machine's address on its way to HOST:PORT. Nothing is sent.
+    """Returns the address with which this machine would connect to HOST:PORT; nothing is sent.
 
-    Raises TrainingFailure for a name that is not known, or not yet, or an address to which there is no way.
+    Raises TrainingFailure if the name is not known (yet), or if there is no route to its address.
     """
     host, _, port = coordinator.rpartition(":")
     try:
@@ -49,13 +49,13 @@ def of_interface(name: str) -> str:
 
 
 def are_apart(one: str, other: str) -> bool:
-    """Returns whether two hosts with these addresses cannot reach each other: only one is loopback or IPv6."""
+    """Returns whether two hosts cannot reach each other, because only one of these addresses is loopback or IPv6."""
     first, second = ipaddress.ip_address(one), ipaddress.ip_address(other)
     return (first.version, first.is_loopback) != (second.version, second.is_loopback)
 
 
 def only_here(coordinator: str) -> str:
-    """Returns a warning if the name in host 0's HOST:PORT is loopback on host 0, else ""."""
+    """Returns a warning if the name in HOST:PORT is loopback on host 0 itself, else ""."""
     host, found = coordinator.rpartition(":")[0].strip("[]"), own_end(coordinator)
     if host in (found, "localhost") or not ipaddress.ip_address(found).is_loopback:
         return ""

@@ -1,4 +1,4 @@
-"""The hosts of a run as they join, and their common checkpoint; without threads, clocks and files."""
+"""Keeps track of the hosts that join a run, and of their common checkpoint, without threads, clocks or files."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ from seedzero.core import errors
 class Made(NamedTuple):
     """A checkpoint of host 0."""
 
-    num_hosts: int  # of the run that made it
-    state_sha256: str = ""  # digest of its parameters; "": of an earlier version, or of a host alone
+    num_hosts: int  # hosts of the run that made it
+    state_sha256: str = ""  # digest of its parameters; "" for a single host, or in an earlier version
 
 
 class Roll:
@@ -25,15 +25,15 @@ class Roll:
 
     @property
     def missing(self) -> list[int]:
-        """The hosts that have not joined."""
+        """The hosts that have not joined yet."""
         return [index for index in range(self._own.num) if index not in self.joined]
 
     def leave(self, index: int) -> None:
-        """Takes a host off that has ended before all have joined."""
+        """Removes a host that has ended before all have joined."""
         del self.joined[index]
 
     def admit(self, hello: messages.HostHello) -> None:
-        """Takes a host. Raises UsageError for one that does not belong to this run, Occupied for one that is there."""
+        """Adds a host. Raises UsageError if it does not belong to this run, Occupied if it has joined already."""
         own, name = self._own, f"host {hello.index}"
         if hello.version != own.version or hello.program != own.program:
             raise errors.UsageError(
@@ -69,7 +69,7 @@ class Roll:
         self.joined[hello.index] = hello
 
     def warnings(self) -> list[str]:
-        """Returns a sentence for each host whose programs may compute other bits than host 0's."""
+        """Returns a sentence for each host whose programs may not compute the same bits as host 0's."""
         return [
             f"host {index} has XLA_FLAGS={hello.xla_flags or '(none)'}, and host 0 {self._own.xla_flags or '(none)'}: "
             "flags that change the arithmetic let the hosts' parameters drift apart; give all hosts the same"
@@ -83,15 +83,15 @@ class Roll:
 
 
 def common_step(own: Mapping[int, Made], others: Mapping[int, Mapping[int, str] | None]) -> int:
-    """Returns the update of the newest checkpoint that counts: every host that it was made with has it; -1: none does.
+    """Returns the update of the newest checkpoint that all the hosts that made it have, or -1 if there is none.
 
-    One with other parameters is another checkpoint: of an abandoned past, or of another run. If none does although
-    some are older than the first, host 0's newest counts, and hosts without it begin with an empty replay: their disks
-    are lost, and the parameters are not.
+    A checkpoint with other parameters is a different one, from an abandoned past or another run. If there is none, and
+    more than the run's first checkpoint was made, host 0's newest is taken. Hosts without it begin with an empty
+    replay, because their disks are lost although the parameters are not.
 
     Args:
-      own: host 0's checkpoints, by their updates.
-      others: of each other host, as of `HostHello.steps`.
+      own: host 0's checkpoints by their updates.
+      others: those of each other host, as in `HostHello.steps`.
 
     Raises UsageError if only other hosts have checkpoints.
     """
@@ -107,5 +107,6 @@ def common_step(own: Mapping[int, Made], others: Mapping[int, Mapping[int, str] 
         needed = [steps for index, steps in others.items() if index < made.num_hosts and steps is not None]
         if all(steps.get(step) == made.state_sha256 for steps in needed):
             return step
-    is_first = len(own) == 1 and any(steps == {} for steps in others.values())  # they ended while it was written
+    # these hosts ended while it was written
+    is_first = len(own) == 1 and any(steps == {} for steps in others.values())
     return -1 if is_first else max(own)

@@ -1,7 +1,7 @@
-"""Ends a learner host that stands still: `python -m seedzero.cluster.watchdog PID SECONDS`, beside the host.
+"""Ends a learner host that stands still: `python -m seedzero.cluster.watchdog PID SECONDS`, a process next to it.
 
-Its other hosts wait for a stopped host's part of an update for ever. A byte on standard input says that the host is
-alive; after SECONDS without it is killed. The end of standard input is the host's own end.
+Otherwise the other hosts would wait forever for a stopped host's part of an update. A byte on standard input shows
+that the host is alive; after SECONDS without one it is killed. Standard input ends when the host itself ends.
 """
 
 from __future__ import annotations
@@ -13,7 +13,10 @@ import sys
 
 
 def watch(pid: int, seconds: float, descriptor: int) -> bool:
-    """Returns false at the descriptor's end; kills the process after so long without a byte, and returns true."""
+    """Returns False when the descriptor ends.
+
+    After this many seconds without a byte, kills the process and returns True.
+    """
     while select.select([descriptor], [], [], seconds)[0]:
         if not os.read(descriptor, 4096):
             return False
@@ -27,7 +30,7 @@ def watch(pid: int, seconds: float, descriptor: int) -> bool:
 def main(arguments: list[str]) -> int:
     """Watches a process."""
     for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
-        signal.signal(number, signal.SIG_IGN)  # it leaves with its host
+        signal.signal(number, signal.SIG_IGN)  # ends together with its host
     pid, seconds = int(arguments[0]), float(arguments[1])
     if watch(pid, seconds, sys.stdin.fileno()):
         print(f"this host stood still for {seconds:g} s, so it is ended (SIGKILL): the others wait", file=sys.stderr)

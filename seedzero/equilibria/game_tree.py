@@ -1,8 +1,8 @@
-"""The whole tree of an OpenSpiel game of two seats, in sequence form (von Stengel 1996).
+"""Builds the whole tree of an OpenSpiel game of two seats in sequence form (von Stengel 1996).
 
-A sequence is a seat's own actions on the way to a state, with all that it knew there. Each information state has one
-sequence that leads to it, so a seat's policy is a vector of numbers by sequence, and a game is a matrix of them. Some
-games' information state strings forget earlier actions; two information states then have the same string.
+A sequence consists of a seat's own actions on the way to a state, with everything that it knew there. Exactly one
+sequence leads to each information state, so a seat's policy is a vector indexed by sequence, and a game is a matrix.
+In some games the information state strings forget earlier actions; then two information states have the same string.
 
 Shape letters: I information states of a seat, S sequences of a seat.
 """
@@ -19,13 +19,13 @@ from seedzero.core import errors, user_code
 from seedzero.envs import spiel, spiel_seats
 
 MAX_HISTORIES = 10_000_000
-"""Most nodes of a tree: states of chance and ends of the game count. The judge visits about 70,000 a second."""
+"""Most nodes of a tree, including chance nodes and terminal states. About 70,000 are visited a second."""
 _PROBES = 1_000
-"""Games at random whose choices estimate the size of a tree."""
+"""Number of random games that estimate the size of a tree."""
 _DOUBT = 4.0
-"""An estimate is wrong by less than this factor; measured: 0.55 to 1.2 of the number."""
+"""An estimate is wrong by less than this factor; measured were 0.55 to 1.2 times the true number."""
 _MOST_MOVES = 20_000
-"""Most moves in these games."""
+"""Most moves in these games, all together."""
 
 NUM_SEATS = 2
 APPROXIMATE = "--approximate"
@@ -35,40 +35,41 @@ _GAMES = "the judge is for OpenSpiel's games of two seats with hidden informatio
 
 
 class InfoStates(NamedTuple):
-    """The information states of one seat, an earlier one before its later ones. Sequence 0 has no action."""
+    """One seat's information states, earlier ones before later ones. Sequence 0 has no action."""
 
     names: tuple[str, ...]  # [I] OpenSpiel's information state strings
-    states: tuple[spiel.State, ...]  # [I] a state with that information, as environments have it: not turn-based
-    actions: tuple[tuple[int, ...], ...]  # [I] legal ones, ascending
-    begins: np.ndarray  # [I + 1] the sequence of an information state's first action; the others follow
-    parents: np.ndarray  # [I] the sequence that leads to it
-    # [I] float32 received since the seat's last turn, 0 at its first one; rewards before that one go to its second
+    # [I] a state with that information, as environments have it: simultaneous, not turn-based
+    states: tuple[spiel.State, ...]
+    actions: tuple[tuple[int, ...], ...]  # [I] legal actions, ascending
+    begins: np.ndarray  # [I + 1] sequence of each information state's first action; its other actions follow
+    parents: np.ndarray  # [I] the sequence that leads to the information state
+    # [I] float32 received since the seat's last turn, 0 at the first; earlier rewards count at the second turn
     rewards: np.ndarray
 
     @property
     def num_sequences(self) -> int:
-        """Returns S."""
+        """S, the number of sequences."""
         return int(self.begins[-1])
 
 
 class GameTree(NamedTuple):
-    """A game as numbers. A simultaneous game is the turn-based one, in which seat 1 does not see seat 0's action."""
+    """A game as arrays. A simultaneous game is made turn-based; seat 1 does not see seat 0's action."""
 
-    text: str  # for pyspiel.load_game
+    text: str  # the game as text, for pyspiel.load_game
     seats: tuple[InfoStates, InfoStates]
     payoff: Any  # scipy.sparse.csr_array [S of seat 0, S of seat 1]: seat 0's returns times the probability of chance
-    second: Any  # likewise seat 1's; None: the negative, as returns sum to zero
+    second: Any  # the same for seat 1; None if returns sum to zero, so that it is the negative
     num_histories: int
 
     @property
     def has_own_strings(self) -> bool:
-        """Returns whether each information state has a string of its own."""
+        """Whether every information state has a different string."""
         names = [name for seat in self.seats for name in seat.names]
         return len(set(names)) == len(names)
 
 
 class _Found:
-    """The information states of a seat so far."""
+    """Collects the information states of a seat."""
 
     def __init__(self) -> None:
         self.place: dict[tuple[str, int], int] = {}  # (name, parent)
@@ -77,7 +78,7 @@ class _Found:
         self.begins, self.parents, self.rewards = [1], list[int](), list[float]()
 
     def of(self, turns: spiel.State, seat: int, parent: int, reward: float) -> int:
-        """Returns the place of a state's information; a new one is added."""
+        """Returns the index of a state's information state, after adding it if it is new."""
         name = turns.information_state_string(seat)
         place = self.place.setdefault((name, parent), len(self.states))
         if place == len(self.states):
@@ -98,9 +99,9 @@ class _Found:
 
 
 def game_of(env_id: str, place: str, *, needs_strings: bool = True) -> spiel_seats.SpielSeats:
-    """Returns an environment's game; raises UsageError for one that the judge cannot judge.
+    """Returns an environment's game. Raises UsageError if its exploitability cannot be computed.
 
-    place: the run's name. needs_strings: to tell information states apart.
+    place: the run's name, for messages. needs_strings: whether information state strings are needed.
     """
     kind, _, name = env_id.partition(":")
     if kind != "spiel":
@@ -123,10 +124,10 @@ def game_of(env_id: str, place: str, *, needs_strings: bool = True) -> spiel_sea
 
 
 def flag_of(env_id: str, *, known: Collection[str] = ()) -> str | None:
-    """Returns the flag with which `seedzero league nash` answers in an environment, or ""; None: it does not.
+    """Returns the flag that `seedzero league nash` needs in an environment ("" for none), or None if it cannot work.
 
-    A user's module is not imported for that, so such a game's size is unknown. known: games with an exact judge of
-    their own, as OpenSpiel writes them.
+    This does not import a user's module, so the size of a user's own game is unknown. known: games with a separate
+    exact solver, as OpenSpiel writes them.
     """
     try:
         if user_code.named({user_code.ENVIRONMENT: env_id}):
@@ -139,7 +140,7 @@ def flag_of(env_id: str, *, known: Collection[str] = ()) -> str | None:
 
 
 def in_turn(game: Any) -> Any:
-    """Returns a pyspiel.Game in turn: itself, or that of a simultaneous game."""
+    """Returns a pyspiel.Game in turn-based form; only a simultaneous game is changed."""
     import pyspiel  # type: ignore[import-not-found, unused-ignore]
 
     kind = game.get_type()
@@ -147,10 +148,10 @@ def in_turn(game: Any) -> Any:
 
 
 def estimated_histories(game: Any) -> float:
-    """Returns about the number of histories of a pyspiel.Game, by games at random (Knuth 1975).
+    """Estimates the number of histories of a pyspiel.Game from random games (Knuth 1975).
 
-    A history that follows choices among n_1, n_2, ... children stands for n_1 n_2 ... histories of its length; the
-    mean over games is unbiased. It takes a fraction of a second; the same game has the same estimate.
+    A history that follows choices among n_1, n_2, ... children represents n_1 n_2 ... histories of its length; the
+    mean over games is unbiased. It takes a fraction of a second, and always gives the same estimate for a game.
     """
     turns, random = in_turn(game), np.random.default_rng(0)
     total, num_games, num_moves = 0.0, 0, 0
@@ -167,16 +168,16 @@ def estimated_histories(game: Any) -> float:
 
 
 def is_small(game: Any, *, max_histories: int = MAX_HISTORIES) -> bool:
-    """Returns whether a pyspiel.Game has far fewer histories than the judge can visit, by an estimate."""
+    """Returns whether a pyspiel.Game, by an estimate, has far fewer histories than can be visited."""
     return estimated_histories(game) <= max_histories / _DOUBT
 
 
 def build(game: Any, *, max_histories: int = MAX_HISTORIES) -> GameTree:
     """Returns the tree of a pyspiel.Game of two seats.
 
-    Raises UsageError for a game of more than `max_histories` histories, at once if it has many more by an estimate.
+    Raises UsageError for a game of more than `max_histories` histories, at once if the estimate is far above that.
     """
-    from scipy import sparse  # type: ignore[import-untyped]  # takes a moment, and few runs need it
+    from scipy import sparse  # type: ignore[import-untyped]  # slow to import, and few runs need it
 
     if (expected := estimated_histories(game)) > _DOUBT * max_histories:
         raise _too_large(game, f"about {expected:.1e}", max_histories)
@@ -184,7 +185,7 @@ def build(game: Any, *, max_histories: int = MAX_HISTORIES) -> GameTree:
     has_rewards = kind.reward_model != kind.RewardModel.TERMINAL
     sums_to_zero = kind.utility == kind.Utility.ZERO_SUM
     found, places, ends = (_Found(), _Found()), array.array("q"), array.array("d")
-    # State, each seat's sequence, probability of chance, each seat's returns at its last turn. The last of the list is
+    # State, each seat's sequence, probability of chance, and each seat's returns at its last turn. The last entry is
     # visited next, so an information state's earlier ones are found before it.
     waiting = [(turns.new_initial_state(), (0, 0), 1.0, (0.0, 0.0))]
     num_histories = 0
@@ -225,7 +226,7 @@ def _too_large(game: Any, number: str, max_histories: int) -> errors.UsageError:
 
 
 def from_table(seat: InfoStates, table: Mapping[str, Mapping[int, float]]) -> np.ndarray:
-    """Returns a policy [S] by sequence from {information state string: {action: probability}}."""
+    """Turns {information state string: {action: probability}} into a policy [S] by sequence."""
     found = np.ones(seat.num_sequences)
     for name, actions, begin in zip(seat.names, seat.actions, seat.begins.tolist(), strict=False):
         found[begin : begin + len(actions)] = [table[name].get(action, 0.0) for action in actions]
@@ -233,7 +234,7 @@ def from_table(seat: InfoStates, table: Mapping[str, Mapping[int, float]]) -> np
 
 
 def to_table(seat: InfoStates, policy: np.ndarray) -> dict[str, dict[int, float]]:
-    """Returns {information state string: {action: probability}} of a policy [S]; sequence 0 is left out."""
+    """Turns a policy [S] into {information state string: {action: probability}}, without sequence 0."""
     values = policy.tolist()
     places = zip(seat.names, seat.actions, seat.begins.tolist(), strict=False)
     return {

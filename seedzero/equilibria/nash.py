@@ -1,8 +1,8 @@
-"""The exact judge of players in a game of two seats: mixtures, and their NashConv.
+"""Computes the exact NashConv of players and of their mixtures in a game of two seats.
 
-A policy is a vector [S] of the probabilities of a seat's actions by sequence (`game_tree`); a plan is the vector [S]
-of the products on the way, the seat's own reach probabilities. Plans mix linearly, policies do not: the mixture of
-players plays pi(a|I) = sum_i s_i r_i(I) pi_i(a|I) / sum_i s_i r_i(I), with r_i player i's own reach (Kuhn 1953).
+A policy is a vector [S] of a seat's action probabilities by sequence (`game_tree`). A plan is the vector [S] of their
+products along the way, the seat's own reach probabilities. Plans mix linearly but policies do not: a mixture of
+players plays pi(a|I) = sum_i s_i r_i(I) pi_i(a|I) / sum_i s_i r_i(I), where r_i is player i's own reach (Kuhn 1953).
 
 Shape letters: N players, I information states of a seat, S sequences of a seat.
 """
@@ -16,28 +16,28 @@ import numpy as np
 from seedzero.equilibria import game_tree
 
 SMALLEST_WEIGHT = 1e-6
-"""Smaller weights of a mixture by the linear programme are 0: its solver is exact to 1e-7."""
+"""Smaller weights in a mixture count as 0, because the linear program's solver is exact to 1e-7."""
 SMALLEST_RETURN = 1e-6
-"""Smaller mean returns between two players are 0: probabilities are float32."""
+"""Smaller mean returns between two players count as 0, because probabilities are float32."""
 
 
 class Players(NamedTuple):
-    """Players' plans by seat, and their returns against each other."""
+    """Players' plans for each seat, and their returns against each other."""
 
-    plans: tuple[np.ndarray, np.ndarray]  # [N, S] by seat
-    returns: np.ndarray  # [N, N] of player i in seat 0 against player j in seat 1, exact
-    second: np.ndarray  # [N, N] of player j in that match
+    plans: tuple[np.ndarray, np.ndarray]  # [N, S] for each seat
+    returns: np.ndarray  # [N, N] exact return of player i in seat 0 against player j in seat 1
+    second: np.ndarray  # [N, N] player j's return in that match
 
 
 def players(tree: game_tree.GameTree, policies: tuple[np.ndarray, np.ndarray]) -> Players:
-    """Returns the players of policies [N, S] by seat."""
+    """Returns the players that have these policies [N, S] in each seat."""
     one, other = (to_plans(seat, policy) for seat, policy in zip(tree.seats, policies, strict=True))
     first = (one @ tree.payoff) @ other.T
     return Players((one, other), first, -first if tree.second is None else (one @ tree.second) @ other.T)
 
 
 def to_plans(seat: game_tree.InfoStates, policies: np.ndarray) -> np.ndarray:
-    """Returns the plans [..., S] of policies [..., S] of a seat."""
+    """Returns the plans [..., S] of a seat's policies [..., S]."""
     plans = np.array(policies, np.float64)
     plans[..., 0] = 1.0
     for parent, begin, end in _places(seat):
@@ -46,7 +46,10 @@ def to_plans(seat: game_tree.InfoStates, policies: np.ndarray) -> np.ndarray:
 
 
 def to_policy(seat: game_tree.InfoStates, plan: np.ndarray) -> np.ndarray:
-    """Returns the policy [S] of a plan [S] of a seat, as of a mixture; uniform behind states that it never reaches."""
+    """Returns the policy [S] of a seat's plan [S], for example of a mixture.
+
+    Uniform after states that it never reaches.
+    """
     policy = np.ones_like(plan)
     for parent, begin, end in _places(seat):
         policy[begin:end] = plan[begin:end] / plan[parent] if plan[parent] > 0 else 1 / (end - begin)
@@ -54,9 +57,10 @@ def to_policy(seat: game_tree.InfoStates, plan: np.ndarray) -> np.ndarray:
 
 
 def best_response(seat: game_tree.InfoStates, gains: np.ndarray) -> float:
-    """Returns the largest return of a seat against a fixed plan.
+    """Returns a seat's largest return against a fixed plan of the other seat.
 
-    gains: [S] of the seat, sums over ends of its return times the probabilities of chance and of the other seat.
+    gains: [S] for each own sequence, the sum over terminal states of its return times the probabilities of chance and
+    of the other seat.
     """
     values = gains.tolist()
     for parent, begin, end in reversed(_places(seat)):
@@ -65,28 +69,28 @@ def best_response(seat: game_tree.InfoStates, gains: np.ndarray) -> float:
 
 
 def nash_conv(tree: game_tree.GameTree, plans: tuple[np.ndarray, np.ndarray]) -> float:
-    """Returns the sum over both seats of the gain by a best response; 0: an equilibrium. plans: [S] by seat."""
+    """Returns NashConv, the gain of best responses summed over both seats; 0 at an equilibrium. plans: [S] by seat."""
     one = best_response(tree.seats[0], tree.payoff @ plans[1])
-    if tree.second is None:  # the plans' own returns add up to zero
+    if tree.second is None:  # the returns of the plans themselves cancel
         return one + best_response(tree.seats[1], -(plans[0] @ tree.payoff))
     own = float(plans[0] @ tree.payoff @ plans[1]) + float(plans[0] @ tree.second @ plans[1])
     return one + best_response(tree.seats[1], plans[0] @ tree.second) - own
 
 
 def equilibrium(returns: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Returns the mixtures [N] of seats 0 and 1 with the best worst return, by linear programmes on [N, N] returns.
+    """Returns the mixtures [N] for seats 0 and 1 with the best worst-case return, from returns [N, N].
 
-    They are an equilibrium of these players where returns sum to zero, and there alone.
+    It solves two linear programs. The mixtures are an equilibrium between these players only if returns sum to zero.
     """
     return _maximin(returns), _maximin(-returns.T)
 
 
 def _maximin(returns: np.ndarray) -> np.ndarray:
-    """Returns the rows' mixture [N] of the largest smallest mean over the columns of [N, M]."""
-    from scipy import optimize  # type: ignore[import-untyped]  # takes half a second, and only the judge needs it
+    """Returns the mixture [N] of rows that maximizes the smallest mean over the columns of [N, M]."""
+    from scipy import optimize  # type: ignore[import-untyped]  # takes half a second, and little else needs it
 
     num_rows, num_columns = returns.shape
-    # Of (weights, value): value - weights @ returns[:, j] <= 0 for each j; the weights add up to 1; value is largest.
+    # Variables (weights, value): value - weights @ returns[:, j] <= 0 for each j; weights sum to 1; maximizes value.
     found = optimize.linprog(
         c=[*[0.0] * num_rows, -1.0],
         A_ub=np.hstack([-returns.T, np.ones((num_columns, 1))]),
@@ -96,19 +100,19 @@ def _maximin(returns: np.ndarray) -> np.ndarray:
         bounds=[*[(0.0, None)] * num_rows, (None, None)],
         method="highs",
     )
-    assert found.status == 0, found.message  # always feasible, and bounded by the largest return
+    assert found.status == 0, found.message  # it is always feasible, and bounded by the largest return
     weights = np.where(found.x[:-1] > SMALLEST_WEIGHT, found.x[:-1], 0.0)
     return np.asarray(weights / weights.sum())
 
 
 def cyclic_triples(players: Players) -> int:
-    """Returns the number of three players of whom each beats the next one, by mean returns over both seats."""
-    lead = players.returns - players.second  # of player i in seat 0 over player j
+    """Returns how many triples of players beat each other in a cycle, by mean returns over both seats."""
+    lead = players.returns - players.second  # lead of player i in seat 0 over player j
     beats = ((lead - lead.T) / 4 > SMALLEST_RETURN).astype(np.int64)
     return int(np.trace(beats @ beats @ beats)) // 3
 
 
 def _places(seat: game_tree.InfoStates) -> list[tuple[int, int, int]]:
-    """Returns the parent's sequence, the first own sequence and the end of each information state."""
+    """Returns the parent's sequence, and the first and the end of its own sequences, for each information state."""
     begins = seat.begins.tolist()
     return list(zip(seat.parents.tolist(), begins[:-1], begins[1:], strict=True))

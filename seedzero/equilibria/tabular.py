@@ -1,7 +1,7 @@
-"""An agent's policy as a table: its probabilities in every information state of a game, for both seats.
+"""Evaluates an agent's policy as a table: its probabilities in every information state of a game, for both seats.
 
-The memory of an agent with an LSTM is rebuilt: before an information state lie the seat's own earlier ones, and with
-perfect recall they and the actions there are the same in every history.
+For an agent with an LSTM the memory is rebuilt: an information state is preceded by the seat's own earlier ones, and
+with perfect recall these, and the actions there, are the same in every history.
 
 Shape letters: R information states of both seats, seat 0's first; B rows of a compiled call, S sequences of a seat.
 """
@@ -22,14 +22,14 @@ from seedzero.equilibria import game_tree, nash
 from seedzero.evaluation import greedy
 
 _BATCH_SIZE = 512
-"""Most rows of a compiled call."""
+"""Most rows in a compiled call."""
 
 Ask = Callable[[base.Params], tuple[np.ndarray, np.ndarray]]
-"""Parameters -> policies [S] by seat, as in `nash`."""
+"""Maps parameters to policies [S] for each seat, as in `nash`."""
 
 
 def asking(agent: base.Agent, game: seats.SeatGame, tree: game_tree.GameTree) -> Ask:
-    """Returns a function that asks an agent with a `policy` for the probabilities of its draws, without noise."""
+    """Returns a function that evaluates the probabilities with which an agent draws its actions, without noise."""
     policy, spec, rows = agent.policy, game.spec, _Rows(tree, game)
     size = min(_BATCH_SIZE, len(rows.first))
     assert policy is not None and spec.has_action_mask
@@ -46,14 +46,14 @@ def asking(agent: base.Agent, game: seats.SeatGame, tree: game_tree.GameTree) ->
     def ask(params: base.Params) -> tuple[np.ndarray, np.ndarray]:
         carried = jax.tree.map(np.array, acting.initial(agent, spec, len(rows.first)))
         found = np.zeros((len(rows.first), spec.num_actions))
-        if not jax.tree.leaves(carried):  # nothing is remembered, so that order does not matter
+        if not jax.tree.leaves(carried):  # nothing is remembered, so all rows can be evaluated in any order
             return rows.policies(_in_batches(probabilities, size, params, carried, rows.seen(np.arange(len(found)))))
         chosen = np.flatnonzero(rows.first)
         while len(chosen):
             found[chosen] = _in_batches(probabilities, size, params, _at(carried, chosen), rows.seen(chosen))
             chosen = np.flatnonzero(np.isin(rows.parent, chosen))
             if len(chosen):
-                # The one legal action is the history's: memory may keep it.
+                # The mask allows only the action of this history, because memory may contain it.
                 seen = rows.seen(rows.parent[chosen], only=rows.action[chosen])
                 after = _in_batches(step, size, params, _at(carried, rows.parent[chosen]), seen)
                 for kept, new in zip(jax.tree.leaves(carried), jax.tree.leaves(after), strict=True):
@@ -66,7 +66,7 @@ def asking(agent: base.Agent, game: seats.SeatGame, tree: game_tree.GameTree) ->
 def judging(agent: base.Agent, env_id: str) -> Callable[[base.Params], float]:
     """Returns a function from parameters to their NashConv in a run's game.
 
-    Raises UsageError for a game that the judge cannot judge, and for an agent without a policy.
+    Raises UsageError for a game whose NashConv cannot be computed, and for an agent without a policy.
     """
     game = game_tree.game_of(env_id, "this run")
     if agent.policy is None:
@@ -92,27 +92,27 @@ class _Rows:
         self._frame = np.stack([game.observe(state, seat) for state, seat in states])
         self._mask = np.zeros((len(self._frame), game.spec.num_actions), bool)
         self._reward = np.concatenate([one.rewards, other.rewards])
-        self._rows: list[int] = []  # of each sequence but 0, seat 0's first
+        self._rows: list[int] = []  # row of each sequence except 0, seat 0's first
         actions: list[int] = []
         for row, legal in enumerate((*one.actions, *other.actions)):
             self._mask[row, list(legal)] = True
             self._rows += [row] * len(legal)
             actions += legal
         self._actions = np.array(actions)
-        # Places in these lists of the sequences that lead to the rows; of a seat's first turn meaningless.
+        # Indices in these lists of the sequences that lead to the rows; meaningless at a seat's first turn.
         leading = np.concatenate([one.parents - 1, other.parents - 1 + one.num_sequences - 1])
-        self.first = np.concatenate([one.parents, other.parents]) == 0  # [R] bool, true: the seat's first turn
-        self.parent = np.where(self.first, -1, np.array(self._rows)[leading])  # [R] the row before; -1: none
-        self.action = self._actions[leading]  # [R] at that row
+        self.first = np.concatenate([one.parents, other.parents]) == 0  # [R] bool, true at the seat's first turn
+        self.parent = np.where(self.first, -1, np.array(self._rows)[leading])  # [R] the row before, or -1
+        self.action = self._actions[leading]  # [R] the action at the row before
 
     def seen(self, rows: np.ndarray, *, only: np.ndarray | None = None) -> batches.Batch:
-        """Returns the observations of rows [N]; only: [N] the single actions that masks leave; None: all legal."""
+        """Returns observations of rows [N]. only: [N] the one action that each mask allows; None: all legal ones."""
         mask = self._mask[rows] if only is None else np.arange(self._spec.num_actions) == only[:, np.newaxis]
         shown = (self._frame[rows], self._reward[rows], self.first[rows], mask)
         return greedy.seen(self._spec, *shown, task=self._task[rows])
 
     def policies(self, probabilities: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """Returns the policies by seat from [R, A], which in every row add up to 1 but for rounding."""
+        """Returns each seat's policy from probabilities [R, A], after removing their rounding errors."""
         exact = np.asarray(probabilities, np.float64)
         exact = (exact / exact.sum(axis=1, keepdims=True))[self._rows, self._actions]
         one, other = np.split(exact, [self._tree.seats[0].num_sequences - 1])
@@ -126,10 +126,10 @@ def _at(arrays: Any, rows: np.ndarray) -> Any:
 def _in_batches(
     function: Callable[..., Any], size: int, params: base.Params, carried: Any, seen: batches.Batch
 ) -> Any:
-    """Returns a function's results for all rows [N, ...], as arrays of numpy; N is at least 1. size: of a batch."""
+    """Applies a function to all rows [N, ...], N >= 1, in batches of `size`, and returns numpy arrays."""
     parts, num_rows = [], len(seen.slot)
     for begin in range(0, num_rows, size):
-        rows = np.minimum(np.arange(begin, begin + size), num_rows - 1)  # the last one pads
+        rows = np.minimum(np.arange(begin, begin + size), num_rows - 1)  # the last row is repeated as padding
         batch = _at((carried, seen._replace(slot=seen.slot % size)), rows)
         parts.append(jax.tree.map(np.asarray, function(params, *batch)))
     return jax.tree.map(lambda *x: np.concatenate(x)[:num_rows], *parts)

@@ -1,4 +1,4 @@
-"""An environment's own observations and actions within an exported program; `codec` in JAX.
+"""Converts an environment's own observations and actions inside of exported programs, as `codecs` does outside.
 
 Shape letters: B rows (environments).
 """
@@ -20,13 +20,13 @@ from seedzero.ops import unpacking
 
 
 class Values(NamedTuple):
-    """A program's inputs and outputs in the environment's language.
+    """A program's inputs and outputs in the form that the environment uses.
 
-    inputs: name -> shape [1, ...] and dtype of each array of an observation, "observation" or "observation/PART"; with
-      32 bits where the environment has 64, float32 for whole numbers that the agent gets so.
+    inputs: name -> shape [1, ...] and dtype of each array of an observation, "observation" or "observation/PART";
+      64-bit types become 32-bit ones, and integers become float32 if the agent takes them so.
     encode: {name: [B, ...]} -> the agent's [B, *observation_shape].
-    decode: the agent's actions [B] or [B, D] -> batch of the environment's action space.
-    mask_size: values N of a mask of legal actions, as the environment shows it.
+    decode: the agent's actions [B] or [B, D] -> a batch of the environment's action space.
+    mask_size: number of values N in an action mask of the environment.
     legal: masks [B, N] bool -> the agent's [B, A] bool.
     """
 
@@ -38,7 +38,7 @@ class Values(NamedTuple):
 
 
 def of(spec: types.EnvSpec) -> Values:
-    """Returns a run's values. Raises ResumeError as `codec.of`, UsageError for actions of 64 bits."""
+    """Returns a run's values. Raises ResumeError as `codecs.of` does, and UsageError for actions that need 64 bits."""
     codec = codecs.of(spec)
     found = gym_spaces.leaves("of this run", codec.learned_space)
     leaves = {"/".join([types.OBSERVATION, *map(str, leaf.path)]): leaf for leaf in found}
@@ -88,7 +88,7 @@ def _decoder(spec: types.EnvSpec, codec: codecs.Codec) -> Callable[[jax.Array], 
         return lambda actions: (actions + start).astype(dtype)
     if isinstance(space, spaces.Box) and spec.is_continuous:
         low, high = (np.asarray(bound, dtype) for bound in (space.low, space.high))
-        # Rounded to 32 bits they may lie outside.
+        # After rounding to 32 bits they may be out of bounds.
         low = np.where(low < space.low, np.nextafter(low, dtype.type(np.inf)), low)
         high = np.where(high > space.high, np.nextafter(high, dtype.type(-np.inf)), high)
         return lambda actions: jnp.clip(actions.reshape(actions.shape[0], *low.shape), low, high).astype(dtype)

@@ -1,7 +1,7 @@
-"""A saved agent as programs for JAX alone: StableHLO by `jax.export`, with parameters beside and a manifest.
+"""Exports a saved agent as programs that need only JAX: StableHLO by `jax.export`, with parameters and a manifest.
 
-All inputs and outputs are dictionaries of arrays by name, so that a caller needs no type of this package. The leading
-axis B of each, the batch, has any size unless one was given.
+All inputs and outputs are dictionaries of arrays by name, so a caller needs no type of this package. The leading axis
+B of each is the batch, which has any size unless one is given.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ _CALL = (
 
 
 class _Program(NamedTuple):
-    """A function (parameters, inputs) -> outputs; inputs: a row of each, except the names in `unbatched`."""
+    """A function (parameters, inputs) -> outputs. Each input has one row, except those named in `unbatched`."""
 
     description: str
     function: Callable[[Arrays, Arrays], Arrays]
@@ -48,18 +48,18 @@ class _Program(NamedTuple):
 def export(
     saved: greedy.SavedAgent, directory: pathlib.Path, *, platforms: Sequence[str], batch_size: int | None
 ) -> dict[str, Any]:
-    """Writes the programs of an agent into a directory, which is made; returns the manifest.
+    """Writes an agent's programs into a directory, which is made if missing, and returns the manifest.
 
     Args:
       directory: an earlier export there is replaced as a whole, once the new one is complete.
-      platforms: that the programs are lowered for.
-      batch_size: rows of all inputs; None: any number.
+      platforms: the platforms that programs are lowered for.
+      batch_size: number of rows in all inputs; None: any number.
 
-    Raises UsageError if the directory has other files or cannot be written, or the package flatbuffers is missing.
+    Raises UsageError if the directory has other files or cannot be written, or if the package flatbuffers is missing.
     """
-    directory = directory.resolve()  # a link to a directory stays one
+    directory = directory.resolve()  # so that a link to a directory is kept
     _check_replaceable(directory)
-    # It computes in float32 if one of the platforms is a CPU, else as configured.
+    # The agent computes in float32 if one of the platforms is a CPU, otherwise as configured.
     platform = "cpu" if "cpu" in platforms else {"tpu": "tpu"}.get(platforms[0], "gpu")
     config, spec = saved.config, saved.spec
     agent = agent_table.make(config, spec, platform)
@@ -110,7 +110,7 @@ def _write(directory: pathlib.Path, parameters: Arrays, contents: dict[str, byte
 
 
 def _check_replaceable(directory: pathlib.Path) -> None:
-    """Raises UsageError for a target with anything besides an export: replacing would delete it."""
+    """Raises UsageError if the target has anything but an export, which replacing would delete."""
     try:
         content = plain_files.read(directory / MANIFEST) if (directory / MANIFEST).exists() else None
         is_export = content is None or json_object.parse(content).get("format") == _FORMAT
@@ -149,7 +149,10 @@ def _lower(program: _Program, parameters: Arrays, size: Any, platforms: Sequence
 def _programs(
     agent: base.Agent, saved: greedy.SavedAgent, unpack: Callable[[Arrays], base.Params]
 ) -> dict[str, _Program]:
-    """Returns the functions of an agent by name; agent: for the platform. unpack: arrays by name -> parameters."""
+    """Returns an agent's functions by name.
+
+    agent: made for the platform. unpack: turns arrays by name into parameters.
+    """
     programs = {"act": _act(agent, saved, unpack)}
     if agent.model is None:
         return programs
@@ -174,7 +177,7 @@ def _programs(
 
     action = jax.ShapeDtypeStruct((1, *spec.action_shape), np.dtype(np.float32 if spec.is_continuous else np.int32))
     hidden = _named("embedding", embedding)
-    if not model.remembers:  # else embeddings are of all that was seen, which `act` alone keeps
+    if not model.remembers:  # otherwise embeddings cover everything seen so far, which only `act` remembers
         programs["represent"] = _Program(
             "stacked observations, oldest frame first on the last axis -> embedding", represent, observation
         )
@@ -190,7 +193,7 @@ def _programs(
 
 
 def _act(agent: base.Agent, saved: greedy.SavedAgent, unpack: Callable[[Arrays], base.Params]) -> _Program:
-    """Returns the whole way from the newest frame to an action, with a row's memory as inputs and outputs."""
+    """Returns the program from the newest frame to an action, with a row's memory as inputs and outputs."""
     spec = saved.spec
     carried = jax.eval_shape(lambda: acting.initial(agent, spec, 1))
     row: dict[str, Any] = {"reward": np.float32} if agent.reads_reward else {}
@@ -237,14 +240,14 @@ def _act(agent: base.Agent, saved: greedy.SavedAgent, unpack: Callable[[Arrays],
 
 
 def _named(prefix: str, tree: Any) -> Arrays:
-    """Returns the leaves of a tree by name: PREFIX, or PREFIX/KEY/..."""
+    """Returns a tree's leaves by name: PREFIX, or PREFIX/KEY/..."""
     leaves, _ = jax.tree_util.tree_flatten_with_path(tree)
     paths = [(jax.tree_util.keystr(path, simple=True, separator="/"), leaf) for path, leaf in leaves]
     return {"/".join(filter(None, (prefix, path))): leaf for path, leaf in paths}
 
 
 def _pick(prefix: str, like: Any, arrays: Arrays) -> Any:
-    """Returns the tree with the leaves named by `_named`."""
+    """Returns the tree whose leaves `_named` has named."""
     return jax.tree.unflatten(jax.tree.structure(like), [arrays[name] for name in _named(prefix, like)])
 
 
@@ -253,7 +256,7 @@ def _shapes(arrays: Mapping[str, np.ndarray]) -> Arrays:
 
 
 def _described(arrays: Arrays) -> dict[str, Any]:
-    """Returns shapes and dtypes as JSON; "B" is the batch."""
+    """Describes shapes and dtypes as JSON, where "B" is the batch."""
     return {
         name: {"shape": [size if isinstance(size, int) else "B" for size in x.shape], "dtype": str(x.dtype)}
         for name, x in arrays.items()

@@ -1,6 +1,6 @@
-"""A container's questions to Google Cloud: the learner's address, and the secret that the fleet shares.
+"""Asks Google Cloud for the learner's address and for the secret that all machines share.
 
-Google's client libraries would be the larger half of a worker's image; these few requests do without.
+Google's client libraries would be more than half of a worker's image; these few requests do without them.
 """
 
 from __future__ import annotations
@@ -23,12 +23,12 @@ _log = logging.getLogger(__name__)
 
 REQUEST_SECONDS = 10.0
 RETRY_SECONDS = (0.5, 1.0, 2.0, 4.0, 8.0)
-"""Pauses between attempts: the metadata server is late when a machine boots."""
+"""Pauses between attempts, because the metadata server may not be ready when a machine boots."""
 _RETRIED_CODES = (408, 429, 500, 502, 503, 504)
 
 
 class Secret(NamedTuple):
-    """The credentials of learner and workers, as gcp/setup.sh makes them. PEM texts, but for the token."""
+    """The credentials of learner and workers, made by gcp/setup.sh; all but the token are PEM texts."""
 
     token: str
     certificate: str
@@ -37,7 +37,7 @@ class Secret(NamedTuple):
 
 @dataclasses.dataclass(frozen=True)
 class Endpoints:
-    """Base addresses of the services, without a slash at the end."""
+    """The services' base addresses, without a slash at the end."""
 
     metadata: str = "http://metadata.google.internal"
     secretmanager: str = "https://secretmanager.googleapis.com"
@@ -45,7 +45,7 @@ class Endpoints:
 
 
 def endpoints(environ: Mapping[str, str]) -> Endpoints:
-    """Returns the addresses; environment variables of Google's own tools take precedence."""
+    """Returns the addresses, which environment variables of Google's own tools can override."""
     metadata = environ.get("GCE_METADATA_HOST")
     given = {
         "metadata": f"http://{metadata}" if metadata else "",
@@ -56,7 +56,7 @@ def endpoints(environ: Mapping[str, str]) -> Endpoints:
 
 
 def learner_of_cluster(cluster_spec: str) -> str:
-    """Returns HOST:PORT of the learner in a custom job of Vertex AI, from the environment variable CLUSTER_SPEC."""
+    """Returns the learner's HOST:PORT in a custom job of Vertex AI, from the environment variable CLUSTER_SPEC."""
     try:
         (address,) = json.loads(cluster_spec)["cluster"]["workerpool0"]
         if not isinstance(address, str) or not address.rpartition(":")[2].isdigit():
@@ -71,29 +71,29 @@ def learner_of_cluster(cluster_spec: str) -> str:
 
 @dataclasses.dataclass(frozen=True)
 class CloudClient:
-    """Calls the services in the name of the machine's service account. retry_seconds: pauses between attempts."""
+    """Calls the services as the machine's service account. retry_seconds: pauses between attempts."""
 
     endpoints: Endpoints
     retry_seconds: Sequence[float] = RETRY_SECONDS
     sleep: Callable[[float], None] = time.sleep
 
     def secret(self, name: str) -> Secret:
-        """Returns a secret, projects/P/secrets/NAME/versions/V."""
+        """Returns a secret by its name, projects/P/secrets/NAME/versions/V."""
         answer = self._service("GET", f"{self.endpoints.secretmanager}/v1/{name}:access", f"secret {name}")
         try:
             fields = json.loads(base64.b64decode(json.loads(answer)["payload"]["data"], validate=True))
             return Secret(**{key: fields[key] for key in Secret._fields})
         except (ValueError, KeyError, TypeError):
-            # Nothing of the content: an error goes into logs.
+            # The message shows nothing of the content, because errors are logged.
             wrong = f"secret {name} is not JSON with {', '.join(Secret._fields)}"
             raise errors.Error(f"{wrong}; gcp/setup.sh --rotate_secret writes a new one") from None
 
     def own_address(self) -> str:
-        """Returns the machine's address within the network."""
+        """Returns the machine's address in the network."""
         return self._metadata("instance/network-interfaces/0/ip").decode()
 
     def read_object(self, url: str) -> str | None:
-        """Returns the text of an object gs://BUCKET/NAME, None for a missing object."""
+        """Returns the text of an object gs://BUCKET/NAME, or None if it does not exist."""
         bucket, name = _split(url)
         try:
             address = f"{self.endpoints.storage}/storage/v1/b/{bucket}/o/{name}?alt=media"
@@ -102,7 +102,7 @@ class CloudClient:
             return None
 
     def write_object(self, url: str, text: str) -> None:
-        """Writes an object gs://BUCKET/NAME, over an older object."""
+        """Writes an object gs://BUCKET/NAME, replacing an older one."""
         bucket, name = _split(url)
         address = f"{self.endpoints.storage}/upload/storage/v1/b/{bucket}/o?uploadType=media&name={name}"
         self._service("POST", address, url, text.encode())
@@ -118,7 +118,7 @@ class CloudClient:
         return self._request(request, "the metadata server, which only machines of Google Cloud have")
 
     def _request(self, request: urllib.request.Request, name: str) -> bytes:
-        """Returns the answer's body; raises Error for a refusal, and without an answer after all attempts."""
+        """Returns the response's body. Raises Error for a rejection, or if all attempts got no response."""
         for pause in (*self.retry_seconds, None):
             try:
                 with urllib.request.urlopen(request, timeout=REQUEST_SECONDS) as response:
@@ -130,7 +130,7 @@ class CloudClient:
                 if error.code not in _RETRIED_CODES:
                     advice = "; gcp/setup.sh gives the service account its rights" if error.code in (401, 403) else ""
                     raise errors.Error(f"cannot reach {name}: {reason}{advice}") from None
-            except (OSError, http.client.HTTPException) as error:  # the latter: an answer that breaks off
+            except (OSError, http.client.HTTPException) as error:  # HTTPException: the response was cut off
                 reason = str(getattr(error, "reason", error))
             if pause is None:
                 break
@@ -140,11 +140,11 @@ class CloudClient:
 
 
 class _Absent(errors.Error):
-    """The thing is not there."""
+    """The object does not exist."""
 
 
 def _split(url: str) -> tuple[str, str]:
-    """Returns bucket and name, the latter quoted."""
+    """Returns the bucket and the quoted name."""
     bucket, _, name = url.removeprefix("gs://").partition("/")
     if not url.startswith("gs://") or not bucket or not name:
         raise errors.UsageError(f"{url!r}: expected gs://BUCKET/NAME")

@@ -1,4 +1,4 @@
-"""The programs on a cluster and their resources: pure, for any kind of cluster."""
+"""Plans programs and their resources for any kind of cluster, without side effects."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ from seedzero.config import configs, worker_options
 from seedzero.core import env_ids, errors
 
 ACCELERATORS = ("GPU", "TPU")
-"""Names of a cluster's resources; on a node with several, the first counts."""
+"""Names of a cluster's resources; if a node has several, the first in this order is used."""
 Nodes: TypeAlias = Sequence[Mapping[str, float]]
-"""The resources of each node of a cluster, by these names."""
+"""The resources of each node in a cluster, by these names."""
 
 _WORKERS, _LEARNERS = "--num_workers=N, and --port=N for a fixed port", "--num_learners=N"
 _SET_HERE = {
@@ -28,19 +28,19 @@ _SET_HERE = {
         for name in ("num_hosts", "index", "coordinator", "worker_address")
     },
 }
-"""Settings of `train` that the launcher decides: the flag, and the launcher's own."""
+"""Settings of `train` that the launcher decides: the flag, and the launcher's flag for it."""
 
 
 @dataclasses.dataclass(frozen=True)
 class NodeResources:
-    """The resources of a program on a node: cores, and GPUs or chips of a TPU ("" for none)."""
+    """What a program needs on a node: cores, and GPUs or TPU chips ("" for none)."""
 
     cpus: float
     accelerator: str = ""
     num_accelerators: int = 0
 
     def as_resources(self) -> dict[str, float]:
-        """Returns the resources by the cluster's names."""
+        """Returns the resources under the cluster's names."""
         return {"CPU": self.cpus} | ({self.accelerator: self.num_accelerators} if self.accelerator else {})
 
     def __str__(self) -> str:
@@ -49,22 +49,22 @@ class NodeResources:
 
 @dataclasses.dataclass(frozen=True)
 class Plan:
-    """The learners of a run, mostly one, and their workers."""
+    """A run's learners, usually one, and their workers."""
 
-    run_dir: str  # its path on the learners' nodes
-    num_workers: int  # of all learners
-    train_words: tuple[str, ...]  # the user's words for `seedzero train`, the run directory included
+    run_dir: str  # path on the learners' nodes
+    num_workers: int  # number for all learners together
+    train_words: tuple[str, ...]  # the user's arguments for `seedzero train`, including the run directory
     worker_options: worker_options.WorkerOptions
     learner: NodeResources
-    worker: NodeResources  # a core for each of its threads
-    port: int  # of the learner, one more for each further learner; 0: any free one
-    token: str = dataclasses.field(repr=False)  # of the workers; never shown
+    worker: NodeResources  # one core for each of its threads
+    port: int  # port of the first learner; each further learner has the next one; 0: any free ones
+    token: str = dataclasses.field(repr=False)  # token of the workers, which is never shown
     num_learners: int = 1
 
     def learner_command(
         self, host: str, port: int, token_file: pathlib.Path, *, index: int = 0, coordinator: str = ""
     ) -> list[str]:
-        """Returns the command line of a learner on the node `host`; coordinator: address where several meet."""
+        """Returns the command of a learner on the node `host`. coordinator: address where several learners meet."""
         words = [
             sys.executable, "-m", "seedzero.cli", "train", *self.train_words, "--workers=0",
             f"--worker.num_remote={self.num_workers // self.num_learners}",
@@ -76,11 +76,11 @@ class Plan:
         return words
 
     def learner_port(self, index: int) -> int:
-        """Returns the port of a learner; 0: any free one."""
+        """Returns a learner's port, or 0 for any free one."""
         return self.port and self.port + index
 
     def worker_command(self, index: int, address: str, token_file: pathlib.Path) -> list[str]:
-        """Returns the command line of a worker for the learner at `address`, or the learners at "A,B"."""
+        """Returns the command of a worker for the learner at `address`, or for the learners at "A,B"."""
         return worker_options.command(
             self.worker_options, server=address, worker_id=f"ray-{index}", role="train", token_file=str(token_file)
         )
@@ -91,7 +91,7 @@ def address_of(host: str, port: int) -> str:
 
 
 def check_settings(settings: Mapping[str, str]) -> None:
-    """Raises UsageError for a setting of `train` that the launcher decides, or can't serve."""
+    """Raises UsageError for settings of `train` that the launcher decides or does not support."""
     for name, (flag, own) in _SET_HERE.items():
         if name in settings:
             raise errors.UsageError(f"{flag}={settings[name]}: the launcher decides this one; give {own}")
@@ -105,7 +105,7 @@ def check_settings(settings: Mapping[str, str]) -> None:
 
 
 def check_learners(num_learners: int, num_workers: int) -> None:
-    """Raises UsageError unless this number of learners can share the workers."""
+    """Raises UsageError if the workers cannot be divided equally between the learners."""
     several = f"--num_learners={num_learners}"
     if left := num_workers % num_learners:
         fewer, more = num_workers - left, num_workers - left + num_learners
@@ -116,7 +116,7 @@ def check_learners(num_learners: int, num_workers: int) -> None:
 
 
 def worker_threads(config: configs.Config) -> int:
-    """Returns the emulator threads of a worker, at least 1."""
+    """Returns a worker's number of emulator threads, at least 1."""
     return max(1, config.worker.threads)
 
 
@@ -126,10 +126,10 @@ def learner_cpus(config: configs.Config) -> float:
 
 
 def find_accelerator(text: str, nodes: Iterable[Mapping[str, float]], num_learners: int = 1) -> tuple[str, int]:
-    """Returns kind and number of each learner's accelerators, given the resources of each node; kind "" for none.
+    """Returns kind and number of accelerators for each learner, from the nodes' resources; kind "" means none.
 
-    text: auto (all of the node that has most; of several learners each the same number, the largest that all find),
-    none, GPU, TPU, GPU:N or TPU:N; else UsageError.
+    text: auto, none, GPU, TPU, GPU:N or TPU:N; anything else raises UsageError. auto takes all accelerators of the
+    node that has most; several learners get the same number each, the largest that is possible.
     """
     if text == "none":
         return "", 0
@@ -145,7 +145,7 @@ def find_accelerator(text: str, nodes: Iterable[Mapping[str, float]], num_learne
 def fit_learner(
     learner: NodeResources, worker: NodeResources, num_workers: int, nodes: Nodes, num_learners: int = 1
 ) -> NodeResources:
-    """Returns the learner, with fewer cores (at least one) if all programs have a place only then."""
+    """Returns the learner, with fewer cores (at least one) if only then there is room for all programs."""
     for cpus in (learner.cpus, *range(math.ceil(learner.cpus) - 1, 0, -1)):
         fitting = dataclasses.replace(learner, cpus=float(cpus))
         if have_room([*[fitting] * num_learners, *[worker] * num_workers], nodes):
@@ -156,7 +156,7 @@ def fit_learner(
 def shortage(
     learner: NodeResources, worker: NodeResources, num_workers: int, nodes: Nodes, num_learners: int = 1
 ) -> str:
-    """Returns the needs, the nodes' resources and the remedies if some program has no place; else ""."""
+    """Describes needs, resources and remedies if there is no room for some program; otherwise returns ""."""
     if have_room([*[learner] * num_learners, *[worker] * num_workers], nodes):
         return ""
     learners = "the learner needs" if num_learners == 1 else f"each of {num_learners} learners needs"
@@ -168,14 +168,14 @@ def shortage(
 
 
 def listing(nodes: Nodes) -> str:
-    """Returns the nodes' resources for programs, as a text."""
+    """Lists the nodes' resources for programs in a text."""
     shown = ("CPU", *ACCELERATORS)
     rows = [", ".join(f"{name} {node[name]:g}" for name in shown if name in node) or "nothing" for node in nodes]
     return f"{len(rows)} node(s) with {'; '.join(rows)}"
 
 
 def _most(kind: str, nodes: Nodes, num_learners: int) -> int:
-    """Returns the largest number that all the learners find on these nodes, or 0."""
+    """Returns the largest number of accelerators that every learner can get on these nodes, or 0."""
     there = [int(node.get(kind, 0)) for node in nodes]
     return next(
         (each for each in range(max(there, default=0), 0, -1) if sum(n // each for n in there) >= num_learners), 0
@@ -183,7 +183,7 @@ def _most(kind: str, nodes: Nodes, num_learners: int) -> int:
 
 
 def have_room(wanted: Sequence[NodeResources], nodes: Nodes) -> bool:
-    """Returns whether all needs have a place on these nodes, the largest placed first, each on the emptiest node."""
+    """Returns whether the nodes have room for all needs, placing the largest first, each on the emptiest node."""
     left = [dict(node) for node in nodes]
     for needs in sorted(wanted, key=lambda needs: (needs.num_accelerators, needs.cpus), reverse=True):
         taken = needs.as_resources()

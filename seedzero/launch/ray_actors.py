@@ -1,8 +1,8 @@
-"""The actors on Ray's nodes: for each learner and for each worker. Each keeps a program running.
+"""Defines the actors on Ray's nodes, one for each learner and worker, each of which keeps a program running.
 
-Every call of `report` carries the desired state and is answered with the actual state, once that changes. So an actor
-that Ray has restarted, on the same node or another, needs nothing but the next call. Ray carries these calls alone;
-observations and actions go from program to program over gRPC.
+Every call of `report` carries the desired state, and returns the actual state once that changes. So an actor that Ray
+has restarted, on the same node or another, needs nothing but the next call. Ray carries only these calls; observations
+and actions go from program to program over gRPC.
 """
 
 from __future__ import annotations
@@ -34,10 +34,10 @@ _ERROR = "seedzero: error: "
 
 @dataclasses.dataclass(frozen=True)
 class Order:
-    """The desired state.
+    """The desired state of an actor.
 
-    address: where the program calls: a worker the learner, or several ("A,B"); a further learner the coordinator; ""
-    for an unknown address, and for the first learner.
+    address: the address that the program calls: for a worker the learner's, or several ("A,B"); for a further learner
+    the coordinator's; "" if it is not known yet, and for the first learner.
     """
 
     version: str
@@ -47,10 +47,10 @@ class Order:
 
 @dataclasses.dataclass(frozen=True)
 class Report:
-    """The actual state.
+    """The actual state of an actor.
 
-    incarnation: name of this life of the actor, the process with the pid. coordinator: address where the first of
-    several learners awaits the others; "": the actor keeps another program.
+    incarnation: identifies this life of the actor, which is the process `pid`. coordinator: address where the first of
+    several learners waits for the others, or "" for another program.
     """
 
     incarnation: str
@@ -61,7 +61,7 @@ class Report:
 
 
 class _Actor:
-    """Keeps a program running on a node, in a private directory, and shows the state in Ray's metrics."""
+    """Keeps a program running on a node, in a private directory, and reports its state in Ray's metrics."""
 
     coordinator = ""
 
@@ -79,7 +79,7 @@ class _Actor:
         return self._name
 
     def report(self, order: Order, seen: int, seconds: float) -> Report:
-        """Returns the actual state once its number is not `seen` (-1 for none) any more, or after some seconds.
+        """Returns the actual state once its number differs from `seen` (-1 for none), or after `seconds`.
 
         Raises UsageError for another version of seedzero.
         """
@@ -93,11 +93,11 @@ class _Actor:
         return self._report(self._keeper.snapshot(after=seen, seconds=seconds))
 
     def stop(self, seconds: float) -> Report:
-        """Lets the program save and leave; kills the program after a time in seconds."""
+        """Asks the program to save and leave, and kills it after `seconds`."""
         return self._report(self._keeper.stop(seconds))
 
     def _follow(self, order: Order) -> None:
-        """Starts the program with the first order, and again when the address changes."""
+        """Starts the program with the first order, and restarts it when the address changes."""
         last, self._order = self._order, order
         if last is None:
             self._keeper.start(self._command)
@@ -108,7 +108,7 @@ class _Actor:
         raise NotImplementedError
 
     def _token_file(self, token: str) -> pathlib.Path:
-        """Returns a file with the token, readable by this user alone."""
+        """Returns a file with the token, which only this user can read."""
         path = pathlib.Path(self._directory.name) / "token"
         if not path.exists():
             descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
@@ -128,12 +128,12 @@ class _Actor:
 class Learner(_Actor):
     """Keeps `seedzero train` running on a node.
 
-    Its ports stay the same while this actor lives, so that workers and other learners find it again by themselves.
+    Its ports do not change while this actor lives, so that workers and other learners can reconnect without help.
     """
 
     def __init__(self, num_accelerators: int, index: int = 0, name: str = "learner") -> None:
         self._index, self._port = index, 0
-        # A node's own JAX_PLATFORMS may ask for an accelerator, which this learner was not given.
+        # JAX_PLATFORMS on the node may name an accelerator that this learner was not given.
         environment = {} if num_accelerators else {"JAX_PLATFORMS": "cpu"}
         system = programs.System(functools.partial(programs.launch, environment=environment))
         keeper = keepers.Keeper(announcement=ANNOUNCEMENT, judge=self._judge, write=_write, system=system)
@@ -143,14 +143,15 @@ class Learner(_Actor):
 
     def _follow(self, order: Order) -> None:
         if self._order is not None and self._keeper.snapshot().heard:
-            self._order = order  # it has met the first learner, with which it saves and ends by itself
+            self._order = order  # it has met the first learner, together with which it saves and ends
         elif order.address or self._index == 0:
             super()._follow(order)
 
     def _command(self) -> list[str]:
         assert self._order is not None
         plan = self._order.plan
-        # A learner that lost its actor saves before it leaves: this one waits for it; in a bucket, by its lease.
+        # A learner that has lost its actor saves before it leaves, so this one waits; a bucket's lease does that
+        # itself.
         if "://" not in plan.run_dir:
             place = run_dirs.of_host(pathlib.Path(plan.run_dir), self._index)
             run_lock.wait_until_free(place, self._keeper.tell)
@@ -158,7 +159,7 @@ class Learner(_Actor):
         if last.heard:
             self._port = int(last.heard.rpartition(":")[2])
         elif last.starts:
-            self._port = 0  # it never listened: another program may have that port now
+            self._port = 0  # it never listened, so another program may have that port now
         return plan.learner_command(
             self._host,
             plan.learner_port(self._index) or self._port,
@@ -172,17 +173,17 @@ class Learner(_Actor):
         if death.status == exit_codes.BAD_USAGE:
             return keepers.Verdict(keepers.ProgramState.FAILED, death.last_line.removeprefix(_ERROR))
         if self._index or death.status != exit_codes.DONE:
-            return None  # the first learner knows when training is over
-        # It ends with exit code 0 on SIGTERM, too, as where a machine is taken away.
+            return None  # the first learner decides when training is over
+        # Exit code 0 may also mean that SIGTERM ended it, for example because its machine is taken away.
         finished = _finished(self._order.plan.run_dir)
         return keepers.Verdict(keepers.ProgramState.FINISHED, finished) if finished else None
 
 
 class Worker(_Actor):
-    """Keeps a worker running on this node, always with the learner's newest address; without an address, unchanged."""
+    """Keeps a worker running on this node with the learner's newest address; without an address nothing changes."""
 
     def __init__(self, index: int) -> None:
-        # Every worker is started again: the launcher knows when training is over.
+        # Workers are always restarted, because the launcher decides when training is over.
         keeper = keepers.Keeper(announcement=_JOINED, judge=lambda death: None, write=_write)
         super().__init__(f"worker-{index}", keeper)
         self._index = index
@@ -204,15 +205,15 @@ def _free_port(host: str) -> int:
 
 
 def _finished(place: str) -> str | None:
-    """Returns the budget or return that ended the run at a path or URL; None: unfinished, or the bucket is away."""
+    """Returns why the run at a path or URL is finished, or None if it is not, or its bucket cannot be reached."""
     try:
         with run_copy.local(place) as path:
             return (run_dirs.read_status(path) or {}).get("finished")
     except (errors.BucketError, errors.ResumeError):
-        return None  # the restarted learner reports the error
+        return None  # the restarted learner will report the error
 
 
 def _write(line: bytes) -> None:
-    """Hands a program's output to Ray, for the dashboard and the launcher."""
+    """Passes a program's output to Ray, for the dashboard and the launcher."""
     sys.stdout.write(line.decode(errors="replace"))
     sys.stdout.flush()

@@ -1,10 +1,10 @@
-"""Places learners and workers on a Ray cluster, and supervises all of them.
+"""Places learners and workers on a Ray cluster and supervises them.
 
-The launcher sends every actor the desired state and awaits the actual state (`ray_actors`). Ray restarts actors that
-died, on any node with room; the next call brings the new one up to date. The launcher itself decides little: workers
-follow the learners' newest addresses, further learners the first one's coordinator, and everything ends when the first
-learner's program is over or the user stops it. After the loss of one learner the others end by themselves, and their
-actors start them again.
+The launcher sends every actor its desired state and waits for the actual state (`ray_actors`). Ray restarts actors
+that have died, on any node with room, and the next call brings the new one up to date. The launcher itself decides
+little: workers follow the learners' newest addresses, further learners follow the first one's coordinator, and
+everything ends when the first learner's program has finished or the user stops it. If one learner is lost, the others
+end, and their actors start them again.
 """
 
 from __future__ import annotations
@@ -26,35 +26,35 @@ from seedzero.launch import launch_plan, ray_actors
 from seedzero.processes import keepers, signals
 
 NAMESPACE = "seedzero"
-"""Of the actors' names: no two launchers may have the same run directory."""
+"""Namespace of the actors' names, so that no two launchers use the same run directory."""
 TICK_SECONDS = 0.5
 POLL_SECONDS = 5.0
-"""An actor answers after this time even without a change."""
+"""An actor responds after this time, even if nothing has changed."""
 PLACE_SECONDS = 10.0
-"""An actor without an answer for this long after its start or loss has found no node."""
+"""An actor that has not responded this long after its start or loss counts as not placed."""
 SAVE_SECONDS = 600.0
-"""Time for a learner to save when it stops."""
+"""How long a learner may save when it stops."""
 LEAVE_SECONDS = 10.0
-"""Time for a worker to leave when it stops."""
+"""How long a worker may take to leave when it stops."""
 MAX_NAMES = 5
-"""Of actors that wait for room, in one line."""
+"""Most names of actors without a node in one message."""
 MAX_ERROR_LENGTH = 500
-"""Of Ray's text about an actor, which may hold whole logs."""
+"""How much of Ray's text about an actor is shown, because it may contain whole logs."""
 _LEAST_CORES = 2
-"""Of a cluster that is started here, whatever the machine has: a learner and a worker find room."""
+"""Cores of a cluster that is started here, even on a smaller machine, so that a learner and a worker have room."""
 _CALLS_AT_A_TIME = 8
-"""Threads of an actor: calls that the launcher abandoned still wait in one for a while."""
+"""Threads of an actor, because calls that the launcher has abandoned still wait in it for a while."""
 
 State = keepers.ProgramState
 
 
 @contextlib.contextmanager
 def connected(address: str, check_here: Callable[[launch_plan.Nodes], None]) -> Iterator[bool]:
-    """While entered, this process drives a cluster; yields whether the cluster was started here, for the launch.
+    """Connects this process to a cluster while entered; yields whether the cluster was started for this launch.
 
-    address: HOST:PORT of a cluster, UsageError if there is none; local: start one on this machine; "": that of
-    RAY_ADDRESS, else the one that runs on this machine, else as local. check_here: called with the cores of a cluster
-    that is about to be started; may raise.
+    address: HOST:PORT of a cluster (UsageError if there is none), or "local" to start one on this machine. "" takes
+    that of RAY_ADDRESS, else one that runs on this machine, else starts one. check_here: called with the cores of a
+    cluster before it is started; it may raise an error.
     """
     try:
         yield _connect(address, check_here)
@@ -79,10 +79,10 @@ def _connect(address: str, check_here: Callable[[launch_plan.Nodes], None]) -> b
                     "`ray up`, or give --address=local"
                 ) from None
     num_cores = max(machines.num_cores(), _LEAST_CORES)
-    check_here([{"CPU": float(num_cores)}])  # Ray takes a while to start
+    check_here([{"CPU": float(num_cores)}])  # first, because Ray is slow to start
     try:
         ray.init("local", namespace=NAMESPACE, logging_level="WARNING", num_cpus=num_cores)
-    except Exception as error:  # Ray raises no class of its own where a part of it does not start in time
+    except Exception as error:  # Ray has no special error for parts of it that do not start in time
         raise errors.TrainingFailure(
             f"Ray cannot be started on this machine: {error}; start it by `ray start --head`, then repeat the command"
         ) from None
@@ -90,23 +90,23 @@ def _connect(address: str, check_here: Callable[[launch_plan.Nodes], None]) -> b
 
 
 def nodes() -> launch_plan.Nodes:
-    """Returns the total resources of each living node."""
+    """Returns the total resources of each node that is alive."""
     return [node["Resources"] for node in ray.nodes() if node["Alive"]]
 
 
 @dataclasses.dataclass
 class _Member:
-    """The launcher's view of an actor."""
+    """What the launcher knows about an actor."""
 
     name: str
     needs: launch_plan.NodeResources
     handle: Any
-    silent_since: float  # time of its creation or loss; counts while there is no report
-    ask_at: float = 0.0  # earliest time of the next call after a loss
-    report: ray_actors.Report | None = None  # its last; None before the first, and after a loss
-    call: Any = None  # the call without an answer, if any
-    order: ray_actors.Order | None = None  # the desired state that this call carried
-    address: str = ""  # of a learner: the newest; workers keep trying it while the learner is away
+    silent_since: float  # time of its creation or loss; only used while there is no report
+    ask_at: float = 0.0  # after a loss, the earliest time of the next call
+    report: ray_actors.Report | None = None  # its last report; None before the first, and after a loss
+    call: Any = None  # a call without a response, if any
+    order: ray_actors.Order | None = None  # the desired state that this call sent
+    address: str = ""  # a learner's newest address; workers keep trying it while the learner is away
 
     @property
     def program(self) -> keepers.ProgramSnapshot:
@@ -114,9 +114,9 @@ class _Member:
 
 
 class Launch:
-    """The learners of a run and their workers, from start to end. Used by a single thread.
+    """A run's learners and workers, from start to end. Only one thread may use it.
 
-    is_own: the cluster is for this alone: programs without a place now never get one.
+    is_own: whether the cluster exists only for this run, so that programs without room now will never get any.
     """
 
     def __init__(
@@ -136,10 +136,10 @@ class Launch:
         return self._members[: self._plan.num_learners]
 
     def run(self) -> str:
-        """Runs to the end; returns the reason of finished training, "" after a stop by the user.
+        """Runs until training is finished or the user stops it; returns why it is finished, or "".
 
-        UsageError: the run has a launcher already, or can't be placed, or the learner refuses its settings.
-        TrainingFailure: the learner or a worker failed too often.
+        Raises UsageError if the run already has a launcher, cannot be placed, or the learner rejects its settings, and
+        TrainingFailure if the learner or a worker has failed too often.
         """
         plan = self._plan
         if problem := launch_plan.shortage(plan.learner, plan.worker, plan.num_workers, nodes(), plan.num_learners):
@@ -155,7 +155,7 @@ class Launch:
             return finished or self._check_saved(saved)
 
     def _check_saved(self, learner: keepers.ProgramSnapshot | None) -> str:
-        """Returns the reason why training is finished after all, else ""."""
+        """Returns the reason if training turns out to be finished, else ""."""
         if learner is None:
             self._say("the learner was lost before it could save; a resume continues from its last checkpoint")
         elif learner.state is State.FINISHED:
@@ -191,7 +191,7 @@ class Launch:
             num_gpus=resources.pop("GPU", 0),
             resources=resources,
             max_restarts=-1,
-            max_task_retries=0,  # a new call carries the desired state of then
+            max_task_retries=0,  # the next call carries the desired state of that time
             max_concurrency=_CALLS_AT_A_TIME,
             **options,
         )
@@ -212,7 +212,7 @@ class Launch:
         return ""
 
     def _ask(self, member: _Member) -> None:
-        """Sends a member the desired state, unless a call with it is under way."""
+        """Sends a member the desired state unless a call with it is in flight."""
         order = self._order(member)
         is_due = self._clock() >= member.ask_at if member.call is None else member.order != order
         if is_due:
@@ -285,7 +285,7 @@ class Launch:
                 raise kind(f"{member.name} on {member.report.host}: {program.problem}; its output above says more")
 
     def _tell_unplaced(self) -> None:
-        """Lists the members without a node, at every change of the list."""
+        """Reports which members have no node, whenever that changes."""
         now = self._clock()
         silent = [m for m in self._members if m.report is None and now - m.silent_since > PLACE_SECONDS]
         before, self._unplaced = self._unplaced, ", ".join(f"{m.name} (needs {m.needs})" for m in silent[:MAX_NAMES])
@@ -296,7 +296,7 @@ class Launch:
     # ------------------------------------------------------------------------------------ the end
 
     def _stop(self) -> keepers.ProgramSnapshot | None:
-        """Stops everything, learners first; returns the first one's last state, None for a lost learner."""
+        """Stops everything, learners first. Returns the first learner's last state, or None if it is lost."""
         saved = _stop_all(self._learners, SAVE_SECONDS)
         _stop_all(self._members[self._plan.num_learners :], LEAVE_SECONDS)
         for member in self._members:

@@ -1,6 +1,6 @@
-"""Programs on the nodes of a Ray cluster, instead of processes of this machine, with an actor for each.
+"""Runs programs on the nodes of a Ray cluster instead of this machine, with an actor for each.
 
-Where the launcher is lost, its actors end, and so the programs' standard input, which they watch.
+If the launcher is lost, its actors end, and with them the programs' standard input, which the programs watch.
 """
 
 from __future__ import annotations
@@ -19,15 +19,15 @@ from seedzero.launch import launch_plan, ray_launch
 from seedzero.processes import programs
 
 _CALLS_AT_A_TIME = 4
-"""Threads of an actor: a line and the end are awaited while a stop comes."""
+"""Threads of an actor: one waits for output and one for the end of the program while a stop may arrive."""
 _PLACE_SECONDS = 1.0
-"""An actor that does not answer for so long has no node."""
+"""An actor that has not responded for this long counts as having no node."""
 
 
 def room(cpus: int, gpus: int) -> int:
-    """Returns how many programs with these numbers of cores and GPUs the living nodes hold.
+    """Returns how many programs that need these cores and GPUs have room on the nodes that are alive.
 
-    Raises UsageError for 0.
+    Raises UsageError if there is no room for any.
     """
     nodes = ray_launch.nodes()
     wanted = {name: number for name, number in (("CPU", cpus), ("GPU", gpus)) if number}
@@ -41,14 +41,14 @@ def room(cpus: int, gpus: int) -> int:
 
 
 def launcher(cpus: int, gpus: int, directory: str) -> Callable[..., programs.Process]:
-    """Returns a function as `program.launch`, for programs of this Python on any node with room, or as soon as one is.
+    """Returns a function like `program.launch` that runs Python programs on any node, as soon as one has room.
 
-    directory: of the programs; the same files on every node.
+    directory: working directory of the programs, with the same files on every node.
     """
     kind = ray.remote(num_cpus=cpus, num_gpus=gpus, max_concurrency=_CALLS_AT_A_TIME)(_Actor)
 
     def launch(command: Sequence[str], environment: Mapping[str, str] = {}) -> programs.Process:
-        # A node's own JAX_PLATFORMS may ask for an accelerator, which this program was not given.
+        # JAX_PLATFORMS on the node may name an accelerator that this program was not given.
         own = {**({} if gpus else {"JAX_PLATFORMS": "cpu"}), **environment}
         return cast(programs.Process, _Process(kind.remote(list(command[1:]), directory, own)))
 
@@ -56,7 +56,7 @@ def launcher(cpus: int, gpus: int, directory: str) -> Callable[..., programs.Pro
 
 
 class _Actor:
-    """Runs a program on a node, for its whole life."""
+    """Runs one program on a node."""
 
     def __init__(self, words: Sequence[str], directory: str, environment: Mapping[str, str]) -> None:
         os.chdir(directory)
@@ -71,14 +71,14 @@ class _Actor:
 
 
 class _Process:
-    """Replaces a `program.Process`."""
+    """Has the interface of `program.Process` for a program on a node."""
 
     def __init__(self, actor: Any) -> None:
         self._actor, self._is_stopped = actor, False
         self._end = actor.do.remote("wait")
 
     def lines(self) -> Iterator[bytes]:
-        """Yields the output, line by line, and the loss of the node as a last one."""
+        """Yields the output line by line, and at the end a message if the node is lost."""
         try:
             yield from iter(lambda: ray.get(self._actor.line.remote()), b"")
         except ray.exceptions.RayError as error:
@@ -88,11 +88,11 @@ class _Process:
         try:
             return int(ray.get(self._end))
         except ray.exceptions.RayError:
-            ray.kill(self._actor)  # which may be away for a while only; ends `lines`, too
+            ray.kill(self._actor)  # the node may only be away for a while; this also ends `lines`
             return exit_codes.DONE if self._is_stopped else -signal.SIGKILL
 
     def close_input(self) -> None:
-        """Asks the program to end; one that waits for room is not started any more."""
+        """Asks the program to end, or not to start any more if it is waiting for room."""
         self._is_stopped = True
         if not ray.wait([self._actor.do.remote("close_input")], timeout=_PLACE_SECONDS)[0]:
             ray.kill(self._actor)

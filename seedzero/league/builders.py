@@ -1,7 +1,7 @@
-"""Builders of a league: rules that decide on snapshots, resets and retirements, at fixed numbers of updates.
+"""Decides on a league's snapshots, resets and retirements, at fixed numbers of updates.
 
 A builder is a pure function of players, results and counts, so a deterministic run repeats its decisions. The loop
-takes its actions in their order: an exploiter's snapshot comes before its reset.
+carries out its actions in order, for example an exploiter's snapshot before its reset.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from seedzero.league import members, payoffs
 ADD, FREEZE, RESET, RETIRE, MEET = "add", "freeze", "reset", "retire", "meet"
 KINDS = (ADD, FREEZE, RESET, RETIRE, MEET)
 SECONDS = 10.0
-"""Longest time of a user's builder: the devices wait for it."""
+"""Most seconds that a user's builder may take, because the devices wait for it."""
 
 _PATIENCE = 5
 _BUILD = 6
@@ -30,16 +30,16 @@ class Action(NamedTuple):
     """A decision on one player.
 
     ADD begins another learning player. FREEZE takes a snapshot of a learning player, which continues to learn; RESET
-    gives it other parameters. RETIRE takes a frozen player out of matchmaking; a learning one it ends with a snapshot,
-    which is a frozen player. MEET gives a learning player one frozen player as its only opponent, until that retires.
+    gives it other parameters. RETIRE removes a frozen player from matchmaking; a learning player ends with a snapshot,
+    which becomes a frozen player. MEET gives a learning player a single frozen player as opponent, until that retires.
     """
 
-    kind: str  # of KINDS
-    player: str  # of ADD: the new player's kind, of members.LEARNING
-    # Of ADD and RESET: members.INITIAL, or the player whose parameters are taken; "" of ADD is INITIAL. Of MEET: the
-    # opponent; "": matchmaking's
+    kind: str  # one of KINDS
+    player: str  # for ADD the new player's kind, one of members.LEARNING
+    # For ADD and RESET: members.INITIAL, or the player whose parameters are taken; for ADD, "" means INITIAL.
+    # For MEET: the opponent; "" returns the choice to matchmaking.
     source: str = ""
-    reason: str = ""  # for users
+    reason: str = ""  # shown to users
 
 
 def _unjudged() -> float:
@@ -47,25 +47,25 @@ def _unjudged() -> float:
 
 
 class Learned(NamedTuple):
-    """Updates of a learning player, training steps at home, and the exact judge of its newest parameters."""
+    """A learning player's updates, its training steps at home, and an exact evaluation of its newest parameters."""
 
     updates: int
     env_steps: int
-    # Returns its NashConv; in games of two seats alone, and slow in large ones. Raises ValueError without a judge
+    # Returns its NashConv. Only for games of two seats, and slow in large ones. Raises ValueError if unavailable.
     nash_conv: Callable[[], float] = _unjudged
 
 
 Builder = Callable[[members.Pool, payoffs.Payoff, Mapping[str, Learned], Mapping[str, Any], int], Sequence[Action]]
-"""(players, results, counts by learning player, arguments, random key) -> actions."""
+"""Maps (players, results, counts by learning player, arguments, random key) to actions."""
 
 
 def key_of(seed: int, number: int) -> int:
-    """Returns the random key of a run's Nth call of its builder, from 0."""
+    """Returns the random key of a run's Nth call of its builder, counted from 0."""
     return int(np.random.SeedSequence([seed, _BUILD, number]).generate_state(1, np.uint64)[0])
 
 
 def load(name: str) -> Builder:
-    """Returns a builder by its name in BUILDERS, or a user's by MODULE:FUNCTION. Raises ConfigError."""
+    """Returns a builder by its name in BUILDERS, or a user's own as MODULE:FUNCTION. Raises ConfigError."""
     return BUILDERS.get(name) or user_code.load(name)
 
 
@@ -80,19 +80,19 @@ def run(
     name: str,
     seconds: float = SECONDS,
 ) -> tuple[Action, ...]:
-    """Returns a builder's actions, checked against the players.
+    """Calls a builder and returns its actions, after checking that they are possible.
 
     Args:
-      builder: of `load`; gets copies of all that it could change.
-      counts: of every learning player.
-      arguments: of the settings (`LeagueConfig.arguments`).
-      key: of `key_of`.
-      name: of the builder, for messages.
-      seconds: longest time of a user's function.
+      builder: from `load`; it gets copies of everything that it could change.
+      counts: counts of every learning player.
+      arguments: the settings' arguments (`LeagueConfig.arguments`).
+      key: from `key_of`.
+      name: the builder's name, for messages.
+      seconds: the most seconds that a user's function may take.
 
     Raises:
-      BuilderError: a user's function raised an error, takes too long, or returns something else than possible
-        actions; with its file and line.
+      BuilderError: a user's function raises an error, takes too long, or does not return possible actions; the message
+        has its file and line.
     """
     if builder in BUILDERS.values():
         return tuple(builder(pool, payoff, counts, arguments, key))
@@ -105,7 +105,7 @@ def run(
 
 
 def _problem(actions: Any, pool: members.Pool) -> str:
-    """Returns the first impossible action and the way out; "": there is none."""
+    """Returns the first impossible action and what to do instead, or ""."""
     if not isinstance(actions, list | tuple) or isinstance(actions, Action):
         return f"{_shown(actions)}; expected a list of seedzero.league.builders.Action"
     for action in actions:
@@ -123,7 +123,10 @@ def _problem(actions: Any, pool: members.Pool) -> str:
 
 
 def _after(action: Action, pool: members.Pool) -> members.Pool:
-    """Returns the players after an action, but for counts and digits. Raises ValueError for an impossible one."""
+    """Returns the players after an action, with placeholder counts and digits.
+
+    Raises ValueError if it is impossible.
+    """
     if action.source and action.kind not in (ADD, RESET, MEET):
         raise ValueError("only add, reset and meet have a source")
     name, digits, counts = action.player, f"{pool.num_frozen:x}", dict[str, Any](version=0, env_steps=0)
@@ -153,7 +156,7 @@ def _self_play(*_: Any) -> Sequence[Action]:
 def _past(
     pool: members.Pool, payoff: payoffs.Payoff, counts: Mapping[str, Learned], arguments: Mapping[str, Any], key: int
 ) -> Sequence[Action]:
-    """Takes a snapshot of each learning player wherever its training steps pass a multiple of `freeze_every`."""
+    """Takes a snapshot of each learning player whenever its training steps pass a multiple of `freeze_every`."""
     every = arguments["freeze_every"]
     return [
         Action(FREEZE, name, reason=f"every {every:,} steps")
@@ -165,12 +168,12 @@ def _past(
 def _biased(
     pool: members.Pool, payoff: payoffs.Payoff, counts: Mapping[str, Learned], arguments: Mapping[str, Any], key: int
 ) -> Sequence[Action]:
-    """Begins with a bias: an untrained policy is near uniform, which some games take for good.
+    """Begins with a biased policy, because an untrained one is nearly uniform, and in some games stays so forever.
 
-    The main player first meets one fixed player alone, its own beginning, until its NashConv exceeds `nash_conv`. If
-    it does not within `_PATIENCE` times `every` training steps, the best response to that player is a good one, and
-    the main player's snapshot is the next fixed player. At the end these retire, and snapshots follow every `every`
-    steps, as of `past`.
+    At first the main player meets only one fixed player, its own initial policy, until its NashConv exceeds
+    `nash_conv`. If that takes more than `_PATIENCE` times `every` training steps, the best response to that player is
+    a good policy, so a snapshot of the main player becomes the next fixed player. At the end of this phase the fixed
+    players retire, and snapshots follow every `every` steps, as in `past`.
     """
     given, main, learned = league_config.BiasedArguments(**arguments), pool.of(members.MAIN), counts[members.MAIN]
     fixed = [pool.of(name) for name in pool.frozen]
@@ -191,19 +194,20 @@ def _biased(
 def _alphastar(
     pool: members.Pool, payoff: payoffs.Payoff, counts: Mapping[str, Learned], arguments: Mapping[str, Any], key: int
 ) -> Sequence[Action]:
-    """AlphaStar's rules (Vinyals et al. 2019, supplement).
+    """Follows AlphaStar's rules (Vinyals et al. 2019, supplement).
 
-    A snapshot of a player is due `min_steps` training steps after its last snapshot or reset if the player beats each
-    of its rivals, and after `max_steps` in any case; never before an update of its own, since its replay may still be
-    filling. Rivals of a main player and of a league exploiter are all frozen players, of a main exploiter the main
-    players. A main exploiter is then reset, a league exploiter with `reset_probability`, a main player never. With
-    `keep_training_probability`, and while there is room, another player of its kind begins as the snapshot, and so
-    continues to learn from there beside it.
+    A player's snapshot is due `min_steps` training steps after its last snapshot or reset if the player beats each of
+    its rivals, and after `max_steps` in any case. It is never due before the player's first update since then, because
+    its replay may still be filling. The rivals of a main player and of a league exploiter are all frozen players,
+    those of a main exploiter are the main players. After its snapshot a main exploiter is reset, a league exploiter
+    with `reset_probability`, and a main player never. With `keep_training_probability`, and if there is room, another
+    player of its kind begins with the snapshot's parameters, and continues to learn from there.
 
-    To beat is a win rate above `win_rate` in at least `min_games` matches since either player was reset. The rate is
-    matchmaking's, which forgets: a decay of 0.99 makes 200 matches worth (sum w)^2 / sum w^2 = 152 equal ones, and
-    more of them never over 199. So a rate of 0.7 is known to 0.07 (95 %). Matches before the last snapshot count too:
-    matchmaking seldom draws an opponent that is beaten, and 200 new matches against it might never come.
+    Beating a rival means a win rate above `win_rate` in at least `min_games` matches since either player was reset.
+    This is matchmaking's rate, which forgets: with a decay of 0.99, 200 matches are worth (sum w)^2 / sum w^2 = 152
+    equal ones, and more of them never over 199. So a rate of 0.7 is known to 0.07 (95 %). Matches before the last
+    snapshot count, too, because matchmaking seldom draws an opponent that is beaten, and 200 new matches against it
+    might never be played.
     """
     mains, past, actions = pool.learning_of(members.MAIN), pool.past(), list[Action]()
     num_free = pool.max_players - len(pool.learning)
@@ -236,14 +240,14 @@ def _alphastar(
 
 
 def _rate(payoff: payoffs.Payoff, player: str, rival: str, given: league_config.AlphaStarArguments) -> float:
-    """Returns a player's win rate against a rival; 0 after too few matches."""
+    """Returns a player's win rate against a rival, or 0 if they have had too few matches."""
     recent = payoff.recent.get((player, rival), payoffs.Recent())
     is_known = payoff.since_reset(player, rival).games >= given.min_games
     return recent.score / recent.games if recent.games and is_known else 0.0
 
 
 def _source(pool: members.Pool, main: str, reset_to: str) -> str:
-    """Returns the player whose parameters an exploiter takes, or INITIAL."""
+    """Returns the player whose parameters a reset exploiter takes, or INITIAL."""
     if reset_to == members.MAIN:
         return main
     past = pool.past(parent=main) if reset_to == "snapshot" else ()

@@ -1,8 +1,8 @@
-"""Elo ratings by maximum likelihood (Bradley and Terry 1952; Hunter 2004), a draw as half a win.
+"""Computes Elo ratings by maximum likelihood (Bradley and Terry 1952; Hunter 2004); a draw counts as half a win.
 
-All counts enter at once, so the order of matches does not matter. Each two players that met get a virtual draw: it
-bounds the rating of a player that won or lost every match. Players that never met get none; else a player of few
-matches would stand at the mean of a large league, whatever its results.
+All counts enter at once, so the order of matches does not matter. Every pair that has met gets a virtual draw, which
+bounds the rating of a player that won or lost every match. Pairs that never met get none, because otherwise a player
+of few matches would be rated at the mean of a large league, whatever its results.
 """
 
 from __future__ import annotations
@@ -16,26 +16,26 @@ import numpy as np
 from seedzero.league import payoffs
 
 POINTS = 400 / math.log(10)
-"""Elo points of a unit of log odds: ten to one is 400 points."""
+"""Elo points for one unit of log odds: odds of ten to one are 400 points."""
 
 _MOST_STEPS = 200
 _LONGEST_STEP = 2.0
-"""Of a strength in one step of Newton's method, far from the maximum."""
+"""Most that a strength changes in one step of Newton's method, which may begin far from the maximum."""
 _SMALL = 1e-9
-"""A step of Newton's method below this is the last: the error after it is about its square."""
+"""Newton's method stops after a step smaller than this, because the remaining error is about its square."""
 
 
 def fit(
     pairs: Mapping[tuple[str, str], payoffs.Tally], *, anchor: str, virtual_draws: float = 1.0
 ) -> dict[str, float]:
-    """Returns the ratings in points by player, in the order of names.
+    """Returns the players' ratings in points, sorted by name.
 
-    Players without a chain of matches to the anchor have no rating, and are left out.
+    Players without a chain of matches to the anchor cannot be rated, and are left out.
 
     Args:
-      pairs: counts of each two different players that met, as of `Payoff.pairs`.
-      anchor: player of rating 0.
-      virtual_draws: added to each pair; above 0.
+      pairs: counts of each pair of different players that has met, as from `Payoff.pairs`.
+      anchor: the player whose rating is 0.
+      virtual_draws: draws added to each pair, above 0.
     """
     scores = _scores(pairs, virtual_draws)
     names = sorted(_connected(set(scores), anchor))
@@ -50,7 +50,7 @@ def fit(
 
 
 class Rating(NamedTuple):
-    """A player's rating, with its standard error; an anchor's is 0."""
+    """A player's rating with its standard error, which is 0 for an anchor."""
 
     points: float
     stderr: float
@@ -59,13 +59,13 @@ class Rating(NamedTuple):
 def rate(
     pairs: Mapping[tuple[str, str], payoffs.Tally], anchors: Mapping[str, float], *, virtual_draws: float = 1.0
 ) -> dict[str, Rating]:
-    """Returns the ratings by player, in the order of names, with those of some players held.
+    """Returns the players' ratings, sorted by name, while the ratings of some players are fixed.
 
-    The errors are those of the maximum's curvature (the inverse of the Fisher information of the free ratings), given
-    the anchors. Players without a chain of matches to an anchor are left out.
+    The standard errors are conditional on the anchors, from the curvature at the maximum (the inverse of the Fisher
+    information of the free ratings). Players without a chain of matches to an anchor are left out.
 
     Args:
-      pairs, virtual_draws: as of `fit`.
+      pairs, virtual_draws: as in `fit`.
       anchors: points of at least one player.
     """
     scores = _scores(pairs, virtual_draws)
@@ -99,7 +99,7 @@ def rate(
 def _scores(
     pairs: Mapping[tuple[str, str], payoffs.Tally], virtual_draws: float
 ) -> dict[tuple[str, str], tuple[float, float]]:
-    """Returns the score and the games of the first one of each two players that met, by name."""
+    """Returns score and games for each pair that has met, for the player whose name comes first."""
     scores: dict[tuple[str, str], tuple[float, float]] = {}
     for (one, other), row in pairs.items():
         if row.games and one != other:
@@ -110,7 +110,7 @@ def _scores(
 
 
 def _connected(pairs: set[tuple[str, str]], anchor: str) -> set[str]:
-    """Returns the players with a chain of pairs to the anchor, itself included."""
+    """Returns the players connected to the anchor by a chain of pairs, including itself."""
     beside: dict[str, set[str]] = {}
     for one, other in pairs:
         beside.setdefault(one, set()).add(other)
@@ -124,9 +124,9 @@ def _connected(pairs: set[tuple[str, str]], anchor: str) -> set[str]:
 
 
 def _maximum(ends: np.ndarray, score: np.ndarray, games: np.ndarray, number: int) -> np.ndarray:
-    """Returns the strengths [number] of greatest likelihood, their mean 0, by Newton's method with halved steps.
+    """Returns the strengths [number] of maximum likelihood, with mean 0, by Newton's method with step halving.
 
-    ends: [P, 2] places of each pair's players; score, games: [P] of the first one, strictly between 0 and games.
+    ends: [P, 2] indices of each pair's players. score, games: [P] of the first player, 0 < score < games.
     """
     one, other = ends.T
     strength = np.zeros(number)
@@ -151,13 +151,15 @@ def _maximum(ends: np.ndarray, score: np.ndarray, games: np.ndarray, number: int
 
 
 def _solved(one: np.ndarray, other: np.ndarray, weight: np.ndarray, gradient: np.ndarray) -> np.ndarray:
-    """Returns the step [N] of Newton's method from the gradient [N], by conjugate gradients.
+    """Returns a step [N] of Newton's method from the gradient [N], by conjugate gradients.
 
-    The Hessian has an entry for each pair that met, few of all pairs, and is never a matrix. one, other, weight: [P].
+    The Hessian is never built as a matrix, because only pairs that have met have entries, and they are few. one,
+    other, weight: [P].
     """
     number = len(gradient)
     diagonal = np.bincount(one, weight, number) + np.bincount(other, weight, number)
-    step, rest = np.zeros(number), gradient - gradient.mean()  # rounding alone gives it a mean, which has no solution
+    # only rounding gives it a mean, for which there is no solution
+    step, rest = np.zeros(number), gradient - gradient.mean()
     scaled = direction = rest / diagonal
     least = _SMALL * np.abs(rest).max()
     for _ in range(_MOST_STEPS):

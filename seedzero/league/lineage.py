@@ -1,4 +1,4 @@
-"""The lineage of a league: the origin of each player."""
+"""Traces the origin of each player in a league."""
 
 from __future__ import annotations
 
@@ -10,16 +10,17 @@ ADD, FREEZE, RESET, RETIRE = "add", "freeze", "reset", "retire"
 
 
 def tree(pool: members.Pool) -> list[dict[str, Any]]:
-    """Returns the players that learn or have learned, each with its snapshots and resets in their order.
+    """Returns the players that learn or have learned, each with its snapshots and resets in order.
 
-    A player that a builder added begins with that, a retired one ends so. The reason of an earlier decision than the
-    newest on a player itself is not kept: "". Removed snapshots are left out, and a reset that only they tell of.
+    The events of a player that a builder added begin with that, and those of a retired player end with its retirement.
+    Only the reason of the newest decision on a player itself is kept; earlier ones are "". Removed snapshots are
+    missing, and so are resets that only these recorded.
     """
     return [{**one.to_json(), "events": _events(pool, one)} for one in pool.members if one.kind in members.LEARNING]
 
 
 def text(pool: members.Pool) -> str:
-    """Returns the tree for a terminal."""
+    """Returns the tree as text for a terminal."""
     lines = []
     for player in tree(pool):
         lines.append(f"{player['name']} ({player['kind']}): {_counts(player)}")

@@ -1,8 +1,8 @@
-"""The course of matches: whole games of two players in turn, one in each slot, and games of two seats, a slot each.
+"""Follows matches: whole games of two players in turn, one in each slot, or games of two seats with a slot each.
 
-In a whole game's rows since `first`, the row of an even number is the first mover's; rewards belong to the mover of
-the row before. Where rows are seats, the home has a game's first row, and the slot of that names the game; a seat's
-rewards are its own, and need not sum to zero. Shape letters: S slots, B rows of messages.
+Since `first`, a whole game's rows of even number are the first mover's; a reward belongs to the mover of the row
+before. If rows are seats, the home has a game's first row, whose slot identifies the game; each seat has its own
+rewards, which need not sum to zero. Shape letters: S slots, B rows of messages.
 """
 
 from __future__ import annotations
@@ -13,45 +13,45 @@ from typing import NamedTuple
 import numpy as np
 
 _ROUNDING = 1e-3
-"""Of sums of rewards, which are float32 on their way, as a share of their size."""
+"""Rounding error of sums of rewards, which are float32 before they are added, relative to their size."""
 
 
 class Moves(NamedTuple):
-    """The meaning of observed rows [B] for their slots' matches.
+    """What observed rows [B] mean for the matches of their slots.
 
-    `outcome` and `total` are the home player's, `other` is its opponent's; they count where `ended` is true.
+    `outcome` and `total` are the home player's, and `other` is its opponent's; they are valid where `ended` is true.
     """
 
-    home: np.ndarray  # bool, true: the home player moves, or the row is a whole game's last
-    begins: np.ndarray  # bool, true: the row begins a match; one row of a match
-    ended: np.ndarray  # bool, true: the row ends a match; one row of a match
-    # bool, true: a match of the row is cancelled, because another begins before its end, or a result is unknown
+    home: np.ndarray  # bool, true if the home player moves, or if the row is the last of a whole game
+    begins: np.ndarray  # bool, true in one row of each match that begins
+    ended: np.ndarray  # bool, true in one row of each match that ends
+    # bool, true if a match is cancelled, because another one begins before it ends, or its result is unknown
     void: np.ndarray
-    side: np.ndarray  # int8, 0: the home made the match's first move
-    outcome: np.ndarray  # int8: payoff.WIN, the larger sum, DRAW or LOSS; a truncated match is a draw
-    total: np.ndarray  # float64, sum of rewards so far
-    other: np.ndarray  # float64, likewise; of a game whose returns sum to zero the exact negative
+    side: np.ndarray  # int8, 0 if the home made the match's first move
+    outcome: np.ndarray  # int8, payoffs.WIN (the larger sum), DRAW or LOSS; a truncated match is a draw
+    total: np.ndarray  # float64, the home's rewards so far
+    other: np.ndarray  # float64, the opponent's rewards; exactly -total if returns sum to zero
 
 
 @dataclasses.dataclass(frozen=True)
 class Boards:
-    """Matches under way, by the game's slot [S] and the row in it: the home's, and the opponent's.
+    """The matches in progress, by the game's slot [S] and row in the game: the home's, and the opponent's.
 
-    A whole game has one.
+    A whole game has only one row.
 
-    A match begins with a row's first observation while no row of its game is live, and ends when none is any more. A
-    cancelled match of a game of seats ends in the same way if the game continues, but does not count.
+    A match begins with a row's first observation while no row of its game is live, and ends when no row is live any
+    more. In games of seats, a cancelled match whose game continues ends in the same way, but does not count.
     """
 
-    begun: np.ndarray  # [S, 2] bool, the row was shown in the match
-    live: np.ndarray  # [S, 2] bool, and has not ended
-    total: np.ndarray  # [S, 2] float64, the rewards so far of the row's seat, or of a whole game's home
-    truncated: np.ndarray  # [S] bool, a row was truncated
-    void: np.ndarray  # [S] bool, the match does not count
-    rows: np.ndarray  # [S] int64, of the newest observation of a whole game since `first`
-    number: np.ndarray  # [S] int64, matches that the slot has begun
+    begun: np.ndarray  # [S, 2] bool, true if the row was shown in this match
+    live: np.ndarray  # [S, 2] bool, true if the row was shown and has not ended
+    total: np.ndarray  # [S, 2] float64, rewards so far of the row's seat, or of a whole game's home
+    truncated: np.ndarray  # [S] bool, true if a row was truncated
+    void: np.ndarray  # [S] bool, true if the match does not count
+    rows: np.ndarray  # [S] int64, number of a whole game's newest observation since `first`
+    number: np.ndarray  # [S] int64, number of matches that the slot has begun
     has_seats: bool
-    sums_to_zero: bool  # no match so far, ended by the game itself, has had returns with another sum
+    sums_to_zero: bool  # whether the returns of every match that the game itself ended have summed to zero so far
 
     @classmethod
     def empty(cls, num_slots: int, *, has_seats: bool, sums_to_zero: bool = True) -> Boards:
@@ -69,34 +69,35 @@ class Boards:
         game: np.ndarray,
         chair: np.ndarray,
     ) -> tuple[Boards, Moves]:
-        """Returns the boards after the rows that a step shows of some games, and the rows' meaning.
+        """Returns the boards after a step has shown rows of some games, and what the rows mean.
 
-        A seat that never moves shows no row, so its rewards are unknown: they are the negative of the other's, or the
-        match is cancelled once the game is known for other sums.
+        A seat that never moves shows no row, so its rewards are unknown. They are taken as the negative of the other
+        seat's; once the game is known to have other sums, the match is cancelled instead.
 
         Args:
-          slots: [B] int, distinct; all shown rows of a game.
-          reward: [B] of the row's own seat; of a whole game, of the step to the row, its mover's.
-          first: [B] bool, true: first row of a seat, or of a whole game, in a match.
-          terminated, truncated: [B] bool, true: likewise, last row; no first one is.
-          game: [B] int, the slot of the first row of each row's game; a whole game's own.
-          chair: [B] int, 0: the row's seat is the game's first one; of seats alone.
+          slots: [B] int, distinct; all rows of a game that are shown.
+          reward: [B] reward of the row's seat, or in a whole game, of the step's mover.
+          first: [B] bool, true at the first row of a seat, or of a whole game, in a match.
+          terminated, truncated: [B] bool, true at the last row, which is never a first one.
+          game: [B] int, slot of the first row in each row's game; in a whole game, the row's own slot.
+          chair: [B] int, 0 if the row's seat is the game's first one; only used for seats.
         """
         row, final = np.where(slots == game, 0, 1), terminated | truncated
         void = first & self.live[game, row]
         begins = _once(game, first & (void | ~np.any(self.live[game], axis=1)))
-        begun, live, total, cut, lost, rows, number, *_ = dataclasses.astuple(self)  # copies
+        begun, live, total, cut, lost, rows, number, *_ = dataclasses.astuple(self)  # copied by `astuple`
         for array in (begun, live, total, cut, lost, rows):
             array[game[begins]] = 0
         number[game[begins]] += 1
         running = first | live[game, row]
         if self.has_seats:
             side, home = np.where(row == 0, chair, 1 - chair), row == 0
-        else:  # sides take turns, neighbours differ
+        else:  # sides alternate in time, and differ between neighbours
             rows[slots] += ~first
             side = (slots + number[slots] - 1) % 2
             mine = (rows[slots] + side) % 2 == 0
-            home, reward = mine | final | ~running, np.where(mine, -reward, reward)  # the other one moved before mine
+            # the opponent made the move before a row of mine
+            home, reward = mine | final | ~running, np.where(mine, -reward, reward)
         begun[game, row] |= running
         live[game, row] = running & ~final
         total[game, row] = np.where(first, 0.0, total[game, row] + reward)
@@ -114,7 +115,10 @@ class Boards:
         return Boards(begun, live, total, cut, lost, rows, number, self.has_seats, sums_to_zero), moves
 
     def lose(self, slots: np.ndarray, *, goes_on: bool = False) -> tuple[Boards, int]:
-        """Returns the boards without the matches of slots [B], and the number of such matches; goes_on: of games."""
+        """Returns the boards without the matches of slots [B], and the number of these matches.
+
+        goes_on: whether their games continue.
+        """
         begun, live, void = self.begun.copy(), self.live.copy(), self.void.copy()
         is_lost = np.any(live[slots], axis=1)
         num_void = int(np.count_nonzero(is_lost & ~void[slots]))
@@ -126,7 +130,7 @@ class Boards:
 
 
 def _once(game: np.ndarray, chosen: np.ndarray) -> np.ndarray:
-    """Returns the first chosen row [B] of each game alone."""
+    """Returns a mask [B] of the first chosen row of each game."""
     found = np.zeros_like(chosen)
     places = np.flatnonzero(chosen)
     found[places[np.unique(game[places], return_index=True)[1]]] = True

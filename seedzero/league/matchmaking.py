@@ -1,16 +1,16 @@
-"""Matchmaking by prioritized fictitious self-play (PFSP; AlphaStar, Vinyals et al. 2019, supplement).
+"""Draws opponents by prioritized fictitious self-play (PFSP; AlphaStar, Vinyals et al. 2019, supplement).
 
-The active set of a learning player is a few opponents, drawn by its win rates; groups of environments take the entries
-in turn, so few players act at a time and their batches stay wide. Every draw follows from its key alone, so it is
-independent of the order of messages, and equal after a resume.
+A learning player's active set is a few opponents, drawn by its win rates. Groups of environments take its entries in
+turn, so only a few players act at the same time and their batches stay large. Every draw depends only on its key, so
+it does not depend on the order of messages, and is the same after a resume.
 
-AlphaStar's rules by kind of player, in shares of the draws:
-  main              itself, or another main player, 0.35; exploiters and their snapshots by win rate, 0.15; else frozen
-                    players by win rate. (AlphaStar takes only exploiters' snapshots there, and only once they win.)
-  main exploiter    a main player, or that player's past by win rate while it wins less than 0.1 against the player
+AlphaStar's rules by kind of player, as fractions of the draws:
+  main              itself or another main player 0.35; exploiters and their snapshots by win rate 0.15; otherwise
+                    frozen players by win rate. (AlphaStar takes only exploiters' snapshots, once they win.)
+  main exploiter    a main player, or that player's past by win rate while it wins less than 0.1 against it
   league exploiter  frozen players by win rate
-Scripted members are drawn among frozen players. Without such an opponent a player meets the main players. A builder
-may give a player one opponent alone.
+Scripted members are drawn like frozen players. If there is no such opponent, a player meets the main players.
+A builder may give a player a single opponent.
 """
 
 from __future__ import annotations
@@ -30,36 +30,36 @@ WEIGHTINGS: Mapping[str, Callable[[np.ndarray], np.ndarray]] = {
     "variance": lambda rates: rates * (1 - rates),
     "uniform": np.ones_like,
 }
-"""Weights of opponents from the player's win rates."""
+"""Weights of opponents by the player's win rates against them."""
 
 _EXPLOITERS = 0.15
-"""Share of a main player's draws that are exploiters and their snapshots (AlphaStar)."""
+"""Fraction of a main player's draws for exploiters and their snapshots (AlphaStar)."""
 _MAIN_EXPLOITER_FLOOR = 0.1
-"""Win rate against a main player up to which a main exploiter meets that player's past (AlphaStar)."""
+"""Up to this win rate against a main player, a main exploiter meets that player's past instead (AlphaStar)."""
 
 _MATCH, _ACTIVE = 3, 5
-"""Second numbers of the random keys: a group's first entry, and entries of the active set."""
+"""Second numbers of the random keys, for a group's first entry and for entries of the active set."""
 
 
 def shares(rates: np.ndarray, weighting: str) -> np.ndarray:
-    """Returns each opponent's share of the draws [N] from the player's win rates [N]; equal if all weights are 0."""
+    """Returns the probability of each opponent [N] from the player's win rates [N]; equal if all weights are 0."""
     weights = WEIGHTINGS[weighting](np.asarray(rates, np.float64))
     total = weights.sum()
     return weights / total if total > 0 else np.full(len(weights), 1 / max(1, len(weights)))
 
 
 class Branch(NamedTuple):
-    """Opponents of one rule."""
+    """The opponents that one rule gives."""
 
-    share: float  # of all draws
+    share: float  # fraction of all draws
     names: tuple[str, ...]
-    shares: np.ndarray  # [N] of the branch's draws, sum 1
+    shares: np.ndarray  # [N] fractions of the branch's draws, which sum to 1
 
 
 def branches(
     payoff: payoffs.Payoff, pool: members.Pool, home: str, settings: league_config.LeagueConfig
 ) -> tuple[Branch, ...]:
-    """Returns a learning player's opponents by the rules of its kind; the shares of branches add up to 1."""
+    """Returns a learning player's opponents by the rules for its kind; the shares of all branches sum to 1."""
 
     def pfsp(share: float, names: Sequence[str], weighting: str) -> Branch:
         return Branch(share, tuple(names), shares(_rates(payoff, home, names), weighting))
@@ -95,7 +95,7 @@ def active_set(
 ) -> tuple[str, ...]:
     """Returns `settings.active` opponents of a learning player, drawn independently with replacement.
 
-    number: of the player's active set in the run, from 0.
+    number: how many active sets the player has had before in this run.
     """
     rules, place = branches(payoff, pool, home, settings), pool.of(home).number
     return tuple(
@@ -106,7 +106,7 @@ def active_set(
 def chances(
     payoff: payoffs.Payoff, pool: members.Pool, home: str, settings: league_config.LeagueConfig
 ) -> dict[str, float]:
-    """Returns each player's share of a learning player's coming draws, its own first."""
+    """Returns the probability of each player in a learning player's next draws, with the player itself first."""
     found = dict.fromkeys((home, *pool.learning, *pool.frozen, *members.scripted(pool)), 0.0)
     for rule in branches(payoff, pool, home, settings):
         for name, share in zip(rule.names, rule.shares.tolist(), strict=True):
@@ -115,22 +115,22 @@ def chances(
 
 
 def active_rate(payoff: payoffs.Payoff, player: str, active: Sequence[str]) -> float | None:
-    """Returns the player's mean win rate against the others in its active set; None: there are none."""
+    """Returns the player's mean win rate against the others in its active set, or None if there are no others."""
     rates = _rates(payoff, player, [name for name in active if name != player]).tolist()
     return sum(rates) / len(rates) if rates else None
 
 
 def turn(*, seed: int, first_slot: int, epoch: int, number: int, size: int, home: int = 0) -> int:
-    """Returns the place in the active set of a group's draw.
+    """Returns which entry of the active set a group's draw takes.
 
-    A group begins anywhere and takes the entries in turn; each round begins one entry later than the last, so that a
-    slot, whose sides take turns too, meets every entry on both sides.
+    A group begins at a random entry and takes the entries in turn. Each round begins one entry later than the last, so
+    that a slot, whose sides alternate, too, meets every entry on both sides.
 
     Args:
-      first_slot: of the group.
-      epoch: of the run's environments; a reset of all of them begins the next one.
-      number: of the group's draw in the epoch, from 0.
-      size: of the active set.
+      first_slot: first slot of the group.
+      epoch: epoch of the run's environments; a reset of all of them begins the next one.
+      number: number of the group's draw in the epoch, from 0.
+      size: size of the active set.
       home: number of the group's learning player.
     """
     start = int(_uniform(seed, _MATCH, first_slot, epoch, *_of_home(home))[0] * size)
@@ -142,7 +142,7 @@ def _rates(payoff: payoffs.Payoff, player: str, names: Sequence[str]) -> np.ndar
 
 
 def _drawn(rules: Sequence[Branch], of_rule: float, of_player: float) -> str:
-    """Returns the opponent that two numbers from 0 to below 1 choose."""
+    """Returns the opponent that two numbers in [0, 1) choose."""
     ends = np.cumsum([rule.share for rule in rules])
     rule = rules[min(int(np.searchsorted(ends, of_rule, side="right")), len(rules) - 1)]
     ends = np.cumsum(rule.shares)
@@ -150,11 +150,11 @@ def _drawn(rules: Sequence[Branch], of_rule: float, of_player: float) -> str:
 
 
 def _of_home(number: int) -> tuple[int, ...]:
-    """Returns a learning player's part of a key: none for the first one, as in leagues of one."""
+    """Returns a learning player's part of a key; empty for the first one, as in leagues with only one."""
     return (number,) if number else ()
 
 
 def _uniform(*key: int) -> tuple[float, float]:
-    """Returns two numbers from 0 to below 1 by a key."""
+    """Returns two numbers in [0, 1) for a key."""
     one, other = np.random.SeedSequence(key).generate_state(2, np.uint64) >> np.uint64(11)
     return float(one) * 2**-53, float(other) * 2**-53

@@ -1,4 +1,4 @@
-"""Players of a league: learning players, their frozen past, and scripted members."""
+"""Describes the players of a league: learning players, their frozen past, and scripted members."""
 
 from __future__ import annotations
 
@@ -15,13 +15,13 @@ from seedzero.core import opponents
 LEARNING, FROZEN = league_config.LEARNING, "frozen"
 MAIN, MAIN_EXPLOITER, LEAGUE_EXPLOITER = LEARNING
 SCRIPTED = "scripted"
-"""Kind of a player without parameters, which moves at random, or is a bot that workers play."""
+"""Kind of a player without parameters, which moves at random or is a bot that workers play."""
 KINDS = (*LEARNING, FROZEN, SCRIPTED)
 INITIAL = "initial"
-"""Source of a player's parameters: new ones of its own seed, which a player that is reset began with."""
+"""Source of new parameters, from the player's own seed, with which it also began."""
 
 _FROZEN_SEED = 4
-"""Second number of the random keys of names."""
+"""Second number of the random keys for names of snapshots."""
 _NUM_DIGITS = 12
 _NAME = re.compile(r"[A-Za-z][A-Za-z0-9_]*(-[0-9a-f]+)?")
 
@@ -32,33 +32,34 @@ def _is_count(value: Any) -> bool:
 
 @dataclasses.dataclass(frozen=True)
 class Member:
-    """A player of the league; version and env_steps: updates and training steps behind its parameters.
+    """A player of the league. version, env_steps: updates and training steps behind its parameters.
 
-    A reset gives a learning player other parameters; its counts continue. A snapshot keeps its parent's resets. A
-    learning player that retires stays as an entry, so that its name and number are never another's.
+    A reset gives a learning player other parameters, and its counts continue. A snapshot keeps its parent's resets. A
+    learning player that retires keeps its entry, so that its name and number are never used again.
     """
 
     name: str
-    kind: str  # of KINDS
+    kind: str  # one of KINDS
     learns: bool
     version: int = 0
     env_steps: int = 0
-    parent: str = ""  # the player that it is a snapshot of; "": none
-    line: str = MAIN  # of LEARNING: its own kind, or its parent's
-    retired: bool = False  # matchmaking leaves it out
-    frozen_version: int = 0  # the counts at a learning player's newest snapshot, though it may be refused or lost
+    parent: str = ""  # the player that it is a snapshot of, or ""
+    line: str = MAIN  # one of LEARNING: its own kind, or its parent's
+    retired: bool = False  # whether matchmaking ignores it
+    frozen_version: int = 0  # counts at a learning player's newest snapshot, even if that was rejected or lost
     frozen_env_steps: int = 0
     resets: int = 0
-    reset_version: int = 0  # the counts at the newest reset
+    reset_version: int = 0  # counts at the newest reset
     reset_env_steps: int = 0
-    source: str = ""  # of the newest reset: INITIAL, or a player; "": none
-    reason: str = ""  # of the snapshot, or of a learning player's newest reset
-    rival: str = ""  # a learning player's only opponent while that is there; "": matchmaking draws them
-    number: int = 0  # of a learning player, in the order of all so far: part of its random keys
-    origin: str = ""  # of one that a builder added: INITIAL, or the player that it began as; "": the run began with it
+    source: str = ""  # of the newest reset: INITIAL or a player; "" before any
+    reason: str = ""  # reason of the snapshot, or of a learning player's newest reset
+    rival: str = ""  # a learning player's only opponent as long as it plays; "": matchmaking draws opponents
+    number: int = 0  # of a learning player, counted over all so far; a part of its random keys
+    # for a player that a builder added: INITIAL, or the player whose parameters it began with; else ""
+    origin: str = ""
 
     def __post_init__(self) -> None:
-        """Raises ValueError for values that no player has, as of a damaged file."""
+        """Raises ValueError for values that no player can have, for example from a damaged file."""
         is_frozen, is_scripted, is_learner = self.kind == FROZEN, self.kind == SCRIPTED, self.kind in LEARNING
         is_name = opponents.is_member if is_scripted else _NAME.fullmatch
         expected = {
@@ -85,15 +86,16 @@ class Member:
             raise ValueError(f"a player's {wrong[0]} is {getattr(self, wrong[0])!r} in {repr(self)[:200]}")
 
     def to_json(self) -> dict[str, Any]:
-        """Returns the fields by their names."""
+        """Returns the fields by name."""
         return dataclasses.asdict(self)
 
 
 @dataclasses.dataclass(frozen=True)
 class Pool:
-    """The players, in the order of their beginnings.
+    """All players in the order in which they began.
 
-    num_frozen: snapshots so far, removed players included. max_players: most learning players at a time.
+    num_frozen: number of snapshots so far, including removed ones. max_players: most players that may learn at the
+    same time.
     """
 
     members: tuple[Member, ...] = (Member(MAIN, MAIN, learns=True),)
@@ -107,12 +109,12 @@ class Pool:
 
     @property
     def learning(self) -> tuple[str, ...]:
-        """The learning players' names, main's first."""
+        """Names of the learning players, main players first."""
         return tuple(member.name for member in self.members if member.learns)
 
     @property
     def frozen(self) -> tuple[str, ...]:
-        """The frozen players' names, retired players included: their parameters are kept."""
+        """Names of the frozen players, including retired ones, whose parameters are kept."""
         return tuple(member.name for member in self.members if member.kind == FROZEN)
 
     @property
@@ -121,7 +123,7 @@ class Pool:
         return len(self.learning) < self.max_players
 
     def past(self, *, parent: str = "") -> tuple[str, ...]:
-        """Returns the names of frozen players for matchmaking, of all parents or of one; no retired players."""
+        """Returns the names of frozen players that matchmaking may draw, of one parent or of all."""
         return tuple(
             member.name
             for member in self.members
@@ -129,31 +131,35 @@ class Pool:
         )
 
     def learning_of(self, *kinds: str) -> tuple[str, ...]:
-        """Returns the names of learning players of some kinds."""
+        """Returns the names of learning players of these kinds."""
         return tuple(member.name for member in self.members if member.kind in kinds and member.learns)
 
     def of(self, name: str) -> Member:
-        """Returns the player of a name. Raises ValueError, with the names there are."""
+        """Returns the player with this name. Raises ValueError, which lists the names."""
         for member in self.members:
             if member.name == name:
                 return member
         raise ValueError(f"no player is named {name!r}; there are {', '.join(member.name for member in self.members)}")
 
     def since(self, name: str) -> tuple[int, int]:
-        """Returns a learning player's updates and training steps at its newest snapshot or reset; (0, 0): none."""
+        """Returns a learning player's updates and training steps at its newest snapshot or reset.
+
+        (0, 0) before any.
+        """
         member = self.of(name)
-        found = [(one.version, one.env_steps) for one in self.members if one.parent == name]  # of earlier versions
+        # for pools of earlier versions
+        found = [(one.version, one.env_steps) for one in self.members if one.parent == name]
         found += [(member.reset_version, member.reset_env_steps), (member.frozen_version, member.frozen_env_steps)]
         return max(found, key=lambda counts: counts[::-1])
 
     def trained(self, name: str, *, version: int, env_steps: int) -> Pool:
-        """Returns the pool with a learning player's newest counts."""
+        """Returns the pool with new counts of a learning player."""
         return _changed(self, dataclasses.replace(self.of(name), version=version, env_steps=env_steps))
 
     def freeze(self, name: str, digits: str, *, version: int, env_steps: int, reason: str = "") -> tuple[Pool, Member]:
-        """Returns the pool with a snapshot of a learning player, and the snapshot's entry.
+        """Returns the pool with a new snapshot of a learning player, and the snapshot.
 
-        digits: hexadecimal, random or of `digits_of`. Raises ValueError for a name that is taken.
+        digits: hexadecimal, random or from `digits_of`. Raises ValueError if the name is taken.
         """
         parent = _learning(self, name, "frozen")
         counts: dict[str, Any] = dict(version=version, env_steps=env_steps)
@@ -164,9 +170,9 @@ class Pool:
         return dataclasses.replace(pool, members=(*pool.members, member), num_frozen=self.num_frozen + 1), member
 
     def reset(self, name: str, *, source: str, version: int, env_steps: int, reason: str = "") -> Pool:
-        """Returns the pool with a learning player that takes other parameters.
+        """Returns the pool after a learning player was given other parameters.
 
-        source: INITIAL, or the player whose parameters it takes. version, env_steps: of the reset player, which
+        source: INITIAL, or the player whose parameters it takes. version, env_steps: the player's counts, which
         continue.
         """
         member = _learning(self, name, "reset")
@@ -180,7 +186,7 @@ class Pool:
         )
 
     def meet(self, name: str, rival: str) -> Pool:
-        """Returns the pool with a player that meets a frozen or scripted one alone; "": whom matchmaking draws."""
+        """Returns the pool in which a player meets only this frozen or scripted one; "" returns it to matchmaking."""
         if rival and rival not in fixed(self):
             raise ValueError(
                 f"player {rival} is no frozen or scripted player that plays; there are {', '.join(fixed(self)) or '-'}"
@@ -188,10 +194,10 @@ class Pool:
         return _changed(self, dataclasses.replace(_learning(self, name, "given an opponent"), rival=rival))
 
     def retire(self, name: str, reason: str = "") -> Pool:
-        """Returns the pool with a player that matchmaking leaves out; its counts and parameters stay.
+        """Returns the pool in which matchmaking ignores a player, whose counts and parameters are kept.
 
-        A learning player learns no more: its counts are those of its last snapshot. Raises ValueError for the first
-        main player, which evaluations and the checkpoint `best` are of.
+        A learning player stops learning, with the counts of its last snapshot. Raises ValueError for the first main
+        player, because evaluations and the checkpoint `best` are its own.
         """
         if (member := self.of(name)).kind not in LEARNING:
             return _changed(self, dataclasses.replace(member, retired=True))
@@ -202,18 +208,18 @@ class Pool:
         return _changed(self, ended)
 
     def without(self, name: str) -> Pool:
-        """Returns the pool without a frozen player, for one of damaged or missing parameters."""
+        """Returns the pool without a frozen player whose parameters are damaged or missing."""
         if self.of(name).kind != FROZEN:
             raise ValueError(f"player {name} is {self.of(name).kind}; only a frozen one can be removed")
         return dataclasses.replace(self, members=tuple(member for member in self.members if member.name != name))
 
     def to_json(self) -> dict[str, Any]:
-        """Returns the content for a checkpoint."""
+        """Returns the pool in the form of a checkpoint."""
         return {"members": [member.to_json() for member in self.members], "num_frozen": self.num_frozen}
 
     @classmethod
     def from_json(cls, values: Any) -> Pool:
-        """Returns the pool of a checkpoint, without room for more players. Raises ValueError for a damaged one."""
+        """Returns the pool in a checkpoint, with no room for more players. Raises ValueError if it is damaged."""
         if not isinstance(values, dict) or values.keys() != {"members", "num_frozen"}:
             raise ValueError(f"pool is {repr(values)[:100]}; expected an object of members and num_frozen")
         if not isinstance(values["members"], list):
@@ -233,10 +239,10 @@ class Pool:
 
 
 def add(pool: Pool, kind: str, *, source: str = INITIAL, reason: str = "") -> tuple[Pool, Member]:
-    """Returns the pool with another learning player, and its entry.
+    """Returns the pool with a new learning player, and that player.
 
-    source: INITIAL, or the player whose parameters it begins with. Raises ValueError for another kind of player, and
-    for a player more than `max_players`.
+    source: INITIAL, or the player whose parameters it begins with. Raises ValueError for other kinds, and if there are
+    `max_players` already.
     """
     if kind not in LEARNING:
         raise ValueError(f"{kind!r} is no kind of learning player; expected {', '.join(LEARNING)}")
@@ -254,7 +260,7 @@ def add(pool: Pool, kind: str, *, source: str = INITIAL, reason: str = "") -> tu
 
 
 def _learning(pool: Pool, name: str, change: str) -> Member:
-    """Returns a learning player."""
+    """Returns a learning player. Raises ValueError for any other, with the change that was tried."""
     if not (member := pool.of(name)).learns:
         kind = "retired" if member.kind in LEARNING else member.kind
         raise ValueError(f"player {name} is {kind}; only a learning one can be {change}")
@@ -262,7 +268,7 @@ def _learning(pool: Pool, name: str, change: str) -> Member:
 
 
 def _giver(pool: Pool, name: str) -> Member:
-    """Returns a player that others can take parameters of."""
+    """Returns a player whose parameters others can take. Raises ValueError if it has none."""
     if pool.of(name).kind == SCRIPTED:
         raise ValueError(f"player {name} is scripted, and has no parameters; expected another player, or {INITIAL}")
     if (member := pool.of(name)).kind in LEARNING and not member.learns:
@@ -281,24 +287,25 @@ def initial_pool(settings: league_config.LeagueConfig) -> Pool:
 
 
 def of_policies(names: Sequence[str]) -> Pool:
-    """Returns the players of a run whose agents have policies of these names, without a league."""
+    """Returns the players of a run without a league, one for each named policy."""
     return Pool(tuple(Member(name, MAIN, learns=True, number=at) for at, name in enumerate(names)))
 
 
 def scripted(pool: Pool) -> tuple[str, ...]:
-    """Returns the names of the scripted members for matchmaking, without retired members."""
+    """Returns the names of scripted members that matchmaking may draw."""
     return tuple(member.name for member in pool.members if member.kind == SCRIPTED and not member.retired)
 
 
 def fixed(pool: Pool) -> tuple[str, ...]:
-    """Returns the names of all players for matchmaking that never change: frozen players and scripted members."""
+    """Returns the names of players that matchmaking may draw and that never change: frozen and scripted ones."""
     return (*pool.past(), *scripted(pool))
 
 
 def in_checkpoint(counters: Mapping[str, Any], begun: Pool) -> Pool:
-    """Returns the players in a checkpoint's counters; begun: the same of a new run, and of one without a league.
+    """Returns the players in a checkpoint's counters.
 
-    Raises LookupError, TypeError or ValueError for damaged ones.
+    begun: the players of a new run, which are also those of a run without a league. Raises LookupError, TypeError or
+    ValueError for damaged counters.
     """
     if "league" not in counters:
         return begun
@@ -306,12 +313,12 @@ def in_checkpoint(counters: Mapping[str, Any], begun: Pool) -> Pool:
 
 
 def _learner(kind: str, place: int, number: int) -> Member:
-    """Returns a new player; place: among all of its kind so far, number: among all that learn or have learned."""
+    """Returns a new player. place: its number among all of its kind; number: among all that have ever learned."""
     return Member(MAIN if kind == MAIN and not place else f"{kind}_{place}", kind, True, line=kind, number=number)
 
 
 def labels(pool: Pool) -> dict[str, str]:
-    """Returns the players' names for users: digits tell nothing, so a frozen player's order and update follow."""
+    """Returns names to show to users; a frozen player's has its number and update, because digits say nothing."""
     places = {name: number for number, name in enumerate(pool.frozen, 1)}
     return {
         one.name: f"{one.name} (#{places[one.name]}, update {one.version:,})" if one.name in places else one.name
@@ -320,12 +327,12 @@ def labels(pool: Pool) -> dict[str, str]:
 
 
 def is_frozen(name: str) -> bool:
-    """Returns whether a name is a frozen player's: its parent's, a hyphen, and digits."""
+    """Returns whether a name is that of a frozen player: its parent's, a hyphen, and digits."""
     return "-" in name and not opponents.is_member(name)
 
 
 def digits_of(seed: int, number: int) -> str:
-    """Returns the hexadecimal digits of a deterministic run's snapshot; number: `Pool.num_frozen` before it."""
+    """Returns the hexadecimal digits for a snapshot in a deterministic run. number: `Pool.num_frozen` before it."""
     (state,) = np.random.SeedSequence([seed, _FROZEN_SEED, number]).generate_state(1, np.uint64)
     return f"{int(state):016x}"[:_NUM_DIGITS]
 
@@ -336,7 +343,7 @@ def _changed(pool: Pool, changed: Member) -> Pool:
 
 
 def _members(listed: list[Any]) -> tuple[Member, ...]:
-    """Returns the players of a checkpoint; of earlier versions, they lack some fields."""
+    """Returns the players in a checkpoint; earlier versions wrote fewer fields."""
     names = [field.name for field in dataclasses.fields(Member)]
     parts = {"name", "kind", "learns", "version", "env_steps", "parent"}
     found, number = list[Member](), 0

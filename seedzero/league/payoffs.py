@@ -1,7 +1,7 @@
-"""Results of matches: whole counts that never decay, beside decayed win rates for matchmaking.
+"""Counts the results of matches, as totals that never decay and as decaying win rates for matchmaking.
 
-A match gives a row to each of its two sides, so games add up to twice the matches; a player's match against itself
-too, once as its first mover and once as its second.
+A match adds to one row for each of its two sides, so the games of all rows are twice the matches. This is also true of
+a player's match against itself, which counts once as first and once as second mover.
 """
 
 from __future__ import annotations
@@ -19,38 +19,40 @@ from seedzero.league import members
 SELF_PLAY, PAST, EVALUATION = "self_play", "past", "evaluation"
 MAINS, EXPLOITERS = "mains", "exploiters"
 BETWEEN = (PAST, MAINS, EXPLOITERS, members.MAIN_EXPLOITER, members.LEAGUE_EXPLOITER, members.SCRIPTED)
-"""Types of a training's matches between two players, by the player at home: a main player against the past of main
-players, another main player that learns, or an exploiter and its past; a main exploiter, or a league exploiter,
-against any player; any player against a scripted one."""
+"""Types of training matches between two players, which depend on the player at home.
+
+A main player: against the past of main players, another main player that learns, or an exploiter and its past. A main
+exploiter, or a league exploiter: against any player. Any player: against a scripted one.
+"""
 TYPES = (SELF_PLAY, *BETWEEN, EVALUATION)
-"""Types of matches: a player against itself, two players, and matches of evaluations."""
+"""Types of all matches: of a player against itself, between two players, and in evaluations."""
 
 WIN, DRAW, LOSS = 1, 0, -1
 
 DECAY = 0.99
-"""Weight that a pair's earlier matches keep in its recent win rate at each new one."""
+"""Factor by which each new match of a pair reduces the weight of earlier ones in the recent win rate."""
 
 
 class Match(NamedTuple):
-    """A finished match, seen by one of its players."""
+    """A finished match from the view of one of its players."""
 
-    type: str  # of TYPES
+    type: str  # one of TYPES
     player: str
     opponent: str
-    side: int  # of the player
-    outcome: int  # WIN, DRAW or LOSS of the player
+    side: int  # the player's side
+    outcome: int  # the player's WIN, DRAW or LOSS
     total: float  # sum of the player's rewards
-    other: float | None = None  # of the opponent's; None: the negative of the player's
+    other: float | None = None  # sum of the opponent's rewards; None: the negative of the player's
 
     @property
     def mirrored(self) -> Match:
-        """The match seen by the opponent."""
+        """The match from the opponent's view."""
         sums = (-self.total, None) if self.other is None else (self.other, self.total)
         return Match(self.type, self.opponent, self.player, 1 - self.side, -self.outcome, *sums)
 
 
 class Key(NamedTuple):
-    """The identity of a row."""
+    """Identifies a row."""
 
     type: str
     player: str
@@ -59,7 +61,7 @@ class Key(NamedTuple):
 
 
 class Tally(NamedTuple):
-    """Counts of a row; `total` is the sum of the player's returns."""
+    """The counts in a row; `total` is the sum of the player's returns."""
 
     wins: int = 0
     draws: int = 0
@@ -72,7 +74,7 @@ class Tally(NamedTuple):
 
     @property
     def score(self) -> float:
-        """Wins and half of the draws."""
+        """Wins plus half of the draws."""
         return self.wins + 0.5 * self.draws
 
     @property
@@ -80,35 +82,38 @@ class Tally(NamedTuple):
         return self.total / self.games if self.games else 0.0
 
     def is_seen_by(self, other: Tally) -> bool:
-        """Returns whether both are counts of the same games; returns need not sum to zero."""
+        """Returns whether the other row counts the same games from the opponent's view.
+
+        Returns need not sum to zero.
+        """
         return (self.wins, self.draws, self.losses) == (other.losses, other.draws, other.wins)
 
     def plus(self, other: Tally) -> Tally:
-        """Returns the sum of both."""
+        """Returns the sum of both rows."""
         return Tally(*map(operator.add, self, other))
 
     def minus(self, other: Tally) -> Tally:
-        """Returns the counts beyond earlier ones."""
+        """Returns the counts since an earlier state of the row."""
         return Tally(*map(operator.sub, self, other))
 
 
 class Recent(NamedTuple):
-    """Decayed counts of a player against an opponent, over both sides; a game's score is from 0 to 1."""
+    """A player's decayed counts against an opponent, over both sides; each game has a score from 0 to 1."""
 
     score: float = 0.0
     games: float = 0.0
 
     def plus(self, score: float) -> Recent:
-        """Returns the counts after one more match; older matches weigh DECAY as much as before."""
+        """Returns the counts after one more match, with older matches weighted by DECAY."""
         return Recent(DECAY * self.score + score, DECAY * self.games + 1.0)
 
 
 @dataclasses.dataclass(frozen=True)
 class Payoff:
-    """Results so far. `recent`: of rated matches between two players, by player and opponent.
+    """All results so far. `recent` counts rated matches between two players, by player and opponent.
 
-    before: rows of players that were reset, as they were then. spread: the smallest and the largest return of these
-    matches, where returns are scores.
+    before: rows of players that were reset, as they were at that time. spread: the smallest and the largest return in
+    these matches, if returns are scores.
     """
 
     rows: Mapping[Key, Tally] = dataclasses.field(default_factory=dict)
@@ -118,7 +123,7 @@ class Payoff:
 
     @property
     def sums_to_zero(self) -> bool:
-        """Whether the returns of both sides sum to zero in each row."""
+        """Whether the returns of both sides sum to zero in every row."""
         return all(row.total + self.rows[_other(key)].total == 0 for key, row in self.rows.items())
 
     def num_matches(self) -> dict[str, int]:
@@ -127,12 +132,12 @@ class Payoff:
         return {name: number for name, number in games.items() if number or name != members.SCRIPTED}
 
     def win_rate(self, player: str, opponent: str) -> float:
-        """Returns the decayed win rate, or mean score, for matchmaking; it begins at a half, worth one match."""
+        """Returns the decayed win rate, or mean score, for matchmaking, with a prior of one match worth a half."""
         recent = self.recent.get((player, opponent), Recent())
         return (recent.score + 0.5) / (recent.games + 1.0)
 
     def since_reset(self, player: str, opponent: str) -> Tally:
-        """Returns a player's counts of rated matches with an opponent since either was reset, over both sides."""
+        """Returns a player's counts in rated matches with an opponent since either was reset, over both sides."""
         found = Tally()
         for kind, side in itertools.product(BETWEEN, (0, 1)):
             key = Key(kind, player, opponent, side)
@@ -140,13 +145,13 @@ class Payoff:
         return found
 
     def reset(self, player: str) -> Payoff:
-        """Returns the results after a player took other parameters: counts stay, and win rates begin again."""
+        """Returns the results after a player got other parameters: counts are kept, and win rates begin again."""
         before = {key: row for key, row in self.rows.items() if player in (key.player, key.opponent)}
         recent = {pair: counts for pair, counts in self.recent.items() if player not in pair}
         return dataclasses.replace(self, recent=recent, before={**self.before, **before})
 
     def pairs(self, types: Iterable[str] = BETWEEN) -> dict[tuple[str, str], Tally]:
-        """Returns the counts over both sides of each two players, the first one by name before the other."""
+        """Returns the counts of each pair over both sides, for the player whose name comes first."""
         chosen, found = set(types), dict[tuple[str, str], Tally]()
         for key in sorted(self.rows):
             if key.type in chosen and key.player < key.opponent:
@@ -155,7 +160,7 @@ class Payoff:
         return found
 
     def mean_returns(self) -> dict[tuple[str, str], float]:
-        """Returns the mean return of each player against each other one, of all training's matches of the two."""
+        """Returns each player's mean return against each other player, over all training matches between them."""
         found = dict[tuple[str, str], Tally]()
         for key in sorted(self.rows):
             if key.type in BETWEEN:
@@ -164,7 +169,7 @@ class Payoff:
         return {pair: row.mean_return for pair, row in found.items()}
 
     def table(self) -> list[dict[str, Any]]:
-        """Returns the rows for users, in the order of type, player, opponent and side."""
+        """Returns the rows in a form for users, sorted by type, player, opponent and side."""
         return [
             {
                 "type": key.type,
@@ -181,7 +186,7 @@ class Payoff:
         ]
 
     def to_json(self) -> dict[str, Any]:
-        """Returns the content for a checkpoint; equal payoffs have equal texts."""
+        """Returns the payoff in the form of a checkpoint; equal payoffs give equal texts."""
         recent = [[*pair, *counts] for pair, counts in sorted(self.recent.items())]
         found: dict[str, Any] = {"rows": _listed(self.rows), "recent": recent}
         found |= {"before": _listed(self.before)} if self.before else {}
@@ -189,7 +194,7 @@ class Payoff:
 
     @classmethod
     def from_json(cls, values: Any) -> Payoff:
-        """Returns the payoff of a checkpoint. Raises ValueError for a damaged one."""
+        """Returns the payoff in a checkpoint. Raises ValueError if it is damaged."""
         if not isinstance(values, dict) or values.keys() - {"before", "spread"} != {"rows", "recent"}:
             raise ValueError(f"payoff is {_shown(values)}; expected an object of rows and recent")
         rows = dict(_row(row) for row in _list("rows", values["rows"]))
@@ -211,7 +216,7 @@ class Payoff:
 
 
 def type_of(home: members.Member, opponent: members.Member) -> str:
-    """Returns the type of a training's match."""
+    """Returns the type of a training match."""
     if home.name == opponent.name:
         return SELF_PLAY
     if opponent.kind == members.SCRIPTED:
@@ -224,10 +229,10 @@ def type_of(home: members.Member, opponent: members.Member) -> str:
 
 
 def record(payoff: Payoff, matches: Sequence[Match], *, by_return: bool = False) -> Payoff:
-    """Returns the payoff after finished matches, in their order.
+    """Returns the payoff after finished matches, recorded in their order.
 
-    by_return: a match's score for matchmaking is the player's return, where the smallest one so far is 0 and the
-    largest 1, those of this match included; all alike are a half. False: a win is 1, a draw a half.
+    by_return: whether a match's score for matchmaking is the player's return, scaled so that the smallest one so far,
+    including this match, is 0 and the largest 1 (a half if all are equal). Otherwise a win is 1 and a draw a half.
     """
     rows, recent, spread = dict(payoff.rows), dict(payoff.recent), payoff.spread
     for match in matches:
@@ -249,7 +254,7 @@ def record(payoff: Payoff, matches: Sequence[Match], *, by_return: bool = False)
 def evaluated(results: Iterable[tuple[str, float]]) -> list[Match]:
     """Returns the main player's matches in an evaluation.
 
-    results: of each episode the task, and the sum of the agent's rewards; tasks that name no opponent are left out.
+    results: task and return of each episode; tasks that name no opponent are ignored.
     """
     found = []
     for task, total in results:
@@ -260,11 +265,11 @@ def evaluated(results: Iterable[tuple[str, float]]) -> list[Match]:
 
 
 def wilson(score: float, games: int, *, z: float = 1.96) -> tuple[float, float]:
-    """Returns Wilson's interval of a win rate (Wilson 1927); without games 0 to 1.
+    """Returns Wilson's interval of a win rate (Wilson 1927), or (0, 1) without games.
 
-    A draw counts as half a win: its variance is less than that of a win or a loss, so the interval is wide enough.
+    A draw counts as half a win. Its variance is less than that of a win or a loss, so the interval is wide enough.
 
-    z: half width in standard deviations; 1.96: 95 %.
+    z: half width in standard deviations; 1.96 gives 95 %.
     """
     if not games:
         return 0.0, 1.0
@@ -282,12 +287,12 @@ def _check(match: Match) -> None:
 
 
 def _share(total: float, low: float, high: float) -> float:
-    """Returns the place of a return between the smallest and the largest one, from 0 to 1."""
+    """Scales a return to [0, 1] between the smallest and the largest one."""
     return (total - low) / (high - low) if high > low else 0.5
 
 
 def _other(key: Key) -> Key:
-    """Returns the identity of the row of the other side."""
+    """Returns the key of the other side's row."""
     return Key(key.type, key.opponent, key.player, 1 - key.side)
 
 

@@ -1,4 +1,4 @@
-"""Carries out the decisions of a league's builder: snapshots, resets, players that come, and players that retire."""
+"""Carries out the decisions of a league's builder: players are added, saved as snapshots, reset and retired."""
 
 from __future__ import annotations
 
@@ -14,27 +14,27 @@ from seedzero.league_play import league_seating
 from seedzero.loop import device_loop, dispatchers, places, players
 
 Make: TypeAlias = Callable[[str, int, places.Place], players.Player]
-"""(name, number, place) -> a learning player as it begins, at home nowhere."""
+"""Maps (name, number, place) to a new learning player, which is not at home in any group yet."""
 
 
 class Building:
-    """Runs a league's builder whenever a fixed number of updates, of all players, is over. Used by the loop's thread.
+    """Runs a league's builder after every Nth update, counted over all players; used by the loop's thread.
 
-    `past` follows training steps instead (`Seating.freezes`), and `self_play` has no rules: for these, and without a
-    league, it does nothing.
+    It does nothing for `past`, which follows training steps instead (`Seating.freezes`), for `self_play`, which has no
+    rules, and without a league.
     """
 
     def __init__(
         self, config: configs.Config, dispatcher: dispatchers.Dispatcher, hooks: device_loop.Hooks, make: Make
     ) -> None:
-        """make: of players that a builder adds. Raises ConfigError for an unknown builder."""
+        """make: makes the players that a builder adds. Raises ConfigError for an unknown builder."""
         self._settings, self._seed, self._make = config.league, config.run.seed, make
         self._dispatcher, self._hooks = dispatcher, hooks
         is_idle = not config.league.on or config.league.builder in ("past", "self_play")
         self._builder = None if is_idle else builders.load(config.league.builder)
 
     def after_update(self) -> None:
-        """Carries out due decisions. Raises BuilderError for a user's builder that fails."""
+        """Carries out decisions if they are due. Raises BuilderError if a user's builder fails."""
         learning, seating, every = self._dispatcher.players, self._dispatcher.seating, self._settings.build_every
         num_updates = self._dispatcher.everyone.num_updates
         if self._builder is None or not isinstance(seating, league_seating.LeagueSeating) or num_updates % every:
@@ -49,7 +49,7 @@ class Building:
             builders.key_of(self._seed, num_updates // every),
             name=self._settings.builder,
         )
-        unsaved = set[str]()  # what only they hold must not be lost by a reset
+        unsaved = set[str]()  # their newest parameters exist nowhere else, so a reset must not discard them
         for action in actions:
             if action.player not in unsaved and not self._carry_out(action, seating):
                 unsaved.add(action.player)
@@ -66,7 +66,7 @@ class Building:
         return builders.Learned(counts["version"], counts["env_steps"], judge)
 
     def _carry_out(self, action: builders.Action, seating: league_seating.LeagueSeating) -> bool:
-        """Returns whether that was possible: a full disk takes no snapshot."""
+        """Carries out an action and returns whether that worked; with a full disk there is no snapshot."""
         home = {player.name: number for number, player in enumerate(self._dispatcher.players)}.get(action.player, -1)
         player = self._dispatcher.players[home]
         decision: dict[str, Any] = {"event": action.kind, "player": action.player}
@@ -92,7 +92,7 @@ class Building:
         return True
 
     def _add(self, action: builders.Action, source: str, seating: league_seating.LeagueSeating) -> str:
-        """Begins a learning player in the place with the fewest of them; returns its name."""
+        """Begins a learning player in the place with the fewest players, and returns its name."""
         pool, member = members.add(seating.members, action.player, source=source, reason=action.reason)
         learning = self._dispatcher.players
         place = min(self._dispatcher.places, key=lambda place: sum(player.place is place for player in learning))
@@ -104,7 +104,7 @@ class Building:
         return member.name
 
     def _end(self, player: players.Player, reason: str, seating: league_seating.LeagueSeating) -> bool:
-        """Makes a learning player a frozen one; returns whether that could be saved."""
+        """Turns a learning player into a frozen one; returns whether it could be saved."""
         counts: dict[str, Any] = dict(version=player.num_updates, env_steps=player.accounting.ledger.counts.stored)
         snapshot = players.snapshot(player)
         digits = seating.digits(seating.members.num_frozen)
@@ -121,7 +121,7 @@ class Building:
     def _seat(
         self, seating: league_seating.LeagueSeating, pool: members.Pool, learning: tuple[players.Player, ...]
     ) -> None:
-        """Has other players learn, each in groups of its own."""
+        """Changes which players learn, each in its own groups."""
         seating.homes.where = {pool.of(player.name).number: player.place.number for player in learning}
         seating.change(pool, seating.payoff, live={player.name: player for player in learning})
         dispatchers.set_players(self._dispatcher, learning, seating.homes.mine())
@@ -130,10 +130,10 @@ class Building:
 def begun(
     player: players.Player, seating: league_seating.LeagueSeating, source: str, report: Callable[[str], None]
 ) -> base.TrainState:
-    """Returns the state of a player before its first update.
+    """Returns a player's train state before its first update.
 
-    source: INITIAL, or the player whose parameters it takes, with the statistics that their values count in. Raises
-    CheckpointError if these are lost.
+    source: INITIAL, or the player whose parameters it takes, with the statistics that these depend on. Raises
+    CheckpointError if they are lost.
     """
     setup = player.place.setup
     train = states.init_train(setup, player.seed)
@@ -163,10 +163,10 @@ def reset(
 ) -> None:
     """Gives a learning player other parameters and a new optimizer.
 
-    It forgets its rows, and its matches are cancelled. Its counts continue, because random numbers and the versions of
-    stored rows follow from them.
+    Its rows are deleted and its matches cancelled. Its counts continue, because random numbers and the versions of
+    stored rows depend on them.
 
-    source: as of `begun`.
+    source: as in `begun`.
     """
     train = begun(player, seating, source, report)
     player.train = train._replace(num_updates=player.train.num_updates)

@@ -1,4 +1,4 @@
-"""The table of the players at home in groups of environments, which changes as players come and go."""
+"""Records which player is at home in each group of environments, also while players come and go."""
 
 from __future__ import annotations
 
@@ -9,16 +9,16 @@ import numpy as np
 from seedzero.league import homes, members
 
 NOBODY = -1
-"""In tables: the groups of a place without learning players wait for one."""
+"""The home, in tables, of groups whose place has no learning player yet."""
 
 
 class GroupHomes:
-    """The player at home in each slot. Groups are slots one after the other.
+    """The player at home in each slot; a group's slots follow one another.
 
     Attributes:
-      size: slots of a group.
-      table: [S] index of the player at home in each slot, among the learning players.
-      where: numbers of places by numbers of players; groups stay in their place.
+      size: number of slots in a group.
+      table: [S] index among the learning players of the one at home in each slot.
+      where: each player's place, by number; groups never change their place.
     """
 
     def __init__(
@@ -29,9 +29,12 @@ class GroupHomes:
         places: np.ndarray | None = None,
         where: Mapping[int, int] | None = None,
     ) -> None:
-        """places: [S] as of `placements.table`; None: there is one. where: None: players take the places in turn."""
+        """places: [S] as in `placements.table`; None for a single place.
+
+        where: None: players are dealt to places in turn.
+        """
         self.size, self._num_slots = size, num_slots
-        self._places = (np.zeros(num_slots, int) if places is None else places)[::size]  # of groups
+        self._places = (np.zeros(num_slots, int) if places is None else places)[::size]  # place of each group
         num_places = int(self._places.max()) + 1
         in_turn = {number: at % num_places for at, number in enumerate(_numbers(pool))}
         self.where = in_turn if where is None else dict(where)
@@ -39,11 +42,14 @@ class GroupHomes:
 
     @property
     def of_groups(self) -> list[int]:
-        """The numbers of the players at home in the groups [G], in the order of their slots."""
+        """Numbers of the players at home in the groups [G], in the order of their slots."""
         return [NOBODY if at == NOBODY else self._numbers[at] for at in self.table[:: self.size]]
 
     def change(self, pool: members.Pool) -> np.ndarray:
-        """Deals the groups to other learning players; returns the slots [B] that change their home."""
+        """Deals the groups again after the learning players have changed.
+
+        Returns the slots [B] that change their home.
+        """
         before = self.of_groups
         after, learning = list(before), _numbers(pool)
         for place, groups in self._by_place():
@@ -55,9 +61,11 @@ class GroupHomes:
         return np.flatnonzero(np.repeat(np.not_equal(before, after), self.size)[: self._num_slots])
 
     def restore(self, of_groups: Sequence[int] | None, pool: members.Pool) -> None:
-        """Continues a checkpoint's table; None: of a run whose groups stay. Raises ValueError for a damaged one.
+        """Restores a checkpoint's table, or None from a run whose groups never move.
 
-        Where the places are others, groups take the players in turn.
+        Raises ValueError if it is damaged.
+
+        If the places have changed, groups are dealt to the players in turn.
         """
         self._begin(pool)
         if of_groups is None:
@@ -70,15 +78,15 @@ class GroupHomes:
             self._seat(of_groups, pool)
 
     def mine(self) -> list[np.ndarray]:
-        """Returns for each learning player its slots, [S] bool."""
+        """Returns the slots of each learning player as masks [S] bool."""
         return [self.table == at for at in range(len(self._numbers))]
 
     def _by_place(self) -> list[tuple[int, list[int]]]:
-        """Returns each place and its groups."""
+        """Returns each place with its groups."""
         return [(place, np.flatnonzero(self._places == place).tolist()) for place in range(self._places.max() + 1)]
 
     def _begin(self, pool: members.Pool) -> None:
-        """Has groups take the players of their place in turn."""
+        """Deals each place's groups to its players in turn."""
         found = [NOBODY] * len(self._places)
         for place, groups in self._by_place():
             here = [number for number in _numbers(pool) if self.where.get(number, 0) == place]

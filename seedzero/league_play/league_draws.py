@@ -1,4 +1,4 @@
-"""The opponents of groups: active sets of the learning players, and the groups' turns through them."""
+"""Draws the opponents of groups: the active sets of learning players, and the groups' turns through them."""
 
 from __future__ import annotations
 
@@ -14,26 +14,29 @@ from seedzero.league import matchmaking, members, payoffs
 
 @dataclasses.dataclass(eq=False)
 class Home:
-    """The draws of a learning player."""
+    """A learning player's draws."""
 
     name: str
-    active: tuple[str, ...] = ()  # its opponents; itself: self-play
-    num_sets: int = -1  # number of the active set
-    num_matches: int = 0  # of training, at home here
-    number: int = 0  # as of `Member.number`
+    active: tuple[str, ...] = ()  # its opponents, where the player itself means self-play
+    num_sets: int = -1  # number of its active set
+    num_matches: int = 0  # training matches at home
+    number: int = 0  # as in `Member.number`
 
 
 class Draws:
-    """Draws the opponents of slots by the run's seed and counts alone, never by the order of arrival."""
+    """Draws opponents from the run's seed and counts alone, so that the order of messages does not matter."""
 
     def __init__(self, settings: league_config.LeagueConfig, seed: int, pool: members.Pool, table: np.ndarray) -> None:
-        """table: [S] place of the player at home in each slot, among the learning players."""
+        """table: [S] index among the learning players of the one at home in each slot."""
         self._settings, self._seed, self._table = settings, seed, table
         self.homes = [Home(name, number=pool.of(name).number) for name in pool.learning]
         self.reset()
 
     def change(self, pool: members.Pool, table: np.ndarray, moved: np.ndarray) -> None:
-        """Continues with other learning players; table: as given before. moved: slots [B] that change their home."""
+        """Continues after the learning players have changed.
+
+        table: as in `__init__`. moved: slots [B] that change their home.
+        """
         known = {home.name: home for home in self.homes}
         self.homes = [known.get(name, Home(name, number=pool.of(name).number)) for name in pool.learning]
         self._table = table
@@ -42,13 +45,14 @@ class Draws:
         self.release(moved)
 
     def reset(self) -> None:
-        """All environments begin again."""
-        self._taken = np.full(len(self._table), -1)  # number of the group's draw that a slot has taken
-        self._drawn: dict[int, tuple[int, str]] = {}  # number and opponent of a group's draw, by its first slot
+        """Begins again, because all environments do."""
+        self._taken = np.full(len(self._table), -1)  # number of the group's draw that each slot has taken
+        # number and opponent of each group's draw, by the group's first slot
+        self._drawn: dict[int, tuple[int, str]] = {}
         self._epoch = sum(home.num_matches for home in self.homes)
 
     def redraw(self, payoff: payoffs.Payoff, pool: members.Pool, homes: Sequence[Home] | None = None) -> None:
-        """Draws new active sets of some learning players; None: of all."""
+        """Draws new active sets for some learning players, or for all if None."""
         for home in self.homes if homes is None else homes:
             home.num_sets += 1
             home.active = matchmaking.active_set(
@@ -56,7 +60,7 @@ class Draws:
             )
 
     def count(self, ended: Sequence[payoffs.Match]) -> list[Home]:
-        """Counts finished matches of training; returns the players that need a new active set."""
+        """Counts finished training matches, and returns the players that need a new active set."""
         due = []
         for home in self.homes:
             before = home.num_matches // self._settings.redraw
@@ -68,10 +72,10 @@ class Draws:
     def next(
         self, slot: int, group: int, slots: np.ndarray, can_meet: Callable[[str], bool] = lambda name: True
     ) -> str:
-        """Returns a slot's next opponent: the group's, which draws again once all its slots [E] have it.
+        """Returns a slot's next opponent: its group's, which is drawn again once all its slots [E] have met it.
 
-        can_meet: tells whether the group's worker can play against a player; else the next entry is taken, or, without
-        another one, the home itself.
+        can_meet: whether the group's worker can play against a player. If not, the next entry is taken, or the home
+        itself if no entry is possible.
         """
         home, (number, name) = self.homes[self._table[group]], self._drawn.get(group, (-1, ""))
         if np.all(self._taken[slots] == number) or not can_meet(name):
@@ -89,11 +93,11 @@ class Draws:
         return name
 
     def release(self, slots: np.ndarray) -> None:
-        """Takes slots [B] of cancelled matches."""
+        """Frees the slots [B] of cancelled matches."""
         self._taken[slots] = -1
 
     def to_json(self) -> dict[str, Any]:
-        """Returns the part of a checkpoint's counters; of several learning players, each one's."""
+        """Returns the draws' part of a checkpoint's counters, with an entry for each player if several may learn."""
         first = self.homes[0]
         found = {"active": list(first.active), "num_sets": first.num_sets}
         if self._settings.most_players == 1:
@@ -101,9 +105,9 @@ class Draws:
         return {**found, "homes": [{**dataclasses.asdict(home), "active": list(home.active)} for home in self.homes]}
 
     def restore(self, saved: Mapping[str, Any], num_matches: int, table: np.ndarray) -> None:
-        """Continues a checkpoint's counters. num_matches: of training so far. table: as given before."""
+        """Restores a checkpoint's counters. num_matches: training matches so far. table: as in `__init__`."""
         self._table = table
         first = dict(name=members.MAIN, num_matches=num_matches, active=saved["active"], num_sets=saved["num_sets"])
-        homes = enumerate(saved.get("homes", [first]))  # of earlier versions without numbers
+        homes = enumerate(saved.get("homes", [first]))  # earlier versions had no numbers
         self.homes = [Home(**{"number": at, **home, "active": tuple(home["active"])}) for at, home in homes]
         self.reset()

@@ -1,6 +1,6 @@
-"""The seating of a league: matches of the learning players against themselves, each other, their past, and scripts.
+"""Seats players in a league: learning players meet themselves, each other, their past, and scripted members.
 
-Matches are whole games, a slot each, or games of two seats, of which the home has the first row of each game.
+A match is a whole game in one slot, or a game of two seats, in which the home has the first row.
 """
 
 from __future__ import annotations
@@ -20,17 +20,17 @@ from seedzero.league_play import group_homes, league_draws, scripts, snapshot_po
 from seedzero.loop import places, players, seatings
 
 _SELF = -1
-"""Instead of an opponent's number: the home plays against itself."""
+"""Takes the place of an opponent's number if the home plays against itself."""
 _LOST = -2
-"""Likewise: the match is cancelled, and the home makes all moves until it ends."""
+"""Takes the place of an opponent's number if the match is cancelled; the home then makes all moves until it ends."""
 
 
 class LeagueSeating(seatings.Seating):
-    """A league: matches of two players in turn, of which the one at home learns.
+    """A league of matches between two players in turn, in which the player at home learns.
 
-    A group has a home, and an opponent at a time: a frozen player, another that learns and moves with the parameters
-    that act for it, or a scripted member. Its slots take an opponent at their next match, so for a match's length a
-    group may have two.
+    A group has a home and one opponent at a time: a frozen player, a scripted member, or another learning player,
+    which moves with its acting parameters. Each of its slots takes a new opponent with its next match, so for the
+    length of a match a group may have two.
     """
 
     def __init__(
@@ -46,10 +46,14 @@ class LeagueSeating(seatings.Seating):
         knows_bots: Callable[[int], bool] = lambda slot: True,
         places: np.ndarray | None = None,
     ) -> None:
-        """digits: of the name of the Nth snapshot, hexadecimal. report: shows the user a line.
+        """Seats the players of a new run.
 
-        num_actions: of the game. knows_bots: tells whether the worker of a slot plays bots. places: [S] as of
-        `placements.table`; None: there is one.
+        Args:
+          digits: returns the hexadecimal digits in the name of the Nth snapshot.
+          report: shows the user a message.
+          num_actions: number of the game's actions.
+          knows_bots: whether the worker of a slot can play bots.
+          places: [S] as in `placements.table`; None for a single place.
         """
         self._has_seats, self._knows_bots = has_seats, knows_bots
         self._scripts = scripts.Scripts(config.league.bots, config.run.seed, num_slots, num_actions)
@@ -57,12 +61,12 @@ class LeagueSeating(seatings.Seating):
         self.pool, self.digits, self._report = pool, digits, report
         self.members = members.initial_pool(config.league)
         self.payoff = payoffs.Payoff()
-        self.live: Mapping[str, players.Player] = {}  # the learning players, by name; set once they are there
+        self.live: Mapping[str, players.Player] = {}  # the learning players by name, set once they exist
         self.visitors = visitors.Visitors(lock_step=config.run.deterministic)
         self.homes = group_homes.GroupHomes(num_slots, config.worker.envs_per_group, self.members, places)
         self._draws = league_draws.Draws(config.league, config.run.seed, self.members, self.homes.table)
         self._num_void = 0
-        # Steps at the newest snapshot, though it may be refused or lost
+        # Training steps at the newest snapshot, even if that was rejected or lost
         self._frozen_at = dict.fromkeys(self.members.learning, 0)
         self._draws.redraw(self.payoff, self.members)
         self.reset()
@@ -75,7 +79,7 @@ class LeagueSeating(seatings.Seating):
         self._boards = matches.Boards.empty(len(self.homes.table), has_seats=self._has_seats, sums_to_zero=zero)
         self._opponent = np.full(
             len(self.homes.table), _SELF
-        )  # place of a game's opponent in `_names`, by the game's slot
+        )  # index in `_names` of each game's opponent, by the game's slot
         self._names: list[str] = []
         self._draws.reset()
         self._scripts.reset(sum(home.num_matches for home in self._draws.homes))
@@ -128,17 +132,17 @@ class LeagueSeating(seatings.Seating):
         return hands if len(hands) > 1 else [hands[0]._replace(mine=None)]
 
     def count(self, ended: Sequence[payoffs.Match]) -> None:
-        """Counts finished matches, in their order, and draws due opponents."""
+        """Counts finished matches in their order, and draws opponents that are due."""
         if ended:
             self.payoff = payoffs.record(self.payoff, ended, by_return=self._settings.score == "return")
             if due := self._draws.count(ended):
                 self._draws.redraw(self.payoff, self.members, due)
 
     def params(self, name: str, where: places.Place | None = None) -> base.Params | None:
-        """Returns an opponent's parameters on the devices of a place, None: of the first; None: they are lost.
+        """Returns an opponent's parameters on the devices of a place, or None if they are lost.
 
-        Then the league continues without it: its matches under way are cancelled, and the home moves alone until they
-        end.
+        In that case the league continues without this player: its matches in progress are cancelled, and the home
+        makes all moves until they end. where: None for the first place.
         """
         if name in self.live:
             player = self.live[name]
@@ -152,9 +156,9 @@ class LeagueSeating(seatings.Seating):
         return None
 
     def lose(self, slots: np.ndarray, *, goes_on: bool = False) -> None:
-        """Takes slots of cancelled matches.
+        """Cancels the matches in these slots.
 
-        Goes_on: their games are played to the end, and matches begin with the next.
+        goes_on: whether their games are played until they end, before new matches begin.
         """
         self._boards, num_void = self._boards.lose(slots, goes_on=goes_on)
         self._num_void += num_void
@@ -170,10 +174,11 @@ class LeagueSeating(seatings.Seating):
         void: str = "",
         live: Mapping[str, players.Player] | None = None,
     ) -> None:
-        """Continues with changed players and results, and new opponents.
+        """Continues with changed players and results, and draws new opponents.
 
-        `void`: a player whose matches under way are cancelled. live: other learning players, by name; None: the same.
-        Matches of groups that change their home are cancelled, and matches against a player that learns no more.
+        `void`: a player whose matches in progress are cancelled. live: the new learning players by name, or None if
+        they are the same. Matches in groups that change their home, and matches against a player that no longer
+        learns, are cancelled.
         """
         self.members, self.payoff = pool, payoff
         gone = {void} if live is None else self.live.keys() - live.keys()
@@ -258,7 +263,7 @@ def _match(pool: members.Pool, moves: matches.Moves, row: int, home: str, oppone
 
 
 def _freed(opponents: np.ndarray, names: Sequence[str], name: str) -> np.ndarray:
-    """Returns the games' slots that meet an opponent of a name, and takes it away from them, in place."""
+    """Removes a player as opponent, in place, and returns the slots of games that had it."""
     slots = np.flatnonzero(opponents == (names.index(name) if name in names else len(names)))
     opponents[slots] = _LOST
     return slots

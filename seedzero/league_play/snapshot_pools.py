@@ -1,4 +1,4 @@
-"""The snapshots that are frozen players: few on the devices of each place, more on the host, all in files."""
+"""Caches the parameters of frozen players: a few on each place's devices, more on the host, and all in files."""
 
 from __future__ import annotations
 
@@ -11,10 +11,10 @@ from seedzero.device import states
 
 
 class ParamsPool:
-    """Caches of snapshots by name; the least recently used go first. Used by the loop's thread.
+    """Caches snapshots by name and drops the least recently used ones; used by the loop's thread.
 
-    load: reads a player's snapshot from its files; raises CheckpointError. put: each puts one onto the devices of a
-    place. on_devices, on_host: most players of each cache; each place has one on its devices.
+    load: reads a player's snapshot from its files, or raises CheckpointError. put: one function for each place, which
+    copies a snapshot to its devices. on_devices, on_host: limits of the caches; each place has one on its devices.
     """
 
     def __init__(
@@ -32,20 +32,23 @@ class ParamsPool:
         self._host: collections.OrderedDict[str, states.PlayerSnapshot] = collections.OrderedDict()
 
     def add(self, name: str, snapshot: states.PlayerSnapshot, place: int = 0) -> None:
-        """Keeps a snapshot that is on a place's devices; a call of its own may follow before it is computed."""
+        """Adds a snapshot on a place's devices, which may still be being computed."""
         here = self._devices[place]
         here[name] = snapshot
         here.move_to_end(name)
         while len(here) > self._on_devices:
             oldest, found = here.popitem(last=False)
-            if oldest not in self._host:  # another place may have put it there
+            if oldest not in self._host:  # another place may have copied it to the host
                 self._host[oldest] = jax.device_get(found)
             self._host.move_to_end(oldest)
         while len(self._host) > self._on_host:
             self._host.popitem(last=False)
 
     def get(self, name: str, place: int = 0) -> states.PlayerSnapshot:
-        """Returns a player's snapshot on a place's devices. Raises CheckpointError for damaged or missing files."""
+        """Returns a player's snapshot on a place's devices.
+
+        Raises CheckpointError if its files are damaged or missing.
+        """
         found = self._devices[place].get(name)
         if found is None:
             kept = self._host.pop(name, None)
@@ -56,7 +59,7 @@ class ParamsPool:
         return found
 
     def forget(self, name: str) -> None:
-        """Drops a player."""
+        """Drops a player from all caches."""
         for cache in self._devices:
             cache.pop(name, None)
         self._host.pop(name, None)

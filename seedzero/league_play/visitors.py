@@ -1,4 +1,4 @@
-"""Copies of learning players' acting parameters in other places than their own, for matches there."""
+"""Copies the acting parameters of learning players to other places for matches there."""
 
 from __future__ import annotations
 
@@ -14,16 +14,17 @@ from seedzero.loop import places, players
 
 
 class _Visitor(NamedTuple):
-    """A copy, and a function for a leaf of its source, which returns None once that is gone."""
+    """A copy, and a weak reference to a leaf of its source, which returns None once that is deleted."""
 
     params: base.Params
     source: Any
 
 
 class Visitors:
-    """The newest computed copies: no match waits for another place's update under way.
+    """The newest copies that are ready, so that no match waits for an update in another place.
 
-    In lock step each is of the newest published parameters, and its calls wait for these. Used by the loop's thread.
+    In lock step, copies are always of the newest published parameters, and calls wait for these. Used by the loop's
+    thread.
     """
 
     def __init__(self, *, lock_step: bool) -> None:
@@ -31,12 +32,15 @@ class Visitors:
         self._copies: dict[tuple[str, int], _Visitor] = {}
 
     def welcome(self, player: players.Player, here: Sequence[places.Place]) -> None:
-        """Makes the first copies of a player, before it has updates under way; here: the run's places."""
+        """Makes the first copies of a player before its updates begin. here: all places of the run."""
         for place in here:
             self.params(player, place)
 
     def params(self, player: players.Player, place: places.Place) -> base.Params:
-        """Returns a player's published parameters on the devices of a place; only the first copy may wait."""
+        """Returns a player's published parameters on a place's devices.
+
+        Only the first copy may have to be waited for.
+        """
         if player.place is place:
             return player.params
         newest = jax.tree.leaves(player.params)[0]
@@ -48,5 +52,5 @@ class Visitors:
         return found.params
 
     def forget(self, name: str) -> None:
-        """Drops the copies of a player that has retired."""
+        """Drops the copies of a retired player."""
         self._copies = {key: copy for key, copy in self._copies.items() if key[0] != name}

@@ -26,11 +26,11 @@ class Ending:
         self._wake.set()
 
     def notify(self) -> None:
-        """Any thread: makes the main thread look again."""
+        """Any thread: wakes the main thread."""
         self._wake.set()
 
     def wait(self, seconds: float) -> None:
-        """Main thread: returns at the next news, or after a timeout."""
+        """Main thread: waits until something has happened, or until a timeout."""
         self._wake.wait(min(seconds, threading.TIMEOUT_MAX))
         self._wake.clear()
 

@@ -1,4 +1,4 @@
-"""The learner's model pool: copies of its players' parameters for policy servers on other machines."""
+"""Serves copies of a learner's players as a model pool, for policy servers on other machines."""
 
 from __future__ import annotations
 
@@ -17,14 +17,17 @@ from seedzero.loop import device_loop
 from seedzero.transport import model_pool, security
 
 _COPY_SECONDS = 30.0
-"""Longest wait for the loop, which may be in a long call."""
+"""Longest wait for the loop, which may be in the middle of a long call."""
 Loop = Callable[[], device_loop.DeviceLoop | None]
 
 
 def of_config(
     settings: sections.ServeConfig, directory: run_dirs.RunDir, secured: security.ServerSecurity, loop: Loop
 ) -> tuple[model_pool.ModelPool, str] | None:
-    """Returns the pool and its token; None: the run has none. UsageError: the token is unusable, or the workers'."""
+    """Returns the pool and its token, or None if the run has no pool.
+
+    Raises UsageError if the token is unusable, or is the one of the workers.
+    """
     if not settings.token_file:
         return None
     token = security.read_token(settings.token_file, "--serve.token_file")
@@ -38,20 +41,20 @@ def of_config(
 
 @dataclasses.dataclass(frozen=True)
 class LearnerPool:
-    """The players of a run: a `model_pool.ModelPool`. loop: returns the device loop once it is built."""
+    """Offers a run's players as a `model_pool.ModelPool`. loop: returns the device loop once it is built."""
 
     directory: run_dirs.RunDir
     loop: Loop
 
     def offer(self) -> model_pool.PoolOffer:
-        """Returns the players, those that learn with their updates."""
+        """Returns the players, with the updates of those that learn."""
         learning = {player.name: player.num_updates for player in self._built().dispatcher.players}
         texts = (plain_files.read(self.directory.path / name) for name in (run_dirs.CONFIG_FILE, spec_file.NAME))
         config, spec = (text.decode() for text in texts)
         return model_pool.PoolOffer(config, spec, learning, tuple(player_files.names(self.directory.checkpoints)))
 
     def parameters(self, player: str) -> model_pool.Parameters:
-        """Returns a player's parameters: copied by the loop between two calls, or those of a frozen one's files."""
+        """Returns a player's parameters, copied by the loop between two calls, or from a frozen player's files."""
         loop = self._built()
         if player in player_files.names(self.directory.checkpoints):
             setup = loop.dispatcher.places[0].setup

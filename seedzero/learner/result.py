@@ -1,4 +1,4 @@
-"""Tells the caller of a training how it ended."""
+"""Describes how a training ended, for its caller."""
 
 from __future__ import annotations
 

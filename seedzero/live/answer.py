@@ -1,4 +1,4 @@
-"""The live view of a learner, for a page: calls and workers, or the steps of one environment."""
+"""Answers what a page asks about a running learner: its calls and workers, or the steps of one environment."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ from seedzero.live import observers
 from seedzero.transport import messages
 
 MAX_WORKERS = 200
-"""Listed workers."""
+"""Most workers in a list."""
 MAX_LISTED = 512
-"""Listed environments of a role."""
+"""Most environments in a list for each role."""
 MAX_BYTES = 2 << 20
-"""Observations of one answer."""
+"""Most bytes of observations in one answer."""
 _MEANS = (
     "batch_fill",
     "batch_rows",
@@ -32,19 +32,19 @@ _MEANS = (
 
 @dataclasses.dataclass(eq=False)
 class LiveView:
-    """Answers the questions of pages, on the server's thread; functions return the present state of the run."""
+    """Answers pages on the server's thread; its functions return the run's present state."""
 
     observer: observers.LiveObserver
     status: Callable[[], Mapping[str, Any]]
-    means: Callable[[], Mapping[str, float]]  # of metrics, since the last row
+    means: Callable[[], Mapping[str, float]]  # means of metrics since the last row
     sessions: Callable[[types.Role], Sequence[Any]]  # `loop.roster.Session`s that have started
-    spec: Callable[[], types.EnvSpec | None]  # of the environments; None: it is not known yet
+    spec: Callable[[], types.EnvSpec | None]  # the environments' spec, or None if it is not known yet
 
     def __post_init__(self) -> None:
         self._instance = secrets.token_hex(8)
 
     def answer(self, asked: messages.LiveAsk, present: Sequence[messages.Presence]) -> tuple[str, bytes]:
-        """Returns JSON, and the observations of its steps; present: all sessions."""
+        """Returns JSON, and the observations of the steps in it. present: all sessions."""
         self.observer.ask()
         found: dict[str, Any] = {"instance": self._instance, "now": round(self.observer.clock(), 6)}
         observations = b""
@@ -99,7 +99,7 @@ def _worker(one: messages.Presence) -> dict[str, Any]:
 
 
 def _of(environment: int, sessions: Mapping[types.Role, Sequence[Any]]) -> dict[str, Any]:
-    """Returns the role and the worker of an environment."""
+    """Returns the role and the worker of an environment, "" if it has left."""
     for role, found in sessions.items():
         for session in found:
             if environment in session.all_slots:
@@ -118,7 +118,7 @@ def _spec(spec: types.EnvSpec) -> dict[str, Any]:
 
 
 def _columns(kept: observers.Kept, spec: types.EnvSpec | None) -> dict[str, Any]:
-    """Returns steps by column; stored numbers are null if the agent, or this moment, has none."""
+    """Returns steps by column; stored numbers are null if the agent stores none, or they are not available."""
     names = ("number", "reward", "first", "terminated", "truncated", "task", "action")
     found: dict[str, Any] = {name: [getattr(step, name) for step in kept.steps] for name in names}
     begin = 0
@@ -133,7 +133,7 @@ def _columns(kept: observers.Kept, spec: types.EnvSpec | None) -> dict[str, Any]
 
 
 def _shares(row: Sequence[float], *, is_log: bool) -> list[float]:
-    """Returns probabilities with few digits."""
+    """Returns probabilities rounded to four digits."""
     values = np.array(row, np.float64)
     if is_log:
         values = np.exp(values - values.max())

@@ -1,4 +1,4 @@
-"""Keeps the newest items of a stream by number, for readers that come with a cursor."""
+"""Keeps the newest items of a stream by number, for readers that remember the last number they have seen."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ Item = TypeVar("Item")
 
 
 class Buffer(Generic[Item]):
-    """Keeps items of bounded number and size, the newest one at any rate; not thread-safe."""
+    """Keeps a limited number and size of items, but always the newest one; not thread-safe."""
 
     def __init__(self, max_items: int, max_bytes: float = math.inf, *, first: int = 0) -> None:
         """first: number of the first item."""
@@ -21,7 +21,7 @@ class Buffer(Generic[Item]):
         self._num_bytes = 0
 
     def add(self, item: Item, num_bytes: int = 0) -> None:
-        """Keeps an item with its number of bytes, and drops the oldest."""
+        """Adds an item of `num_bytes` bytes and drops the oldest ones if necessary."""
         self._kept.append((self.next, item, num_bytes))
         self.next += 1
         self._num_bytes += num_bytes
@@ -31,7 +31,7 @@ class Buffer(Generic[Item]):
     def since(self, number: int, until: float = math.inf, *, most_bytes: float = math.inf) -> list[Item]:
         """Returns the kept items with numbers from `number` to `until`, the oldest first.
 
-        most_bytes: of all; older items are left out.
+        most_bytes: limit of their total size; older items are left out.
         """
         found: list[Item] = []
         for place, item, num_bytes in reversed(self._kept):
@@ -45,6 +45,6 @@ class Buffer(Generic[Item]):
         return found
 
     def clear(self) -> None:
-        """Drops the items; their numbers are not given again."""
+        """Drops all items; their numbers are not used again."""
         self._kept.clear()
         self._num_bytes = 0

@@ -1,6 +1,6 @@
-"""The newest calls of the device loop and the steps of a few environments, kept while a page watches.
+"""Keeps the newest calls of the device loop, and the steps of a few environments, while somebody watches the page.
 
-Nobody watches most runs: then the observer drops all records. An ask turns it on, and `IDLE_SECONDS` after the
+Nobody watches most runs; then the observer drops all records. A question turns it on, and `IDLE_SECONDS` after the
 last one it turns itself off.
 """
 
@@ -21,11 +21,11 @@ from seedzero.live import buffer, record
 IDLE_SECONDS = 10.0
 MAX_CALLS = 1024
 MAX_STEPS = 512
-"""Kept steps of an environment, fewer where their observations are large."""
+"""Most steps kept of an environment; fewer if its observations are large."""
 MAX_KEPT_BYTES = 8 << 20
-"""Kept observations of an environment."""
+"""Most bytes of observations kept of an environment."""
 MAX_WATCHED = 4
-"""Environments that are watched at a time."""
+"""Most environments that can be watched at the same time."""
 _log = logging.getLogger(__name__)
 _Result = TypeVar("_Result")
 
@@ -36,37 +36,38 @@ class Step:
 
     number: int
     observation: bytes  # the newest frame, as the worker sent it
-    reward: float  # received on the way to the observation
-    first: bool  # of an episode or session
+    reward: float  # the reward that came with the observation
+    first: bool  # true at the first step of an episode or a session
     terminated: bool
     truncated: bool
     task: int
-    action: Any  # None: none follows
+    action: Any  # None if no action follows
     stored: list[float] | None = None  # numbers that the agent stored, by `Kept.columns`
 
 
 class Kept(NamedTuple):
-    """Steps of an environment, the oldest first, and the names and widths of their stored numbers."""
+    """Steps of an environment, the oldest first, with names and widths of their stored numbers."""
 
     steps: Sequence[Step]
     columns: Sequence[tuple[str, int]]
-    watch: int  # number of the watch: the steps of another one are counted from 0
-    are_too_large: bool = False  # there are steps, and the newest one alone is larger than asked for
+    watch: int  # number of the watch; each watch counts its steps from 0
+    are_too_large: bool = False  # true if there are steps, but the newest one alone exceeds the limit
 
 
 class Watched:
-    """The newest steps of an environment; the observer's lock guards all but `wants_look`."""
+    """The newest steps of a watched environment; the observer's lock guards everything but `wants_look`."""
 
     def __init__(self, slot: int, watch: int, asked: float) -> None:
         self.slot, self.watch, self.asked = slot, watch, asked
         self.wants_look = False
         self._steps = buffer.Buffer[Step](MAX_STEPS, MAX_KEPT_BYTES)
-        self._look: tuple[Any, int] | None = None  # rows, under way, and the number of the step in the last one
+        # rows that are being read, and the number of the step in the last one
+        self._look: tuple[Any, int] | None = None
         self._is_filled = False
         self._last = 0  # number of the newest step at the last `since`
 
     def take(self, acted: record.Acted) -> None:
-        """Takes the environment's step, if it is there, and a look at its ring."""
+        """Adds the environment's step, if it is among these rows, and the rows of its ring that are being read."""
         places, rows = np.flatnonzero(acted.rows.slot == self.slot), acted.rows
         if not len(places):
             return
@@ -82,7 +83,8 @@ class Watched:
             task=int(rows.task[place]),
             action=None if acted.actions is None or is_final else acted.actions[place].tolist(),
         )
-        if rows.played is not None and rows.played[place] >= 0:  # a scripted member's move, which is known now
+        # a scripted member's move, which only its next row tells
+        if rows.played is not None and rows.played[place] >= 0:
             for before in self._steps.since(number - 1):
                 before.action = int(rows.played[place])
         self._steps.add(step, len(step.observation))
@@ -90,9 +92,9 @@ class Watched:
             self._look = acted.looks[self.slot], number
 
     def since(self, number: int, most_bytes: float) -> tuple[list[Step], bool]:
-        """Returns the steps from a number on, and whether the newest one is too large.
+        """Returns the steps from this number on, and whether the newest one is too large.
 
-        New ones wait for their stored numbers until the next call.
+        New steps wait for their stored numbers until the next call.
         """
         if self._look is not None and self._look[0].is_ready:
             self._is_filled, self._look = self._fill(*self._look), None
@@ -106,7 +108,10 @@ class Watched:
         return found, not found and bool(self._steps.since(number, until))
 
     def _fill(self, look: Any, number: int) -> bool:
-        """Gives steps their numbers; returns whether the rows are of these steps: some seats' are not stored."""
+        """Fills in the stored numbers.
+
+        Returns False if the rows are not those of the steps, because some seats store none.
+        """
         rows, has_action = look.rows()
         begin = number + 1 - len(rows)
         found = [(step, rows[step.number - begin]) for step in self._steps.since(begin, number)]
@@ -118,7 +123,7 @@ class Watched:
 
 
 def _observation(messages: Sequence[Any], place: int) -> bytes:
-    """Returns the observation of a row of joined messages."""
+    """Returns the observation of one row among the joined messages."""
     for message in messages:
         observations: np.ndarray = message.request.step.observation
         if place < len(observations):
@@ -134,7 +139,7 @@ def _is_of(row: np.ndarray, step: Step, *, has_action: bool) -> bool:
 
 
 def _harmless(method: Callable[..., _Result]) -> Callable[..., _Result | None]:
-    """Returns a method of an observer that turns it off if it fails: a page must not end a run."""
+    """Wraps an observer's method so that a failure turns the observer off, because a page must not end a run."""
 
     @functools.wraps(method)
     def guarded(observer: LiveObserver, *arguments: Any) -> _Result | None:
@@ -151,12 +156,12 @@ def _harmless(method: Callable[..., _Result]) -> Callable[..., _Result | None]:
 
 
 class LiveObserver(record.Observer):
-    """The newest calls of the loop, and the environments that are watched."""
+    """Keeps the newest calls of the loop, and watches environments that pages ask for."""
 
     def __init__(self, clock: Callable[[], float], make_reader: Callable[[Any], Any]) -> None:
-        """make_reader: returns a `device.newest_rows.NewestReader` of a place's rings."""
+        """make_reader: returns a `device.newest_rows.NewestReader` for a place's rings."""
         self.is_on = False
-        """Whether anyone watches."""
+        """Whether anybody watches."""
         self._clock = clock
         self._asked = 0.0
         self._lock = threading.Lock()
@@ -164,7 +169,7 @@ class LiveObserver(record.Observer):
         self._watches = itertools.count()
         self._watched: dict[int, Watched] = {}
         self._make_reader = make_reader
-        self._readers: dict[int, Any] = {}  # by the number of a place
+        self._readers: dict[int, Any] = {}  # by number of the place
 
     # ------------------------------------------------------------------------------------ any thread
 
@@ -172,12 +177,12 @@ class LiveObserver(record.Observer):
         return self._clock()
 
     def ask(self) -> None:
-        """Turns the observer on, or keeps it on."""
+        """Turns the observer on, or keeps it turned on."""
         self._asked = self.clock()
         self.is_on = True
 
     def is_watched(self) -> bool:
-        """Returns whether anyone has asked lately; else drops everything."""
+        """Returns whether anybody has asked recently; otherwise drops all records."""
         if self.is_on and self.clock() - self._asked > IDLE_SECONDS:
             self.is_on = False
             with self._lock:
@@ -186,14 +191,14 @@ class LiveObserver(record.Observer):
         return self.is_on
 
     def calls_since(self, number: int) -> list[list[Any]]:
-        """Returns the kept calls after a number, each with its number first; 0: all."""
+        """Returns the kept calls after this number (all for 0), each beginning with its number."""
         with self._lock:
             return self._calls.since(number + 1)
 
     def steps_since(self, slot: int, number: int, *, most_bytes: float = float("inf")) -> Kept | None:
-        """Watches an environment; returns its kept steps from a number on. None: too many are watched.
+        """Watches an environment and returns its kept steps from this number on, or None if too many are watched.
 
-        most_bytes: of observations; older steps are left out.
+        most_bytes: limit of their observations; older steps are left out.
         """
         with self._lock:
             now = self.clock()
@@ -204,8 +209,9 @@ class LiveObserver(record.Observer):
                     return None
                 watched = alive[slot] = Watched(slot, next(self._watches), now)
             watched.asked = now
-            self._watched = alive  # a new one: other threads go through the old one
-            columns = next((reader.columns for reader in self._readers.values()), ())  # all have the same
+            self._watched = alive  # a new dictionary, because other threads may be iterating over the old one
+            # all readers have the same columns
+            columns = next((reader.columns for reader in self._readers.values()), ())
             steps, are_too_large = watched.since(number, most_bytes)
             return Kept(steps, columns, watched.watch, are_too_large)
 

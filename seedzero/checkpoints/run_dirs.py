@@ -95,8 +95,8 @@ class RunDir(contextlib.AbstractContextManager["RunDir"]):
             return True
         try:
             return os.path.samestat(there, os.fstat(self.lock.fileno()))
-        # the file was deleted elsewhere but is still visible here, or the lock was released
         except (OSError, ValueError):
+            # The file was deleted elsewhere but is still visible here, or the lock was released.
             return False
 
     def check_ours(self) -> None:

@@ -85,9 +85,9 @@ def make(
         (planned,) = placements.plan(config, mesh.devices.size, has_seats=bool(spec.seats))
     layout, data, policies = planned.layout, agent.data, seats_config.policies(config, spec.seats)
     for name, kept in agent.stored.items():
-        # after an interruption, an unroll may begin anywhere
+        # After a cut (the slot lost its environment), an unroll begins at any row.
         stride = 1 if isinstance(data, sources.Queue) else data.stride
-        # otherwise one of the rows before a window has a stored value
+        # If windows have rows before them, one of these has a stored value.
         if stride % kept.every and not sources.num_before(data):
             raise errors.ConfigError(
                 f"agent {config.run.agent} stores {name!r} in every {kept.every}th row, but its windows begin at "

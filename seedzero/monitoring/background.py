@@ -1,7 +1,7 @@
-"""A console for all threads of the learner: a thread of its own writes.
+"""Writes to the console on a separate thread, for all threads of the learner.
 
-Output that nobody reads blocks its writer: a full pipe, a terminal stopped by Ctrl-S. Then only that thread waits,
-and lines beyond a bound are dropped and counted.
+Output that nobody reads blocks its writer, as a full pipe does, or a terminal stopped by Ctrl-S. Here only this thread
+waits then, and lines beyond a limit are dropped and counted.
 """
 
 from __future__ import annotations
@@ -16,20 +16,20 @@ from collections.abc import Callable
 from seedzero.monitoring import console
 
 MAX_WAITING = 1000
-"""Most lines that wait for a reader."""
+"""Most lines that wait to be shown."""
 IDLE_SECONDS = 1.0
 """After this time without anything to show, the thread asks for the state itself."""
 CLOSE_SECONDS = 2.0
-"""Longest wait for a reader at the end."""
+"""Longest wait for a blocked output when closing."""
 
 
 class Screen:
-    """Passes snapshots, messages and warnings of the log to a console; any thread, and none waits."""
+    """Passes snapshots, messages and the log's warnings to a console. Any thread may call it without waiting."""
 
     def __init__(
         self, shown: console.Console, *, max_waiting: int = MAX_WAITING, idle_seconds: float = IDLE_SECONDS
     ) -> None:
-        """Starts the thread. shown: used by this thread alone, except for `abandon`."""
+        """Starts the thread. shown: only that thread uses it, except for `abandon`."""
         self._look: Callable[[], console.ConsoleSnapshot] | None = None
         self._shown = shown
         self._idle_seconds = idle_seconds
@@ -42,7 +42,7 @@ class Screen:
         self._thread.start()
 
     def follow(self, look: Callable[[], console.ConsoleSnapshot]) -> None:
-        """Has the console's thread ask for the state while the main thread is busy, until the last snapshot."""
+        """Lets the console's thread ask for the state while the main thread is busy, until the last snapshot."""
         self._look = look
 
     def update(self, snapshot: console.ConsoleSnapshot, *, last: bool = False) -> None:
@@ -56,7 +56,7 @@ class Screen:
         self._put(functools.partial(self._shown.message, text, command))
 
     def close(self, timeout_seconds: float = CLOSE_SECONDS) -> None:
-        """Ends the live line and the thread; gives up without a reader."""
+        """Ends the live line and the thread; gives up if the output is blocked."""
         logging.root.removeHandler(self._handler)
         with contextlib.suppress(queue.Full):
             self._waiting.put(None, timeout=timeout_seconds)
@@ -77,7 +77,7 @@ class Screen:
         while (show := self._next()) is not None:
             try:
                 show()
-            except Exception as error:  # what cannot be shown must not end all that follows
+            except Exception as error:  # a line that cannot be shown must not stop the lines after it
                 self._shown.message(f"a line cannot be shown: {type(error).__name__}: {error}")
             with self._lock:
                 num_dropped, self._num_dropped = self._num_dropped, 0
@@ -86,7 +86,7 @@ class Screen:
         self._shown.close()
 
     def _next(self) -> Callable[[], None] | None:
-        """Waits for something to show; None: the end."""
+        """Waits for something to show; returns None at the end."""
         try:
             return self._waiting.get(timeout=self._idle_seconds)
         except queue.Empty:
@@ -99,7 +99,7 @@ class Screen:
 
 
 class _Handler(logging.Handler):
-    """Warnings and errors of the log; later lines of a traceback are indented, so that none looks like ours."""
+    """Shows the log's warnings and errors; indents further lines of a traceback, so that none looks like ours."""
 
     def __init__(self, report: Callable[[str], None]) -> None:
         super().__init__(logging.WARNING)
@@ -108,7 +108,7 @@ class _Handler(logging.Handler):
     def emit(self, record: logging.LogRecord) -> None:
         try:
             first, *rest = self.format(record).splitlines() or [""]
-        except Exception:  # a library's wrong format string must not end training
+        except Exception:  # a wrong format string in a library must not end training
             self.handleError(record)
             return
         for line in (first, *(f"    {line}" for line in rest)):

@@ -1,7 +1,7 @@
-"""Curves over seeds: a mean and its interval on a common grid. Pure functions.
+"""Averages curves over seeds: a mean and its confidence interval on a common grid. Pure functions.
 
-The interval is Student's, of a mean of few independent runs: mean +- t(0.975, R - 1) s / sqrt(R), with the standard
-deviation s of R runs (R - 1 below the root).
+The interval is Student's, for the mean of a few independent runs: mean +- t(0.975, R - 1) s / sqrt(R), with the
+standard deviation s of R runs (R - 1 below the root).
 """
 
 from __future__ import annotations
@@ -13,22 +13,22 @@ from typing import NamedTuple
 import numpy as np
 
 MOST_POINTS = 500
-"""Of a curve; a longer one is resampled at as many equal steps."""
+"""Of a curve; a longer one is resampled at this many equal steps."""
 _UPPER = 0.975
-"""Quantile of an interval of 95 %."""
+"""Quantile for an interval of 95 %."""
 
 
 class Curve(NamedTuple):
-    """A run's curve: x [N], rising, and y [N]."""
+    """A run's curve: x [N], ascending, and y [N]."""
 
     x: np.ndarray
     y: np.ndarray
 
 
 class Band(NamedTuple):
-    """The mean [G] of runs at x [G]; low, high [G]: its interval, None of one run. longest: last x of any run.
+    """The mean [G] of runs at x [G], with its interval low, high [G], or None for a single run.
 
-    pair: [2, G] of two runs, which say more than their interval; None: of another number of runs.
+    longest: the last x of any run. pair: [2, G] of two runs, which say more than an interval; None for other numbers.
     """
 
     x: np.ndarray
@@ -40,7 +40,7 @@ class Band(NamedTuple):
 
 
 class Interval(NamedTuple):
-    """A mean over runs; low, high: its 95 % interval, None of one run."""
+    """A mean over runs; low, high: its 95 % interval, None for a single run."""
 
     mean: float
     low: float | None
@@ -48,9 +48,9 @@ class Interval(NamedTuple):
 
 
 def curve(x: np.ndarray, y: np.ndarray, smooth: int = 1) -> Curve:
-    """Returns a run's curve: points in the order of x, the last of those with one x, as moving means of y.
+    """Returns a run's curve with points sorted by x (of several with equal x the last) and y as moving means.
 
-    smooth: number of points in a mean, the newest among them; the first points have fewer before them.
+    smooth: number of points in a mean, which ends with its own point; the first points have fewer.
     """
     order = np.argsort(x, kind="stable")
     x, y = x[order], y[order]
@@ -59,16 +59,18 @@ def curve(x: np.ndarray, y: np.ndarray, smooth: int = 1) -> Curve:
 
 
 def moving_mean(values: np.ndarray, number: int) -> np.ndarray:
-    """Returns the means [N] of each value and the `number` - 1 before it."""
+    """Returns for each value the mean of it and of the `number` - 1 before it, [N]."""
     length = max(1, min(number, len(values)))
     if not len(values):
         return values
-    totals = np.convolve(values, np.ones(length))[: len(values)]  # a spike would ruin all later running sums
+    totals = np.convolve(values, np.ones(length))[: len(values)]  # one spike would spoil all later running sums
     return np.asarray(totals / np.minimum(np.arange(1, len(values) + 1), length))
 
 
 def band(curves: Sequence[Curve]) -> Band | None:
-    """Returns the mean over curves where all of them have points, linear between points; None: there is no such x.
+    """Returns the mean over curves where all of them have points, linear between points.
+
+    None if they have no x in common.
 
     The grid has all x of all curves, or `MOST_POINTS` equal steps.
     """
@@ -87,14 +89,14 @@ def band(curves: Sequence[Curve]) -> Band | None:
 
 
 def interval(values: Sequence[float]) -> Interval:
-    """Returns the mean of runs' numbers, at least one, with its 95 % interval."""
+    """Returns the mean of at least one run's numbers, with its 95 % interval."""
     array = np.asarray(values, float)
     mean, half = float(array.mean()), half_width(array)
     return Interval(mean, None, None) if half is None else Interval(mean, mean - float(half), mean + float(half))
 
 
 def half_width(values: np.ndarray) -> np.ndarray | None:
-    """Returns half the width [...] of the 95 % interval of means over runs [R, ...]; None: of one run."""
+    """Returns half the width [...] of the 95 % interval of means over runs [R, ...]; None for a single run."""
     from scipy import special  # type: ignore[import-untyped]  # takes a moment; a dependency of JAX
 
     number = len(values)

@@ -1,4 +1,4 @@
-"""The console during training: a live line on a terminal, plain lines elsewhere, messages above them."""
+"""Draws the console during training: a live line on a terminal or plain lines elsewhere, with messages above."""
 
 from __future__ import annotations
 
@@ -21,36 +21,36 @@ from seedzero.core import printable
 DRAW_SECONDS = 0.2
 """Shortest time between two drawings of the live line."""
 QUIET_SECONDS = 10.0
-"""Longest time between two plain lines while a run stands still."""
+"""Longest time between two plain lines while a run makes no progress."""
 SHOW_CURSOR = b"\x1b[?25h\n"
 
 
 @dataclasses.dataclass(frozen=True)
 class ConsoleSnapshot:
-    """The state of training at a moment; None: unknown yet."""
+    """The state of training at one moment; None means not known yet."""
 
     seconds: float  # since this run began
-    env_steps: int  # of training, resumes included
-    updates: int  # resumes included
-    frames_per_second: float | None = None  # of emulators (without one: steps) in training environments, lately
-    updates_per_second: float | None = None  # lately
+    env_steps: int  # of training, including earlier processes
+    updates: int  # including earlier processes
+    frames_per_second: float | None = None  # recent; of emulators in training environments, or steps if there is none
+    updates_per_second: float | None = None  # recent
     mean_return: float | None = None  # of recent training episodes
-    num_players: int = 1  # two: mean_return is the first mover's
-    evaluation: float | None = None  # mean return of the last evaluation
-    samples_per_insert: float | None = None  # windows trained on for each stored step, so far
-    batch_fill: float | None = None  # share of acting batches' rows with an environment, in [0, 1]
-    policy_age: float | None = None  # updates between the acting parameters and the newest
-    budget_seconds: float | None = None  # time to the nearest budget
+    num_players: int = 1  # with two, mean_return is the first mover's
+    evaluation: float | None = None  # mean return
+    samples_per_insert: float | None = None  # windows trained on per stored step, so far
+    batch_fill: float | None = None  # share of acting batches' rows that hold an environment, in [0, 1]
+    policy_age: float | None = None  # updates between the acting parameters and the newest ones
+    budget_seconds: float | None = None  # until the nearest budget is used
     durable_update: int | None = None  # of the newest checkpoint on disk
-    more: tuple[tuple[str, float | None], ...] = ()  # further metrics by name
-    infos: tuple[tuple[str, float], ...] = ()  # the environment's own numbers by name
-    note: str = ""  # why training stands still; "": it does not
+    more: tuple[tuple[str, float | None], ...] = ()  # more metrics by name
+    infos: tuple[tuple[str, float], ...] = ()  # numbers that the environment reports, by name
+    note: str = ""  # why training makes no progress, or ""
 
 
 class Console:
-    """Draws snapshots and prints messages on a stream, for one thread; `background.Console` serves many.
+    """Draws snapshots and prints messages on a stream. For one thread; `background.Screen` serves many.
 
-    Errors of the stream (closed, disk full) are ignored: they must not end training.
+    Ignores errors of the stream, such as a full disk, because they must not end training.
     """
 
     def __init__(
@@ -62,11 +62,16 @@ class Console:
         width: int | None = None,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        """every_seconds: time between plain lines. stream: output; None: standard error. live: whether to draw a live
-        line; None: on a terminal with a movable cursor. width: columns of the live line; None: the terminal's.
+        """Prepares the console.
+
+        Args:
+          every_seconds: time between plain lines.
+          stream: for the output; None means standard error.
+          live: whether to draw a live line; None: if the stream is a terminal with a movable cursor.
+          width: columns of the live line; None: the terminal's.
         """
         self._stream = stream or _stderr()
-        # Not rich's own choice: FORCE_COLOR, as continuous integration sets it, makes a terminal of a file.
+        # rich would take a file for a terminal if FORCE_COLOR is set, as continuous integration does
         terminal = _is_terminal(self._stream) if live is None else live
         self._console = rich.console.Console(
             file=self._stream, width=width, force_terminal=terminal, markup=False, highlight=False, emoji=False
@@ -94,9 +99,9 @@ class Console:
                 print(line_of(snapshot), file=self._stream, flush=True)
 
     def message(self, text: str, command: str = "") -> None:
-        """Prints a line of its own, above the live line; escapes unprintable characters.
+        """Prints a message above the live line; escapes unprintable characters.
 
-        command: a command line that ends it, to be copied; on a terminal it stays whole where the text is broken.
+        command: a command line to copy, printed at the end; a terminal gets it unbroken where the text is wrapped.
         """
         width = self._console.width if self._is_live else None
         text = printable.with_command(printable.escape(text), printable.escape(command), width)
@@ -115,7 +120,10 @@ class Console:
                 self._stream.close()
 
     def abandon(self, text: str) -> None:
-        """Any thread, of a process that exits at once: restores the terminal and prints a last line; never waits."""
+        """Restores the terminal and prints a last line without waiting.
+
+        Any thread may call it, if the process exits at once.
+        """
         with contextlib.suppress(OSError, ValueError):
             if select.select((), (self._stream,), (), 0)[1]:
                 last = f"{printable.escape(text)}\n".encode(errors="backslashreplace")
@@ -125,11 +133,11 @@ class Console:
     def _trying(self) -> Iterator[None]:
         try:
             yield
-        except (OSError, ValueError):  # ValueError: it is closed
+        except (OSError, ValueError):  # ValueError: the stream is closed
             self._is_live = False  # rich would collect all later output
 
     def _end_line(self) -> None:
-        """Leaves the live line in place; messages follow below."""
+        """Leaves the live line in place; messages follow below it."""
         if self._live:
             self._live.stop()
         self._live = None
@@ -141,7 +149,7 @@ class Console:
                 text,
                 console=self._console,
                 auto_refresh=False,
-                redirect_stdout=False,  # standard output may be a pipe with a reader
+                redirect_stdout=False,  # standard output may be a pipe, and its reader still there
                 redirect_stderr=self._redirects,
             )
             self._live.start()
@@ -149,28 +157,31 @@ class Console:
 
 
 def _stderr() -> TextIO:
-    """Returns a duplicate of standard error: at Python's end, a stuck write would hold the lock of sys.stderr.
+    """Returns a duplicate of standard error, because a blocked write would hold sys.stderr's lock at exit.
 
-    A notebook's own sys.stderr, whose descriptor leads to the terminal of its server, is used as it is.
+    A notebook replaces sys.stderr, whose descriptor leads to its server's terminal; that one is returned as it is.
     """
     stream = printable.standard_error()
     if stream != sys.__stderr__:
         return stream
     try:
         return os.fdopen(os.dup(stream.fileno()), "w", errors="backslashreplace")
-    except (OSError, ValueError):  # it is closed, or no file
+    except (OSError, ValueError):  # closed, or not a file
         return stream
 
 
 def _is_terminal(stream: TextIO) -> bool:
     try:
         return stream.isatty()
-    except ValueError:  # it is closed
+    except ValueError:  # closed
         return False
 
 
 def line_of(snapshot: ConsoleSnapshot, width: int | None = None) -> str:
-    """Returns a line of at most `width` columns (None: any); a narrow one lacks the least important fields."""
+    """Returns a line of at most `width` columns (None: any).
+
+    If it is narrow, the least important fields are left out.
+    """
     fields = _fields(snapshot)
     while width is not None and len(fields) > 1 and len(_join(fields)) > width:
         fields.remove(max(fields))
@@ -178,18 +189,18 @@ def line_of(snapshot: ConsoleSnapshot, width: int | None = None) -> str:
 
 
 def budget_seconds(*budgets: tuple[float, float, float]) -> float | None:
-    """Returns the time until the first budget is spent; None without a budget or a rate.
+    """Returns the time until the first budget is used; None without a budget or a rate.
 
-    budgets: (most, spent, spent per second) of each; most is 0 or infinite where there is none.
+    budgets: (limit, used, used per second) of each; limit is 0 or infinite where there is none.
     """
     remaining = [(most - spent) / rate for most, spent, rate in budgets if 0 < most < math.inf and rate > 0]
     return max(0.0, min(remaining)) if remaining else None
 
 
 def _fields(snapshot: ConsoleSnapshot) -> list[tuple[int, str]]:
-    """Returns (rank, text) of each field in display order; a narrow line drops high ranks first."""
+    """Returns the fields in display order, each as (rank, text); a narrow line leaves out high ranks first."""
     seconds = snapshot.budget_seconds
-    left = "-" if seconds is None else _duration(max(1.0, seconds))  # rounded up to a second
+    left = "-" if seconds is None else _duration(max(1.0, seconds))  # rounded up to whole seconds
     ranked = [
         (4, _duration(snapshot.seconds)),
         (0, f"{_count(snapshot.env_steps)} steps"),
@@ -217,7 +228,7 @@ def _number(value: float | None) -> str:
 
 
 def _count(value: float | None) -> str:
-    """Returns a number of at most five characters: 950, 12.3k, 1.23M."""
+    """Formats a number with at most five characters: 950, 12.3k, 1.23M."""
     if value is None:
         return "-"
     units = ((1e9, "G"), (1e6, "M"), (1e3, "k"))
@@ -228,7 +239,7 @@ def _count(value: float | None) -> str:
 
 
 def _duration(seconds: float) -> str:
-    """Returns 4:05, 1:02:03 or 3d04h."""
+    """Formats a duration: 4:05, 1:02:03 or 3d04h."""
     minutes, second = divmod(int(seconds), 60)
     hours, minute = divmod(minutes, 60)
     if hours >= 48:

@@ -1,4 +1,4 @@
-"""Finds the end of a learning rate's decay, after which a run learns nothing."""
+"""Warns if the learning rate decays to 0 before a run ends, because it learns nothing from then on."""
 
 from __future__ import annotations
 
@@ -8,11 +8,11 @@ from seedzero.config import configs
 from seedzero.metrics import counts
 
 MARGIN = 1.05
-"""Updates of a run, as a share of its decay, that are worth a warning: padded batches make some more than planned."""
+"""Updates after the decay, as a share of it, that deserve a warning; padded batches add some unplanned updates."""
 
 
 class Decay:
-    """Warns once where the learning rate is 0, or will be before the run's budget is spent; for a single thread."""
+    """Warns once if the learning rate is 0, or will be before the run's budget is used. For a single thread."""
 
     def __init__(self, config: configs.Config) -> None:
         self._config = config
@@ -20,7 +20,10 @@ class Decay:
         self._has_begun = self._is_told = False
 
     def observe(self, snapshot: counts.Snapshot) -> str:
-        """Returns the warning once due, else ""; the first snapshot is of a new run's or a resume's start."""
+        """Returns the warning once it is due, else "".
+
+        The first snapshot must be from the start of a run or a resume.
+        """
         num_updates, at_start = snapshot.num_updates, not self._has_begun
         self._has_begun = True
         if not self._name or self._is_told:
@@ -46,9 +49,9 @@ class Decay:
 
 
 def budget_updates(config: configs.Config, snapshot: counts.Snapshot) -> tuple[int, str]:
-    """Returns about the update at which a budget of updates or steps ends a run, and its flag; (0, ""): there is none.
+    """Estimates at which update a budget ends the run, and names the budget's flag; (0, "") without one.
 
-    Padded batches, of fewer steps, make more updates than that.
+    Padded batches, which have fewer steps, make more updates.
     """
     run, ends = config.run, []
     if run.max_updates:
@@ -62,7 +65,7 @@ def budget_updates(config: configs.Config, snapshot: counts.Snapshot) -> tuple[i
 
 
 def steps_of_update(config: configs.Config) -> float:
-    """Returns the environment steps for each update: of a whole batch, or by the ratio of windows to steps."""
+    """Returns the environment steps per update: those of a whole batch, or by the ratio of windows to steps."""
     agent = config.agent
     if agent.SAMPLES:
         return config.replay.batch_size / config.replay.samples_per_insert

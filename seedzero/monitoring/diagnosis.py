@@ -1,4 +1,4 @@
-"""The table of symptoms, read by the console, by `seedzero diagnose` and by people in docs/troubleshooting.md."""
+"""The table of symptoms that the console, `seedzero diagnose` and docs/troubleshooting.md use."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from seedzero.monitoring import learning_curves, symptoms
 
 HEALTHY, UNHEALTHY, NOT_RECORDED, TOO_EARLY = "healthy", "not healthy", "not recorded", "too early"
 NOT_CHECKED = "not checked"
-"""Of rules by the training return, where that shows no progress: in self-play."""
+"""State of rules that need the training return where it shows no progress, as in self-play."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -22,23 +22,23 @@ class Rule:
     """A row of the table."""
 
     name: str  # of the row
-    agents: tuple[str, ...]  # names of the agents; empty: all
-    metrics: tuple[str, ...]  # that it needs, in every recent row
-    symptom: str  # words of the document
+    agents: tuple[str, ...]  # names of agents that it applies to; () means all
+    metrics: tuple[str, ...]  # that must be in every recent row
+    symptom: str  # wording for the document
     change: str  # what to change first, with settings in braces
-    find: Callable[[symptoms.RunCase], str]  # returns the symptom with its numbers; "": there is none
-    min_steps: int = 0  # fewer optimizer steps say nothing; PPO takes several in an update
-    min_rows: int = 1  # fewer recent rows with updates say nothing
-    warns: bool = False  # whether the console tells of it
+    find: Callable[[symptoms.RunCase], str]  # returns the symptom with its numbers, or ""
+    min_steps: int = 0  # with fewer optimizer steps it is too early; PPO takes several per update
+    min_rows: int = 1  # with fewer recent rows with updates it is too early
+    warns: bool = False  # whether the console prints it
     by_return: bool = False  # whether it needs a training return that shows progress
-    is_early: Callable[[symptoms.RunCase], bool] = lambda case: False  # whether it says nothing yet, besides min_steps
+    is_early: Callable[[symptoms.RunCase], bool] = lambda case: False  # another reason why it is too early
 
 
 class RuleVerdict(NamedTuple):
     """A rule's verdict on a run.
 
-    seen: the symptom in numbers, the missing metrics, or the reason of NOT_CHECKED; change: the first settings to
-    change; else empty.
+    seen: the symptom in numbers, the missing metrics, or the reason for NOT_CHECKED, else "". change: the settings to
+    change first, or "".
     """
 
     rule: Rule
@@ -224,11 +224,11 @@ RULES = (
         by_return=True,
     ),
 )
-"""The table, in the order in which it is to be read."""
+"""The table in the order in which to read it."""
 
 
 def rules(config: configs.Config) -> Iterator[Rule]:
-    """Yields the rules for a run's agent and settings."""
+    """Yields the rules that apply to a run's agent and settings."""
     for rule in RULES:
         is_limited = clipping.GRAD_CLIPPED not in rule.metrics or clipping.limit(config) > 0
         if is_limited and (not rule.agents or config.run.agent in rule.agents):
@@ -250,7 +250,10 @@ def judge(rule: Rule, case: symptoms.RunCase) -> RuleVerdict:
 
 
 def _missing(rule: Rule, case: symptoms.RunCase) -> str:
-    """Returns the needed metrics missing from a recent row; in games in turn, returns have another name."""
+    """Returns the required metrics that a recent row lacks.
+
+    Games with alternating moves record returns by another name.
+    """
     has_returns = case.curve.returns or not symptoms.tells_by_return(case)
     known = [set(row) | ({"episode_return"} if has_returns else set()) for row in case.curve.recent]
     return ", ".join(name for name in rule.metrics if any(name not in names for names in known))
@@ -261,14 +264,14 @@ def verdicts(case: symptoms.RunCase) -> list[RuleVerdict]:
 
 
 def warnings(case: symptoms.RunCase) -> Iterator[tuple[str, str]]:
-    """Yields the name and the sentence of each symptom for the console."""
+    """Yields the name and the message of each symptom that the console prints."""
     for rule in rules(case.config):
         if rule.warns and (verdict := judge(rule, case)).state == UNHEALTHY:
             yield rule.name, f"{verdict.seen}; change first: {verdict.change}"
 
 
 def table(chosen: Sequence[Rule] = RULES) -> str:
-    """Returns the rows of the document's table, in Markdown; a star marks rules of the console."""
+    """Returns the rows of the document's table in Markdown; a star marks rules that the console prints."""
 
     def row(rule: Rule) -> str:
         names = ", ".join(f"`{name}`" for name in rule.metrics)
@@ -280,7 +283,7 @@ def table(chosen: Sequence[Rule] = RULES) -> str:
 
 
 def _change(rule: Rule, config: configs.Config) -> str:
-    """Returns the advice of a rule with the run's settings as flags."""
+    """Returns a rule's advice, with the run's settings as flags."""
 
     def flag(found: re.Match[str]) -> str:
         name, given = agent_settings.name(config, found[1]), agent_settings.value(config, found[1])

@@ -1,6 +1,6 @@
-"""TensorBoard's event file: a run's configuration, its scalars over environment steps, and videos.
+"""Writes TensorBoard's event file: a run's configuration, scalars over environment steps, and videos.
 
-tensorboardX's own SummaryWriter uses a thread that ends on a full disk; then the writer blocks for good.
+tensorboardX's SummaryWriter is not used: a full disk ends its thread, after which the writer blocks forever.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from seedzero.core import printable
 from seedzero.monitoring import rows, tags
 
 SCORES = ("evaluation_mean_return", "evaluation_best_score", "episode_return")
-"""Metrics in the table of hyperparameters, each with its last value: of evaluations, and of training episodes."""
+"""Metrics in the table of hyperparameters: the last value of evaluations, and of training episodes."""
 VIDEO = "eval/video"
 """Tag of an evaluation's videos."""
 
@@ -31,7 +31,7 @@ _OF_BUDGETS = {"run.max_env_steps", "run.max_updates", "run.max_seconds", "run.s
 
 
 class EventFile:
-    """Appends events on the caller's thread, with grouped names (`tags`); a new file for each process."""
+    """Appends events on the caller's thread, with metrics in groups (`tags`); each process writes a new file."""
 
     def __init__(
         self,
@@ -40,23 +40,23 @@ class EventFile:
         wall_clock: Callable[[], float],
         config: configs.Config | None = None,
     ) -> None:
-        """path: directory of the files. report: takes a sentence. config: shown as text and hyperparameters."""
+        """path: directory of the files. report: receives a message. config: shown as text and as hyperparameters."""
         self._purge_step: int | None = None
         self._directory, self._report, self._wall_clock, self._config = path, report, wall_clock, config
         self._file: pathlib.Path | None = None
         self._unavailable = False
 
     def hide(self, first_step: int) -> None:
-        """Has TensorBoard hide earlier files' points from a step on; call it before the first `write`."""
+        """Makes TensorBoard hide earlier files' points from a step on; call it before the first `write`."""
         self._purge_step = first_step
 
     def write(self, row: Mapping[str, Any]) -> None:
-        """Appends the numbers of a row, or nothing. Raises OSError."""
+        """Appends the numbers of a row as a whole or not at all. Raises OSError."""
         numbers = {tags.tag(key): value for key, value in row.items() if isinstance(value, (int, float))}
         self._append(int(row["env_steps"] or 0), [dict(tag=tag, simple_value=value) for tag, value in numbers.items()])
 
     def write_video(self, gif: bytes, env_steps: int) -> None:
-        """Appends a moving picture, or nothing. Raises OSError."""
+        """Appends a moving picture as a whole or not at all. Raises OSError."""
         width, height = struct.unpack("<HH", gif[6:10])  # of the file's header
         image = dict(height=height, width=width, colorspace=3, encoded_image_string=gif)
         self._append(env_steps, [dict(tag=VIDEO, image=image)])
@@ -71,7 +71,7 @@ class EventFile:
             self._report(f"no TensorBoard files: {error}; install tensorboardX or set --metrics.tensorboard=false")
             return
         self._directory.mkdir(exist_ok=True)
-        # Names begin with the time, because TensorBoard reads files in the order of their names.
+        # Names begin with the time because TensorBoard reads files in the order of their names.
         name = f"events.out.tfevents.{int(self._wall_clock()):010}.{socket.gethostname()}.{os.getpid()}"
         file = self._file or self._directory / name
         rows.append(file, records)
@@ -96,12 +96,12 @@ class EventFile:
 
 
 def settings_of(config: configs.Config) -> dict[str, options.Value]:
-    """Returns the settings that the run's agent reads, by SECTION.KEY."""
+    """Returns the settings that the run's agent uses, by SECTION.KEY."""
     return {name: value for name, value in configs.flatten(config).items() if configs.is_read(name, config)}
 
 
 def hyperparameters(config: configs.Config) -> dict[str, options.Value]:
-    """Returns the settings of environment, agent and learning, by SECTION.KEY, without empty and infinite values."""
+    """Returns the settings of environment, agent and learning by SECTION.KEY, except empty and infinite ones."""
     return {
         name: value
         for name, value in settings_of(config).items()
@@ -113,10 +113,10 @@ def hyperparameters(config: configs.Config) -> dict[str, options.Value]:
 
 
 def _load() -> types.SimpleNamespace:
-    """Returns tensorboardX's messages and checksum by module; raises ImportError.
+    """Returns the modules of tensorboardX for messages and checksums; raises ImportError.
 
-    They come without the package's own __init__: it imports PyTorch and the clouds' packages where they are installed,
-    which held up a whole training for 4 s.
+    Bypasses the package's __init__, which imports PyTorch and cloud packages if they are installed; that delayed a
+    training by 4 s.
     """
     modules, package = ["crc32c", *(f"proto.{name}_pb2" for name in _MESSAGES)], "tensorboardX"
     spec, is_loaded = importlib.util.find_spec(package), package in sys.modules
@@ -165,7 +165,7 @@ def _metadata(summary_pb2: Any, plugin: str, content: bytes) -> Any:
 
 
 def _record(crc32c: Any, data: bytes) -> bytes:
-    """Returns one record of TensorFlow's record format: length, checksum of the length, data, checksum of the data."""
+    """Returns a record in TensorFlow's record format: length, checksum of the length, data, checksum of the data."""
 
     def masked(part: bytes) -> int:
         checksum: int = crc32c.crc32c(part)

@@ -1,4 +1,4 @@
-"""Metrics for Prometheus: the numbers of `seedzero status` and of the newest row of metrics.jsonl, over HTTP."""
+"""Serves metrics to Prometheus over HTTP: the numbers of `seedzero status` and of the newest row of metrics.jsonl."""
 
 from __future__ import annotations
 
@@ -21,14 +21,14 @@ from seedzero.monitoring import metrics_log, tags
 
 MAX_CONNECTIONS = 16
 CONNECTION_SECONDS = 10.0
-"""Longest time for a whole request, from its connection to the last byte of the answer."""
+"""Time limit for a whole request, from its connection to the last byte of the answer."""
 
 _PREFIX = "seedzero_"
 
 Scrape = tuple[Mapping[str, Any], Mapping[str, metrics_log.Value]]
-"""The status, and the newest row of metrics.jsonl, except evaluations; empty before the first."""
+"""The status, and the newest row of metrics.jsonl that is no evaluation, or {}."""
 
-# A resume continues counters; they get the suffix _total. A zero is left out: a resume begins with it.
+# A resume continues these counters, which get the suffix _total. Zeros are left out: a resume begins with them.
 _COUNTERS = {
     "env_steps": "training steps, those that no update has seen among them",
     "updates": "updates done",
@@ -51,16 +51,17 @@ _OWN_BEGINNINGS = ("evaluation_", "task_")
 
 @contextlib.contextmanager
 def serving(host: str, port: int, read: Callable[[], Scrape]) -> Iterator[str]:
-    """While entered, serves a learner's metrics; yields the URL. The rest is as of `serving_from`."""
+    """Serves a learner's metrics while the context is entered; yields the URL. See `serving_from`."""
     with serving_from(host, port, _Collector(read)) as url:
         yield url
 
 
 @contextlib.contextmanager
 def serving_from(host: str, port: int, collector: registry.Collector) -> Iterator[str]:
-    """While entered, serves the metrics of a collector, called on a thread for each request; yields the URL.
+    """Serves the metrics of a collector while the context is entered; yields the URL.
 
-    port: 0: any free one. Raises UsageError if the address cannot be bound.
+    collector: called on a thread for each request. port: 0 means any free one. Raises UsageError if the address cannot
+    be bound.
     """
     collectors = registry.CollectorRegistry()
     collectors.register(collector)
@@ -84,22 +85,22 @@ def serving_from(host: str, port: int, collector: registry.Collector) -> Iterato
 
 
 class _Server(socketserver.ThreadingMixIn, simple_server.WSGIServer):
-    """A thread for each of a few connections, for a limited time; a further one takes the place of the oldest.
+    """Gives each of a few connections a thread for a limited time; one more connection replaces the oldest.
 
-    A scrape takes milliseconds, so those that are cut off are clients that dawdle, however many they are.
+    A scrape takes milliseconds, so only clients that dawdle are cut off.
     """
 
     daemon_threads = True
 
     def __init__(self, address: tuple[str, int], handler: type[simple_server.WSGIRequestHandler]) -> None:
         self.address_family = socket.AF_INET6 if ":" in address[0] else socket.AF_INET
-        self._open: dict[socket.socket, float] = {}  # since when, the oldest first
+        self._open: dict[socket.socket, float] = {}  # start times, the oldest first
         self._lock = threading.Lock()
         super().__init__(address, handler)
         forks.keep(self.socket)
 
     def process_request(self, request: Any, client_address: Any) -> None:
-        """Starts a connection's thread; a connection too many ends the oldest."""
+        """Starts a connection's thread; if there are too many, ends the oldest connection."""
         forks.keep(request)
         with self._lock:
             if len(self._open) >= MAX_CONNECTIONS:
@@ -108,20 +109,20 @@ class _Server(socketserver.ThreadingMixIn, simple_server.WSGIServer):
         super().process_request(request, client_address)
 
     def shutdown_request(self, request: Any) -> None:
-        """Frees the place of a connection that was answered."""
+        """Frees the place of an answered connection."""
         with self._lock:
             self._open.pop(request, None)
         super().shutdown_request(request)
 
     def service_actions(self) -> None:
-        """Ends connections past their deadline; called by the server all the time."""
+        """Ends connections past their deadline; the server calls it regularly."""
         with self._lock:
             now = time.monotonic()
             for request in [request for request, since in self._open.items() if now - since >= CONNECTION_SECONDS]:
                 self._cut_off(request)
 
     def _cut_off(self, request: socket.socket) -> None:
-        """Has a connection's thread end soon: it reads the end, or can write no more."""
+        """Makes a connection's thread end soon, because it can neither read nor write any more."""
         del self._open[request]
         with contextlib.suppress(OSError):
             request.shutdown(socket.SHUT_RDWR)
@@ -132,7 +133,7 @@ class _Server(socketserver.ThreadingMixIn, simple_server.WSGIServer):
 
 class _Handler(simple_server.WSGIRequestHandler):
     def log_message(self, format: str, *arguments: Any) -> None:
-        """Logs no requests."""
+        """Does not log requests."""
 
 
 class _Collector(registry.Collector):
@@ -142,13 +143,13 @@ class _Collector(registry.Collector):
 
     def collect(self) -> Iterable[core.Metric]:
         status, row = self._read()
-        # A lost worker takes back steps that were stored; a counter that falls would look like a restart.
+        # A lost worker takes back stored steps, but a counter that falls would look like a restart.
         self._highest = {key: max(status[key], self._highest.get(key, 0)) for key in _COUNTERS}
         return families({**status, **self._highest}, row)
 
 
 def families(status: Mapping[str, Any], row: Mapping[str, metrics_log.Value]) -> Iterator[core.Metric]:
-    """Yields the metrics for Prometheus; values that do not exist yet are left out."""
+    """Yields the metrics for Prometheus, except values that do not exist yet."""
     for key, text in _COUNTERS.items():
         if status[key]:
             yield core.CounterMetricFamily(_PREFIX + key, text, value=status[key])
@@ -183,13 +184,13 @@ def families(status: Mapping[str, Any], row: Mapping[str, metrics_log.Value]) ->
         key: value
         for key, value in row.items()
         if isinstance(value, (int, float)) and key not in status and key not in metrics_log.FIRST_KEYS
-        if not key.startswith(tags.MATCHES)  # a counter already
+        if not key.startswith(tags.MATCHES)  # exported as a counter above
     }
     yield from _of_row(numbers)
 
 
 def _of_row(numbers: Mapping[str, float]) -> Iterator[core.Metric]:
-    """Yields the gauges of a row's numbers; names that Prometheus takes for one share it, with the label `metric`."""
+    """Yields gauges of a row's numbers; metrics with the same name in Prometheus share it, with a label `metric`."""
     kinds = {key.partition("/")[0] for key in numbers}
     shared = collections.Counter(map(_name, kinds))
     found: dict[str, core.GaugeMetricFamily] = {}
@@ -204,6 +205,6 @@ def _of_row(numbers: Mapping[str, float]) -> Iterator[core.Metric]:
 
 
 def _name(kind: str) -> str:
-    """Returns a metric's name in Prometheus."""
+    """Returns the name that a metric has in Prometheus."""
     name = re.sub(r"[^A-Za-z0-9_]", "_", kind)
     return f"row_{name}" if name in _OWN or name.startswith(_OWN_BEGINNINGS) else name

@@ -1,6 +1,6 @@
-"""A run in a bucket, followed on this machine: settings, status, metrics, and of a league the newest checkpoint.
+"""Copies a run from a bucket to this machine, and follows it: settings, status, metrics, and a league's checkpoint.
 
-Files that only grow are lengthened, so that their readers continue where they were.
+Files that only grow are extended, so that their readers continue where they were.
 """
 
 from __future__ import annotations
@@ -18,15 +18,15 @@ from seedzero.core import errors
 from seedzero.monitoring import league_log, metrics_log, status
 
 EVERY_SECONDS = 15.0
-"""Pause between two looks; longer where a look takes more than a tenth of it."""
+"""Time between two looks; longer if a look takes more than a tenth of it."""
 _END_SECONDS = 5.0
 FOLLOWED = "followed"
-"""Name in the copy's status of a truth value: no lock tells whether a learner is at work, but "alive"."""
+"""Key of the copy's status which tells readers to trust "alive", because no lock shows whether a learner works."""
 _GROWING = (metrics_log.METRICS_FILE, league_log.LEAGUE_FILE)
 
 
 class Followed:
-    """A copy of a run in a directory of its own, kept up to date by a thread between `start` and `close`."""
+    """A copy of a run in another directory; a thread keeps it up to date between `start` and `close`."""
 
     def __init__(
         self,
@@ -36,7 +36,7 @@ class Followed:
         report: Callable[[str], object],
         every_seconds: float = EVERY_SECONDS,
     ) -> None:
-        """report: receives a sentence when the bucket cannot be read. Raises UsageError for an impossible name."""
+        """report: receives a message if the bucket cannot be read. Raises UsageError for an impossible name."""
         self.url, self.path = url, path
         self._store = bucket.open_store(url, run_copy.RETRY_SECONDS)
         self._report, self._every_seconds = report, every_seconds
@@ -45,7 +45,7 @@ class Followed:
         self._thread = threading.Thread(target=self._follow, name="bucket-follow", daemon=True)
 
     def refresh(self) -> None:
-        """Fetches all that has changed. Raises BucketError, ResumeError if there is no run, OSError."""
+        """Downloads what has changed. Raises BucketError, ResumeError if there is no run, OSError."""
         self.path.mkdir(parents=True, exist_ok=True)
         for name in (run_dirs.CONFIG_FILE, *_GROWING):
             self._fetch(name)
@@ -54,7 +54,7 @@ class Followed:
                 f"{self.url} is no run: {run_dirs.CONFIG_FILE} is missing, or the bucket is; give gs://BUCKET/PATH of "
                 "one training run"
             )
-        with contextlib.suppress(errors.ResumeError):  # it has no status yet
+        with contextlib.suppress(errors.ResumeError):  # there is no status yet
             told = status.from_bucket(self.url, self._store)
             run_dirs.write_json_atomic(self.path / run_dirs.STATUS_FILE, {**told, FOLLOWED: True})
         if (self.path / league_log.LEAGUE_FILE).exists():
@@ -64,7 +64,7 @@ class Followed:
         self._thread.start()
 
     def close(self) -> None:
-        """Ends following; a look under way has a moment."""
+        """Stops following, and waits a moment for a look in progress."""
         self._stopped.set()
         self._thread.join(_END_SECONDS)
 
@@ -90,7 +90,7 @@ class Followed:
         self._generations[name] = found.generation
 
     def _fetch_checkpoint(self) -> None:
-        """Fetches the parameters of the newest checkpoint replacing an older one."""
+        """Downloads the parameters of the newest checkpoint in exchange for an older one."""
         steps = remote.read_checkpoints(self._store, self._store.list(proof=run_dirs.CONFIG_FILE)).steps()
         if steps:
             prefix = remote.step_prefix(max(steps))
@@ -101,7 +101,7 @@ class Followed:
 
 
 def _write(file: pathlib.Path, content: bytes) -> None:
-    """Writes a file, or lengthens it where it is the beginning of the content."""
+    """Writes a file, or extends it if the content begins with it."""
     with contextlib.suppress(FileNotFoundError):
         size = file.stat().st_size
         if file.name in _GROWING and size <= len(content) and file.read_bytes() == content[:size]:

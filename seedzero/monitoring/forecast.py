@@ -1,4 +1,4 @@
-"""The hours of a run on a CPU, from the first measured updates, and ways to a shorter run."""
+"""Forecasts how long a run on a CPU takes from its first measured updates, and suggests how to shorten it."""
 
 from __future__ import annotations
 
@@ -9,12 +9,12 @@ from seedzero.core import types
 from seedzero.metrics import counts
 
 MEASURED_SECONDS = 30.0
-"""Least time that is measured, from the first update on."""
+"""Shortest time to measure, starting with the first update."""
 MEASURED_UPDATES = 3
 LONG_HOURS = 2.0
-"""Time to a budget that is worth a sentence."""
+"""Remaining time that deserves a message."""
 SLOW_UPDATES_PER_SECOND = 1.0
-"""Speed that is worth advice where no budget says how long the run is."""
+"""Speed below which advice is given if no budget limits the run."""
 _PONG_STEPS = 2_800_000
 """Steps after which training episodes of Pong returned 20 on an H200, with the preset for accelerators."""
 _PONG_STEPS_ON_CPU = {"muzero": 800_000, "ppo": 1_200_000}
@@ -22,22 +22,23 @@ _PONG_STEPS_ON_CPU = {"muzero": 800_000, "ppo": 1_200_000}
 
 
 class Forecast:
-    """Measures a run and forecasts the duration once; for a single thread."""
+    """Measures a run and forecasts its duration once. For a single thread."""
 
     def __init__(self, config: configs.Config) -> None:
         self._config = config
-        self._before: int | None = None  # updates of before a resume
-        self._start: tuple[float, int, int] | None = None  # seconds, steps and updates at the first that count
+        self._before: int | None = None  # updates before a resume
+        self._start: tuple[float, int, int] | None = None  # seconds, steps and updates where the measurement began
         self._is_told = False
 
     def observe(self, now: float, snapshot: counts.Snapshot, spec: types.EnvSpec) -> str:
-        """Returns the sentence once due, else ""; `now` in seconds."""
+        """Returns the message once it is due, else "". now: in seconds."""
         steps, updates = snapshot.counts.env_steps, snapshot.num_updates
         if self._before is None:
             self._before = updates
         if self._is_told or updates == self._before:
             return ""
-        # The first updates may come alone, owed to the first steps: no speed for a budget of steps.
+        # The first updates may be made up for earlier steps in a burst, so their speed tells nothing about a step
+        # budget.
         if self._start is None or (self._config.run.max_env_steps and steps == self._start[1]):
             self._start = now, steps, updates
         began, first_steps, first_updates = self._start
@@ -55,10 +56,10 @@ def sentence(
     steps_per_second: float,
     updates_per_second: float,
 ) -> str:
-    """Returns the duration of a run at a speed and ways to a shorter run; "" for a short run.
+    """Describes how long a run takes at a speed, and ways to shorten it; "" for a short run.
 
-    Hours are those of a budget of steps or updates that ends the run before --max_seconds does; without such a budget
-    nobody knows how much a run needs, and only a slow one gets advice on what is quicker.
+    The hours are those until a budget of steps or updates ends the run, if --max_seconds does not end it before.
+    Without such a budget nobody knows how much a run needs, so only a slow one gets advice.
     """
     budgets = (
         (config.run.max_env_steps, snapshot.counts.env_steps, steps_per_second, "steps"),
@@ -90,7 +91,7 @@ def sentence(
 
 
 def _is_small_pong(config: configs.Config) -> bool:
-    """Returns whether Pong is played with the preset for a CPU, or settings like it."""
+    """Returns whether Pong is played with the preset for a CPU, or with similar settings."""
     is_small = config.network.normalize_pixels and config.env.frame_size < 64
     return config.env.id == "atari:Pong" and config.run.agent in _PONG_STEPS_ON_CPU and is_small
 
@@ -100,7 +101,7 @@ def _shown(hours: float) -> str:
 
 
 def _advice(config: configs.Config, spec: types.EnvSpec, num_steps: int, steps_per_second: float) -> str:
-    """Returns ways to shorten the run, or the time to Pong's known steps from those done."""
+    """Returns ways to shorten the run, or how long Pong takes from here to the known number of steps."""
     shown = types.shown(spec.arrays)
     if shown == "images":
         is_small, pong = _is_small_pong(config), ""

@@ -1,4 +1,4 @@
-"""The lines about a run's other hosts on the console."""
+"""Reports a run's other hosts on the console."""
 
 from __future__ import annotations
 
@@ -10,13 +10,13 @@ EVERY_SECONDS = 60.0
 
 
 class HostsLine:
-    """Tells now and then how the other hosts stand."""
+    """Reports now and then how the other hosts are doing."""
 
     def __init__(self) -> None:
         self._told_at, self._told = -math.inf, ""
 
     def observe(self, now: float, lines: Sequence[str]) -> str:
-        """Returns a line for the user, or "". now: in seconds. lines: of each other host."""
+        """Returns a message for the user, or "". now: in seconds. lines: one per host."""
         text = "; ".join(lines)
         if text == self._told or now - self._told_at < EVERY_SECONDS:
             return ""

@@ -1,4 +1,4 @@
-"""The line about a league on the console."""
+"""Reports a league on the console."""
 
 from __future__ import annotations
 
@@ -9,19 +9,19 @@ from seedzero.metrics import counts
 EVERY_SECONDS = 60.0
 """Time between two lines."""
 FROZEN_SECONDS = 10.0
-"""The same, after a new frozen player."""
+"""The same after a new frozen player."""
 _VOID = "void"
 
 
 class LeagueLine:
-    """Tells now and then how a league stands."""
+    """Reports now and then how a league is doing."""
 
     def __init__(self) -> None:
         self._told_at = -math.inf
         self._matches, self._num_frozen = 0, 0
 
     def observe(self, now: float, snapshot: counts.Snapshot) -> str:
-        """Returns a line for the user, or "". now: in seconds."""
+        """Returns a message for the user, or "". now: in seconds."""
         num_matches = sum(count for name, count in snapshot.matches.items() if name != _VOID)
         is_new = snapshot.num_frozen != self._num_frozen
         since = now - self._told_at
@@ -33,7 +33,7 @@ class LeagueLine:
 
 
 def line_of(snapshot: counts.Snapshot) -> str:
-    """Returns the line: frozen players, matches by type, win rate against the active set."""
+    """Returns the message: frozen players, matches by type, win rate against the active set."""
     counted = {name: count for name, count in snapshot.matches.items() if count}
     num_void = counted.pop(_VOID, 0)
     types = ", ".join(f"{count:,} {name}" for name, count in counted.items()) or "none yet"

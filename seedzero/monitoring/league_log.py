@@ -1,6 +1,7 @@
-"""The history of a league, league.jsonl: a line for each decision, and for the matches of an interval of updates.
+"""Writes a league's history, league.jsonl, with a line per decision and a line per interval of matches.
 
-Checkpoints are the truth; this file shows its curve. It has no times, so that deterministic runs have equal ones.
+Checkpoints are authoritative; this file shows how they came about. It has no times, so that deterministic runs have
+equal files.
 """
 
 from __future__ import annotations
@@ -15,29 +16,29 @@ from seedzero.monitoring import rows
 
 LEAGUE_FILE = "league.jsonl"
 NASH_FILE = "nash.json"
-"""The NashConv of the run's players, as `seedzero league nash` found it last, for the page."""
+"""The file with the last NashConv of the run's players from `seedzero league nash`, for the page."""
 FREEZE, MATCHES = "freeze", "matches"
-"""Events of lines."""
+"""Kinds of lines."""
 
 
 def read(run_dir: pathlib.Path) -> list[dict[str, Any]]:
-    """Returns the lines of a run's league.jsonl; none without the file, and no damaged lines. Raises ResumeError."""
+    """Returns the undamaged lines of a run's league.jsonl, none without the file. Raises ResumeError."""
     return list(rows.read(run_dir / LEAGUE_FILE))
 
 
 class LeagueLog:
-    """Appends lines to league.jsonl; thread-safe. Without a league nothing is written.
+    """Appends lines to league.jsonl; thread-safe. Without a league it writes nothing.
 
-    A full or read-only disk does not end training: its first failure is reported, and lines wait until it works again.
+    A full or read-only disk does not end training: the first failure is reported, and lines wait until writing works.
     """
 
     def __init__(self, run_dir: pathlib.Path, report: Callable[[str], None]) -> None:
-        """report: receives a sentence when writing begins to fail, and when it works again."""
+        """report: receives a message when writing begins to fail, and when it works again."""
         path = run_dir / LEAGUE_FILE
         name = f"the league's history cannot be written to {path}"
         self._file = rows.RowFile(path, name, report, works="the league's history is written again")
         self.size_bytes = self._file.size_bytes
-        self._waiting = b""  # lines that the disk has not taken
+        self._waiting = b""  # not written yet
         self._update = 0  # of the newest line of matches
         self._matches: dict[str, int] = {}  # in the lines so far, by type
 
@@ -47,7 +48,7 @@ class LeagueLog:
             self._append(**decision)
 
     def count(self, matches: Mapping[str, int], *, update: int, env_steps: int) -> None:
-        """Appends the matches since the newest such line, if there are any. matches: of the run so far, by type."""
+        """Appends the matches since the last such line, if there are any. matches: of the run so far, by type."""
         with self._file.lock:
             new = {name: count - self._matches.get(name, 0) for name, count in matches.items()}
             if any(new.values()):
@@ -55,13 +56,14 @@ class LeagueLog:
                 self._update, self._matches = update, dict(matches)
 
     def truncate(self, size_bytes: int) -> None:
-        """Cuts league.jsonl back to its size at a checkpoint, as a resume must; 0 drops all. Raises OSError.
+        """Truncates league.jsonl to its size at a checkpoint, as a resume must; 0 removes everything. Raises OSError.
 
-        Call it before the first line; the next one counts the matches that the rest lacks.
+        Call it before the first line. The next line of matches includes those that were cut off.
         """
         with self._file.lock:
             for row in rows.RowReader(rows.cut(self._file.path, size_bytes).splitlines()):
-                with contextlib.suppress(ValueError, KeyError, TypeError, AttributeError):  # damaged by another hand
+                # somebody else may have damaged it
+                with contextlib.suppress(ValueError, KeyError, TypeError, AttributeError):
                     if row["event"] == MATCHES:
                         self._update = int(row["update"])
                         for name, count in row["types"].items():

@@ -1,4 +1,4 @@
-"""The curve of a run: rows of metrics.jsonl, folded into the numbers for a diagnosis."""
+"""Folds the rows of a run's metrics.jsonl into the numbers that a diagnosis needs."""
 
 from __future__ import annotations
 
@@ -10,38 +10,38 @@ from collections.abc import Mapping
 from seedzero.monitoring import metrics_log, rows
 
 NUM_RECENT = 3
-"""Newest rows that a diagnosis looks at; with metrics.every_seconds at its default, half a minute."""
+"""Number of newest rows for a diagnosis: half a minute with the default of metrics.every_seconds."""
 NUM_EVALUATIONS = 10
-"""Newest evaluations that are averaged: of few episodes each, greedy play that has learned nothing varies by half."""
+"""Number of newest evaluations to average: with few episodes each, an untrained greedy policy varies by half."""
 TARGETS = ("value_target_mean", "q_target_mean")
-"""Means of an agent's targets of values."""
+"""Metrics with the mean of an agent's value targets."""
 
 
 @dataclasses.dataclass(frozen=True)
 class LearningCurve:
-    """The curve of a run, a fold of the rows by `after`."""
+    """What is known of a run after some rows; `after` adds a row."""
 
-    num_rows: int = 0  # of training, those before the first update among them
+    num_rows: int = 0  # of training, also before the first update
     update: int = 0  # of the newest row of training
-    env_steps: int = 0  # likewise
+    env_steps: int = 0  # of the newest row of training
     recent: tuple[Mapping[str, float], ...] = ()  # the newest rows with updates, at most NUM_RECENT, the newest last
-    returns: tuple[float, ...] = ()  # the newest rows' mean returns of training episodes, at most NUM_RECENT
-    first_return: float | None = None  # mean return of the first row with episodes; None: there is none
+    returns: tuple[float, ...] = ()  # mean returns of training episodes in the newest rows, at most NUM_RECENT
+    first_return: float | None = None  # in the first row with episodes; None: there is none
     best_return: float = -math.inf  # largest mean of `returns` so far
     same_return: bool = True  # whether all rows have the same return
     num_episodes: int = 0  # of training
-    largest_return: float = 0.0  # largest absolute value of a row's mean return; 0: none
-    largest_target: float = 0.0  # largest absolute mean of targets of values; 0: none
-    largest_loss: float = 0.0  # largest loss of values, in a row of training
-    # of the first row with one, of a policy near equal probabilities; None: there is none
+    largest_return: float = 0.0  # largest absolute mean return of a row
+    largest_target: float = 0.0  # largest absolute mean of value targets
+    largest_loss: float = 0.0  # largest value loss in a row of training
+    # in the first row that has one, where the policy is near uniform; None: there is none
     first_policy_loss: float | None = None
-    largest_policy_loss: float = -math.inf  # largest of a row
-    # smallest mean entropy of the policy, in a row of training; infinite: there is none
+    largest_policy_loss: float = -math.inf  # in a row
+    # smallest mean entropy of the policy in a row of training
     least_entropy: float = math.inf
-    first_entropy: float | None = None  # mean entropy of the policy, in the first row with one; None: there is none
+    first_entropy: float | None = None  # mean entropy of the policy in the first row that has one; None: there is none
     first_evaluation: tuple[int, float] | None = None  # update and mean return; None: there is none
-    evaluation: tuple[int, float] | None = None  # those of the newest one
-    evaluations: tuple[float, ...] = ()  # mean returns of the newest ones after the first, at most NUM_EVALUATIONS
+    evaluation: tuple[int, float] | None = None  # update and mean return of the newest one
+    evaluations: tuple[float, ...] = ()  # mean returns of the newest ones without the first, at most NUM_EVALUATIONS
 
     def after(self, row: Mapping[str, metrics_log.Value]) -> LearningCurve:
         numbers = _numbers(row)
@@ -85,22 +85,22 @@ class LearningCurve:
         )
 
     def baseline(self, every_updates: int) -> float | None:
-        """Returns the mean return of an evaluation before the first period of `evaluation.every_updates`, if any.
+        """Returns the mean return of an evaluation that came before the first `evaluation.every_updates`, if any.
 
-        It may come by the clock, after any update.
+        Evaluations scheduled by time may come after any update.
         """
         first = self.first_evaluation
         return first[1] if first is not None and first[0] < every_updates else None
 
     @property
     def newest_return(self) -> float | None:
-        """Mean of the newest rows' returns; None: there are none."""
+        """Mean of the newest rows' returns; None without any."""
         return sum(self.returns) / len(self.returns) if self.returns else None
 
     def is_risen(self, least: float, first: float | None = None) -> bool:
-        """Returns whether the newest return is well above the first, and closer to the best than to the first.
+        """Returns whether the newest return is well above the first one, and closer to the best than to the first.
 
-        least: smallest rise, as a share of the larger size of the two. first: replaces `first_return`.
+        least: smallest rise, as a share of the larger of the two sizes. first: used instead of `first_return`.
         """
         first, newest = self.first_return if first is None else first, self.newest_return
         if first is None or newest is None:
@@ -109,24 +109,24 @@ class LearningCurve:
         return rise >= least * max(abs(first), abs(newest)) and rise >= 0.5 * (self.best_return - first)
 
     def describe_return(self) -> str:
-        """Returns the return's curve in words."""
+        """Describes how the return developed."""
         if self.first_return is None:
             return "return is unknown"
         return f"return {self.newest_return:.4g}, at first {self.first_return:.4g}, best {self.best_return:.4g}"
 
     def mean(self, name: str) -> float | None:
-        """Returns the mean of a metric over the recent rows; None: a row lacks the metric, or there is no row."""
+        """Returns the mean of a metric over the recent rows; None if a row lacks it, or there are no rows."""
         found = [row[name] for row in self.recent if name in row]
         return sum(found) / len(found) if found and len(found) == len(self.recent) else None
 
 
 def value_loss(row: Mapping[str, float]) -> float:
-    """Returns a row's loss of values: the whole loss of agents with values alone."""
+    """Returns a row's value loss; agents that learn only values record it as the whole loss."""
     return row.get("loss_value", row["loss"])
 
 
 def _numbers(row: Mapping[str, metrics_log.Value]) -> dict[str, float]:
-    """Returns the numbers of a row; "nan" and "inf" are numbers without a form in JSON."""
+    """Returns a row's numbers, including "nan" and "inf", which JSON cannot express as numbers."""
     found = {}
     for name, value in row.items():
         if isinstance(value, (int, float)) or value in ("nan", "inf", "-inf"):
@@ -135,7 +135,7 @@ def _numbers(row: Mapping[str, metrics_log.Value]) -> dict[str, float]:
 
 
 def read(path: pathlib.Path) -> tuple[LearningCurve, int]:
-    """Returns the curve in a run directory's metrics.jsonl, and the number of unreadable lines.
+    """Reads the curve from a run directory's metrics.jsonl; also returns the number of unreadable lines.
 
     Raises ResumeError if the file cannot be read.
     """
@@ -143,11 +143,11 @@ def read(path: pathlib.Path) -> tuple[LearningCurve, int]:
 
 
 def fold(found: rows.RowReader) -> tuple[LearningCurve, int]:
-    """Returns the curve in rows, and the number of unreadable lines."""
+    """Returns the curve from rows, and the number of unreadable lines."""
     curve = LearningCurve()
     for row in found:
         try:
             curve = curve.after(row)
-        except (ValueError, OverflowError):  # infinite counts, and numbers of hundreds of digits
+        except (ValueError, OverflowError):  # infinite counts, and numbers with hundreds of digits
             found.num_damaged += 1
     return curve, found.num_damaged

@@ -1,4 +1,4 @@
-"""Rows of metrics: metrics.jsonl, and scalars for TensorBoard."""
+"""Writes rows of metrics to metrics.jsonl, and as scalars for TensorBoard."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ Value = float | int | str | None
 METRICS_FILE = "metrics.jsonl"
 TENSORBOARD_DIRECTORY = "tensorboard"
 FIRST_KEYS = ("update", "env_steps", "seconds")
-"""Every row begins with these: updates, training steps, seconds of this run."""
+"""Every row begins with the number of updates, training steps, and seconds of this process."""
 
 
 def read(run_dir: pathlib.Path) -> rows.RowReader:
-    """Returns the rows of a run's metrics.jsonl; none without the file. Raises ResumeError, as `rows.read`."""
+    """Returns the rows of a run's metrics.jsonl, none without the file. Raises ResumeError as `rows.read`."""
     return rows.read(run_dir / METRICS_FILE)
 
 
@@ -38,9 +38,9 @@ class MetricsLog:
         wall_clock: Callable[[], float] = time.time,
         config: configs.Config | None = None,
     ) -> None:
-        """report: receives a sentence when writing begins to fail, and when it works again.
+        """report: receives a message when writing begins to fail, and when it works again.
 
-        config: of the run, shown by TensorBoard beside its numbers; None: nothing is shown.
+        config: the run's, which TensorBoard shows next to its numbers, or None.
         """
         name, works = f"metrics cannot be written to {run_dir}", "metrics are written again"
         self._file = rows.RowFile(run_dir / METRICS_FILE, name, report, works=works)
@@ -49,7 +49,7 @@ class MetricsLog:
         self._tensorboard = event_file.EventFile(directory, report, wall_clock, config) if tensorboard else None
 
     def write(self, row: Mapping[str, Value]) -> None:
-        """Appends a row; "update" and "env_steps" are required."""
+        """Appends a row, which must have "update" and "env_steps"."""
         ordered = {key: row[key] for key in FIRST_KEYS if key in row} | dict(row)
 
         def append() -> None:
@@ -60,16 +60,19 @@ class MetricsLog:
         self._file.attempt(append)
 
     def write_video(self, gif: bytes, env_steps: int) -> None:
-        """Appends a video of an evaluation to TensorBoard's file, if there is one. env_steps: training steps then."""
+        """Appends an evaluation's video to TensorBoard's file, if there is one.
+
+        env_steps: training steps at that time.
+        """
         tensorboard = self._tensorboard
         if tensorboard is not None:
             self._file.attempt(lambda: tensorboard.write_video(gif, env_steps))
 
     def truncate(self, size_bytes: int, env_steps: int) -> None:
-        """Cuts metrics.jsonl back to its size at a checkpoint, as a resume must; 0 drops all. Raises OSError.
+        """Truncates metrics.jsonl to its size at a checkpoint, as a resume must; 0 removes everything. Raises OSError.
 
         Call it before the first `write`, which also hides TensorBoard's later points. env_steps: training steps at the
-        checkpoint; -1: there is none.
+        checkpoint; -1 without one.
         """
         if self._tensorboard:
             self._tensorboard.hide(env_steps + 1)

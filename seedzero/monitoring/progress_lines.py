@@ -1,4 +1,4 @@
-"""A run's counters, their rates over the last seconds, and the cause of a standstill."""
+"""Reads a run's counters, computes their rates over the last seconds, and explains why a run makes no progress."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ _STALL_SECONDS = 30.0
 
 
 class RunProgress:
-    """Reads the counters of a run; any thread may ask."""
+    """The counters of a run. Any thread may ask."""
 
     def __init__(self, clock: Callable[[], float], silent: Callable[[], str] = str) -> None:
-        """silent: names the workers with heartbeats alone; "": none."""
-        self.spec: types.EnvSpec | None = None  # of the environments; None: not known yet
-        # Returns the device loop's counters; None: there is no loop yet.
+        """silent: names the workers that send only heartbeats, or returns ""."""
+        self.spec: types.EnvSpec | None = None  # None until it is known
+        # Returns the device loop's counters; None until the loop exists.
         self.read: Callable[[], counts.Snapshot] | None = None
         self._ending = ""
         self.silent, self._clock = silent, clock
@@ -26,22 +26,22 @@ class RunProgress:
         self._readings: collections.deque[tuple[float, counts.Snapshot]] = collections.deque(maxlen=64)
 
     def show(self, spec: types.EnvSpec) -> None:
-        """Takes the spec of the environments."""
+        """Sets the spec of the environments."""
         self.spec = spec
 
     def follow(self, read: Callable[[], counts.Snapshot]) -> None:
-        """Takes the way to the device loop's counters."""
+        """Sets the function that reads the device loop's counters."""
         self.read = read
 
     def end(self, work: str) -> None:
-        """Takes the rest of an ending run's work; "": none any more, and the counters stay unchanged."""
+        """Says what an ending run still has to do; "" once nothing is left, which freezes the counters."""
         self._ending = work
         if not work and self.read is not None:
             last = self.snapshot()
             self.read = lambda: last
 
     def snapshot(self) -> counts.Snapshot:
-        """Returns the counters; zeros before there is a loop."""
+        """Returns the counters, zeros until the loop exists."""
         return self.read() if self.read else counts.Snapshot()
 
     def seconds(self) -> float:
@@ -49,7 +49,7 @@ class RunProgress:
         return self._clock() - self._started
 
     def observe(self, now: float) -> None:
-        """Adds a reading of the counters; `now` in seconds."""
+        """Takes a reading of the counters; `now` in seconds."""
         new = self.snapshot()
         old = self._readings[-1][1] if self._readings else counts.Snapshot()
         if (new.counts.stored, new.num_updates) != (old.counts.stored, old.num_updates):
@@ -59,14 +59,14 @@ class RunProgress:
             self._readings.popleft()
 
     def per_second(self, counter: Callable[[counts.Snapshot], float]) -> float:
-        """Returns the rate of a counter; 0 before there are two readings."""
+        """Returns the rate of a counter, 0 until there are two readings."""
         if len(self._readings) < 2:
             return 0.0
         (start, before), (end, after) = self._readings[0], self._readings[-1]
         return (counter(after) - counter(before)) / max(end - start, 1e-9)
 
     def stalled(self, num_workers: int) -> str | None:
-        """Returns why the run, or a worker, stands still, or None."""
+        """Returns why the run or a worker makes no progress, or None."""
         if self._ending:
             return self._ending
         if self.read is None:

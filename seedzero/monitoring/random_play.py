@@ -1,6 +1,6 @@
-"""The mean return of random actions in an environment: `check-env` takes it once, `diagnose` compares runs with it.
+"""Stores the mean return of random actions, which `check-env` measures, so that `diagnose` can compare runs with it.
 
-It lies in the user's cache directory, by the settings of the environment, and nothing depends on it.
+It is stored in the user's cache directory by the environment's settings, and nothing depends on it.
 """
 
 from __future__ import annotations
@@ -16,11 +16,11 @@ from seedzero.config import sections
 from seedzero.core import user_cache
 
 LEAST_EPISODES = 3
-"""The mean of fewer says little."""
+"""Fewer episodes say too little."""
 
 
 def remember(env: sections.EnvConfig, returns: list[float]) -> None:
-    """Keeps the mean of some episodes' returns, if they are enough and the directory can be written."""
+    """Stores the mean return of some episodes, if there are enough and the directory is writable."""
     file = _file(env)
     if file is None or len(returns) < LEAST_EPISODES:
         return
@@ -32,7 +32,7 @@ def remember(env: sections.EnvConfig, returns: list[float]) -> None:
 
 
 def recall(env: sections.EnvConfig) -> float | None:
-    """Returns the mean return of random actions; None: nobody has checked an environment with these settings here."""
+    """Returns the mean return of random actions, or None if no environment with these settings was checked here."""
     file = _file(env)
     try:
         return None if file is None else float(json.loads(file.read_bytes())["mean_return"])

@@ -1,4 +1,4 @@
-"""Rows of a run's files, metrics.jsonl and league.jsonl: JSON objects, one on each line."""
+"""Reads and writes a run's files of rows, metrics.jsonl and league.jsonl, with a JSON object on each line."""
 
 from __future__ import annotations
 
@@ -19,9 +19,9 @@ from seedzero.core import errors, json_object, plain_files
 
 @dataclasses.dataclass
 class RowReader:
-    """The rows in lines, in their order; others' lines are left out.
+    """Iterates over the rows in lines, skipping damaged lines.
 
-    num_damaged: lines without a row so far. An unfinished last line is none: a running learner appends.
+    num_damaged: skipped lines so far, without an unfinished last line, because a running learner appends.
     """
 
     lines: Iterable[bytes]
@@ -38,18 +38,18 @@ class RowReader:
 
 
 def read(file: pathlib.Path, most_bytes: float = math.inf) -> RowReader:
-    """Returns the rows of a file, of none without it; their lines raise ResumeError if it cannot be read.
+    """Returns the rows of a file, none if it is missing. Iterating raises ResumeError if it cannot be read.
 
-    most_bytes: later lines are left out.
+    most_bytes: later lines are ignored.
     """
     return RowReader(_lines(file, most_bytes))
 
 
 def parse(line: bytes) -> dict[str, Any]:
-    """Returns the row in a line. Raises ValueError if it holds none, or objects nested too deeply."""
+    """Returns the row in a line. Raises ValueError for anything but an object, or for too deep nesting."""
     try:
         row = orjson.loads(line)
-    except orjson.JSONDecodeError:  # NaN, Infinity, and integers of hundreds of digits, too
+    except orjson.JSONDecodeError:  # also for NaN, Infinity, and integers with hundreds of digits
         return json_object.parse(line)
     return row if isinstance(row, dict) else json_object.parse(line)
 
@@ -69,16 +69,22 @@ def _lines(file: pathlib.Path, most_bytes: float) -> Iterator[bytes]:
 
 
 class RowFile:
-    """A file of rows that grows; for any thread. A disk that takes nothing ends no training: it is reported once."""
+    """A file of rows to append to; thread-safe.
+
+    Failures to write do not end training; they are reported once.
+    """
 
     def __init__(self, path: pathlib.Path, name: str, report: Callable[[str], None], *, works: str) -> None:
-        """name: of the rows and their place. report: receives a sentence when writing begins to fail, then `works`."""
+        """name: says what the rows are and where.
+
+        report: receives a message when writing begins to fail, and then `works`.
+        """
         self.path, self.lock = path, threading.RLock()
         self._name, self._report, self._works = name, report, works
         self._is_failing = False
 
     def attempt(self, write: Callable[[], None]) -> None:
-        """Writes; reports an OSError, if the last time had none, and the end of the failures."""
+        """Calls `write`; reports its first OSError, and the end of the failures."""
         with self.lock:
             problem = ""
             try:
@@ -90,13 +96,13 @@ class RowFile:
             self._is_failing = bool(problem)
 
     def size_bytes(self) -> int:
-        """Returns the bytes of the file; a resume from this moment cuts it there."""
+        """Returns the bytes of the file, to which a resume from this moment truncates it."""
         with self.lock:
             return self.path.stat().st_size if self.path.exists() else 0
 
 
 def append(path: pathlib.Path, content: bytes) -> None:
-    """Appends bytes to a file as a whole, or nothing. Raises OSError."""
+    """Appends bytes to a file, all or none. Raises OSError."""
     with open(path, "ab", buffering=0, opener=plain_files.opener) as file:
         end = file.seek(0, os.SEEK_END)
         try:
@@ -109,12 +115,15 @@ def append(path: pathlib.Path, content: bytes) -> None:
 
 
 def cut(path: pathlib.Path, size_bytes: int) -> bytes:
-    """Cuts a file of lines back to an earlier size; returns the rest, whole lines. Raises OSError; b"": no file."""
+    """Truncates a file of lines to an earlier size; returns what is left, whole lines.
+
+    Returns b"" without a file. Raises OSError.
+    """
     if not path.exists():
         return b""
     with open(path, "r+b", opener=plain_files.opener) as file:
         kept = file.read(size_bytes)
-        kept = kept[: kept.rfind(b"\n") + 1]  # a crash of the machine may have left less, and half a line
+        kept = kept[: kept.rfind(b"\n") + 1]  # a crash of the machine may have left less, ending with half a line
         file.truncate(len(kept))
         os.fsync(file.fileno())
     return kept

@@ -1,4 +1,4 @@
-"""The learner of a run directory, asked again and again for its live view."""
+"""Finds the learner of a run directory and asks it for its live view."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ ENDED = "no learner is at work in this run: there is nothing live to see"
 
 
 class RunningLearner:
-    """Finds the learner of a run directory, and keeps the connection; for one thread at a time."""
+    """Keeps a connection to the learner of a run directory. For one thread at a time."""
 
     def __init__(self, path: pathlib.Path) -> None:
         self._path = path
@@ -27,8 +27,8 @@ class RunningLearner:
     ) -> tuple[dict[str, Any], bytes]:
         """Returns the learner's answer, and the observations of its steps; arguments as in `messages.LiveAsk`.
 
-        Raises UsageError without a learner of this machine, VersionMismatch for an older one, ProtocolError for one
-        that does not answer.
+        Raises UsageError if no learner runs on this machine, VersionMismatch for an older one, ProtocolError if it
+        does not answer.
         """
         if self._probe is None:
             self._probe = probe.LiveProbe(find(self._path))
@@ -40,14 +40,14 @@ class RunningLearner:
             raise
 
     def close(self) -> None:
-        """Ends the connection."""
+        """Closes the connection."""
         found, self._probe = self._probe, None
         if found is not None:
             found.close()
 
 
 def find(path: pathlib.Path) -> str:
-    """Returns the unix socket of a run directory's living learner. Raises UsageError: there is none here."""
+    """Returns the unix socket of a run directory's running learner. Raises UsageError if none runs here."""
     learner = run_dirs.read_learner(path)
     holder = None if learner is None else run_dirs.holder(path)
     if learner is None or holder is None:

@@ -1,4 +1,4 @@
-"""Metrics over the curve of a run, read from metrics.jsonl."""
+"""Reads metrics as series over the course of a run, from metrics.jsonl."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ import numpy as np
 from seedzero.monitoring import metrics_log, rows
 
 EVALUATION, TRAINING = "evaluation_mean_return", "episode_return"
-"""Mean returns: of an evaluation, and of the training episodes of a row."""
+"""Mean returns of an evaluation, and of the training episodes in a row."""
 _OUT_OF_ORDER_SECONDS = 1.0
-"""By so much a row may be older than the one before: two threads write rows."""
+"""A row may be older than the one before by this much, because two threads write rows."""
 _UNFINISHED = "evaluation_unfinished"
 
 
 class RowPlace(NamedTuple):
-    """A place in the curve of a run. seconds: of all its learners, one after the other."""
+    """A place on a run's axes. seconds: counted over all its processes."""
 
     update: float = 0.0
     env_steps: float = 0.0
@@ -31,8 +31,12 @@ class RowPlace(NamedTuple):
 class Series:
     """Values of metrics at places of a run, in order.
 
-    places: [N, 3] as `RowPlace`. values: [N, M], nan: the row lacks that metric. names: metrics of all rows, sorted.
-    last: the farthest place of any row. num_damaged: lines that cannot be read, an unfinished last one left out.
+    Attributes:
+      places: [N, 3] as `RowPlace`.
+      values: [N, M], nan where a row lacks the metric.
+      names: metrics of all rows, sorted.
+      last: the farthest place of any row.
+      num_damaged: unreadable lines, except for an unfinished last one.
     """
 
     places: np.ndarray
@@ -43,7 +47,7 @@ class Series:
 
 
 def read(path: pathlib.Path, wanted: Sequence[str]) -> Series:
-    """Returns the rows of a run directory's metrics.jsonl with a number for the first of the wanted metrics.
+    """Returns those rows of a run directory's metrics.jsonl that have a number for the first of the wanted metrics.
 
     Raises ResumeError if the file cannot be read.
     """
@@ -51,10 +55,10 @@ def read(path: pathlib.Path, wanted: Sequence[str]) -> Series:
 
 
 def fold(found: rows.RowReader, wanted: Sequence[str]) -> Series:
-    """Returns the series in rows, as `read`.
+    """Returns the series from rows, see `read`.
 
-    Rows of updates that later rows repeat are left out, and evaluations that were cut (`evaluation_unfinished`). A
-    resumed learner counts its seconds from 0; they are added to those before.
+    Skips updates that later rows repeat, and evaluations that were cut short (`evaluation_unfinished`). A resumed
+    learner counts its seconds from 0; the earlier seconds are added.
     """
     kept: list[tuple[RowPlace, list[float]]] = []
     names: set[str] = set()
@@ -83,5 +87,5 @@ def fold(found: rows.RowReader, wanted: Sequence[str]) -> Series:
 
 
 def _number(value: metrics_log.Value) -> float:
-    """Returns a row's value as a number; nan: it is none, as the texts of infinite numbers."""
+    """Returns a row's value as a number; nan for other values, such as the texts of infinite numbers."""
     return float(value) if isinstance(value, (int, float)) else math.nan

@@ -1,4 +1,4 @@
-"""The status of a learner: from its server, or from the run directory of an ended learner."""
+"""Gets the status of a learner from its server, or from the run directory after it has ended."""
 
 from __future__ import annotations
 
@@ -20,15 +20,15 @@ NOT_STARTED = "the learner has not answered yet"
 def from_server(
     address: str, access: security.Access = security.PLAIN, *, deadline_seconds: float = probe.DEADLINE_SECONDS
 ) -> dict[str, Any]:
-    """Returns the status of a running learner; see probe.status."""
+    """Returns the status of a running learner; see `probe.status`."""
     return {**probe.status(address, access, deadline_seconds=deadline_seconds), "alive": True}
 
 
 def from_bucket(url: bucket.Url, store: bucket.Store, *, clock: Callable[[], float] = time.time) -> dict[str, Any]:
     """Returns the last status in a bucket. clock: seconds since the epoch.
 
-    "alive" is true while the learner's lease there is fresh, if the clocks of the two machines agree;
-    "renewed_seconds_ago" is the lease's age. Raises ResumeError without a run or a status, BucketError.
+    "alive" is true while the learner's lease there is fresh, provided that the two machines' clocks agree;
+    "renewed_seconds_ago" is the lease's age. Raises ResumeError without a run or a status, and BucketError.
     """
     status, leased = store.read(run_dirs.STATUS_FILE).content, store.read(lease.NAME).content
     if status is None:
@@ -50,24 +50,24 @@ def from_bucket(url: bucket.Url, store: bucket.Store, *, clock: Callable[[], flo
 def from_run_dir(path: str | os.PathLike[str], *, deadline_seconds: float = probe.DEADLINE_SECONDS) -> dict[str, Any]:
     """Returns the status of a run directory's learner, or the last one written there.
 
-    "alive" is true if a learner holds the directory, "unknown" if this user may not know. One of this machine that
-    does not answer yet is "stalled"; one of another machine, or container, is not asked. Raises ResumeError without a
-    run or a status.
+    "alive" is true if a learner holds the directory, and "unknown" if this user may not know. A learner on this
+    machine that does not answer yet is "stalled"; one on another machine or in another container is not asked. Raises
+    ResumeError without a run or a status.
     """
     directory = pathlib.Path(path)
     run_dirs.read_saved(directory)
     learner = run_dirs.read_learner(directory)
     holder = run_dirs.holder(directory)
-    if holder is None:  # whatever learner.json says: its learner was killed, or the directory is a copy
+    if holder is None:  # whatever learner.json says, the learner was killed, or the directory is a copy
         return {**_last(directory), "alive": False}
     if holder == run_lock.UNKNOWN:
         return {**_last(directory), "alive": run_lock.UNKNOWN}
-    if learner is None or str(learner["pid"]) != holder:  # the holder has yet to write its own
+    if learner is None or str(learner["pid"]) != holder:  # the holder has not written its own yet
         return {**_last(directory), "alive": True, "stalled": NOT_STARTED}
     try:
         with contextlib.suppress(PermissionError):  # another user's
             os.kill(learner["pid"], 0)
-        return from_server(learner["local"], deadline_seconds=deadline_seconds)  # it needs no token
+        return from_server(learner["local"], deadline_seconds=deadline_seconds)  # which needs no token
     except ProcessLookupError:
         return {**_last(directory), "alive": True}
     except errors.ProtocolError:

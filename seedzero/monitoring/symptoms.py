@@ -1,4 +1,4 @@
-"""Symptoms of runs without learning: pure functions from a run's curve to words; "": there is none.
+"""Recognizes symptoms of runs that do not learn: pure functions from a run's curve to a description, or "".
 
 The limits are such that the healthy runs of docs/troubleshooting.md never reach them.
 """
@@ -16,47 +16,58 @@ from seedzero.metrics import clipping
 from seedzero.monitoring import learning_curves
 
 FEW_STEPS = 300
-"""Up to this number of optimizer steps, values are still those of the beginning."""
+"""Within this number of optimizer steps, values are still close to their initial ones."""
 CLIPPED_SHARE = 0.001
-"""Share of clipped targets that is worth a warning."""
+"""Share of clipped targets that deserves a warning."""
 GAP, LARGE_GAP = 0.15, 0.3
-"""Largest healthy distance of values from their targets, as a share of the largest target's mean: while the return has
-not risen, and at any time: values of returns that rise lag behind."""
+"""Largest healthy distance of values from their targets, as a share of the largest mean target.
+
+GAP holds while the return has not risen, LARGE_GAP always, because values lag behind when returns rise.
+"""
 SMALL_TARGET = 0.25
-"""Means of targets below are those of rare rewards, in any unit: errors of the beginning are as large."""
+"""Smaller mean targets are those of rare rewards, in any unit; initial errors are as large."""
 DECIDED = 0.2
-"""Share of the largest entropy below which a policy is to have a return at its best."""
+"""Share of the largest entropy below which a policy counts as decided, and should have its best return."""
 UNDECIDED, DECIDED_BEFORE, BACK = 0.995, 0.95, 0.98
-"""Share of that entropy above which a policy prefers nothing; shares of one that did, and does no more."""
+"""Shares of the largest entropy.
+
+A policy above UNDECIDED prefers nothing. One that was below DECIDED_BEFORE and is above BACK has lost its preferences.
+"""
 SMALL_WEIGHT = 0.1
-"""Weight of the entropy bonus above which a high entropy is no symptom."""
+"""With a larger entropy bonus, a high entropy is no symptom."""
 MANY_STEPS = 20_000
-"""Optimizer steps after which a policy is to prefer something."""
+"""After this number of optimizer steps a policy should prefer some actions."""
 RISING_ENV_STEPS, FEW_ENV_STEPS, RISING_STEPS, RISING_SHARE = 50_000, 10_000, 5_000, 0.5
-"""Environment steps before a return has risen; fewer, after this number of optimizer steps; share of the budget of
-steps."""
+"""When a return should have risen: after RISING_ENV_STEPS, or FEW_ENV_STEPS once RISING_STEPS optimizer steps are
+done.
+
+In any case not before RISING_SHARE of the step budget.
+"""
 SMALLEST_DEVIATION = 0.02
-"""Deviation of actions in bounds of -1 and 1 below which a policy is decided."""
+"""A policy counts as decided if its actions deviate less, within bounds of -1 and 1."""
 RISE, LARGE_RISE = 0.25, 0.5
-"""Change of a return that is more than chance, and one that settles all, as a share of its first or newest size."""
+"""Changes of a return, as a share of its first or newest size.
+
+RISE is more than chance; after LARGE_RISE a run learns beyond doubt.
+"""
 LARGEST_ERROR = 30.0
-"""Largest healthy mean square of value errors, in squares of the largest mean of targets or returns."""
+"""Largest healthy mean square of value errors, in squares of the largest mean target or return."""
 LARGEST_POLICY_LOSS = 1.25
-"""Largest healthy loss of MuZero's policy, in units of the first: that of equal probabilities."""
+"""Largest healthy loss of MuZero's policy, in units of the first one, that of a uniform policy."""
 LARGEST_NORM = 30.0
-"""Largest healthy mean norm of gradients that are clipped in every update, in units of the limit."""
+"""Largest healthy mean norm of gradients if every update clips them, in units of the limit."""
 SUMMED_STEPS = 160
-"""Steps of V-trace's update in CartPole's preset: LARGEST_NORM is for gradients that are sums over as many."""
+"""Steps in V-trace's update with CartPole's preset; LARGEST_NORM applies to gradients summed over this many."""
 LARGEST_KL = 0.1
-"""Largest healthy divergence of PPO's new policy from the one that acted."""
+"""Largest healthy divergence of PPO's new policy from the acting one."""
 LARGEST_LAG_ERROR = 0.1
 """Largest healthy distance from 1 of V-trace's mean ratio."""
 FAR_BELOW = 5.0
-"""Nats below the entropy that SAC aims at, for each of an action's numbers; its temperature forbids more."""
+"""How many nats an action dimension's entropy may be below SAC's target; the temperature prevents more."""
 
 
 class RunCase(NamedTuple):
-    """A run: settings, the environments' spec, curve, and mean return of random actions; None: unknown."""
+    """A run's settings, spec, curve, and the mean return of random actions; None means unknown."""
 
     config: configs.Config
     spec: types.EnvSpec | None
@@ -65,7 +76,7 @@ class RunCase(NamedTuple):
 
 
 def num_steps(case: RunCase) -> int:
-    """Returns the number of optimizer steps so far: PPO takes a step for each minibatch of each epoch."""
+    """Returns the number of optimizer steps so far; PPO takes one for each minibatch of each epoch."""
     epochs, parts = (int(agent_settings.value(case.config, key) or 1) for key in ("num_epochs", "num_minibatches"))
     return case.curve.update * epochs * parts
 
@@ -75,12 +86,12 @@ def _mean(curve: learning_curves.LearningCurve, name: str) -> float:
 
 
 def tells_by_return(case: RunCase) -> bool:
-    """Returns whether a training return shows progress: in self-play, wins of one side are losses of the other."""
+    """Returns whether the training return shows progress; in self-play one side's wins are the other's losses."""
     return case.spec is None or (case.spec.num_players == 1 and not case.spec.seats)
 
 
 def no_update(case: RunCase) -> str:
-    """Finds a run without an update."""
+    """Finds runs without any update."""
     curve = case.curve
     if curve.update or curve.num_rows < learning_curves.NUM_RECENT:
         return ""
@@ -96,14 +107,14 @@ def same_return(case: RunCase) -> str:
 
 
 def is_early_to_rise(case: RunCase) -> bool:
-    """Returns whether a return need not have risen so far."""
+    """Returns whether it is too early to expect a higher return."""
     env_steps = case.curve.env_steps
     least = RISING_ENV_STEPS if num_steps(case) < RISING_STEPS else FEW_ENV_STEPS
     return env_steps < max(least, RISING_SHARE * case.config.run.max_env_steps)
 
 
 def not_risen(case: RunCase) -> str:
-    """Finds returns of training and evaluation no better than those of random actions and of the first evaluation."""
+    """Finds returns of training and evaluation no better than those of random play or the first evaluation."""
     curve, random = case.curve, case.random_return
     baseline = curve.baseline(case.config.evaluation.every_updates)
     begin = (curve.first_return, "the first episodes") if random is None else (random, "random actions")
@@ -120,7 +131,7 @@ def not_risen(case: RunCase) -> str:
 
 
 def clipped_targets(case: RunCase) -> str:
-    """Finds targets beyond the network's support."""
+    """Finds targets outside the network's support."""
     share = case.curve.recent[-1][types.TARGETS_CLIPPED]
     if share < CLIPPED_SHARE:
         return ""
@@ -128,10 +139,13 @@ def clipped_targets(case: RunCase) -> str:
 
 
 def far_from(predicted: str, target: str) -> Callable[[RunCase], str]:
-    """Returns a search for values above or below the targets in all recent rows, by names of metrics."""
+    """Returns a function that finds values above, or below, their targets in all recent rows.
+
+    Takes names of metrics.
+    """
 
     def find(case: RunCase) -> str:
-        # Returns of two sides are 1 and -1, with means near 0.
+        # Two sides return 1 and -1, with means near 0.
         least = 1.0 if case.spec is not None and case.spec.num_players > 1 else SMALL_TARGET
         size = max(case.curve.largest_target, least, _stakes(case))
         gaps = [row[target] - row[predicted] for row in case.curve.recent]
@@ -146,10 +160,11 @@ def far_from(predicted: str, target: str) -> Callable[[RunCase], str]:
 
 
 def value_loss(case: RunCase) -> str:
-    """Finds errors of values beyond all targets and returns, now or before a lasting low return."""
+    """Finds value errors larger than all targets and returns, now or before a return that stayed low."""
     curve, config, size = case.curve, case.config, _size(case)
     newest, most = learning_curves.value_loss(curve.recent[-1]), curve.largest_loss
-    num_losses = config.r2d2.sequence_length if config.run.agent == "r2d2" else 1  # errors in a sum, the loss
+    # the loss is a sum over these errors
+    num_losses = config.r2d2.sequence_length if config.run.agent == "r2d2" else 1
     limit = LARGEST_ERROR * num_losses * size * size
     if newest > limit:
         return f"the values explode: value loss {newest:.3g}, mean target at most {curve.largest_target:.3g}"
@@ -159,7 +174,7 @@ def value_loss(case: RunCase) -> str:
 
 
 def policy_loss(case: RunCase) -> str:
-    """Finds predicted policies worse than equal probabilities, now or before a lasting low return."""
+    """Finds policies worse than a uniform one, now or before a return that stayed low."""
     curve = case.curve
     limit, newest = LARGEST_POLICY_LOSS * (curve.first_policy_loss or math.inf), curve.recent[-1]["loss_policy"]
     if newest > limit:
@@ -173,16 +188,16 @@ def policy_loss(case: RunCase) -> str:
 
 
 def _size(case: RunCase) -> float:
-    """Returns the size of values: the largest mean of targets or returns, at least 1 for normalized rewards."""
+    """Returns the scale of values: the largest mean target or return, at least 1 for normalized rewards."""
     config, curve = case.config, case.curve
     least = 1.0 if _is_normalized(config) else SMALL_TARGET
     return max(curve.largest_target, config.reward.scale * curve.largest_return, least, _stakes(case))
 
 
 def _stakes(case: RunCase) -> float:
-    """Returns the size of values of seats, whose means are near 0 however large the stakes are; 0: rows are no seats.
+    """Returns the scale of seats' values, whose means are near 0 whatever the stakes; 0 if rows are no seats.
 
-    Infinity: unknown, where rewards are not normalized.
+    Infinity means unknown, without normalized rewards.
     """
     if case.spec is None or not case.spec.seats:
         return 0.0
@@ -194,18 +209,18 @@ def _is_normalized(config: configs.Config) -> bool:
 
 
 def _largest_entropy(case: RunCase) -> float | None:
-    """Returns the entropy of equally likely actions; None: unknown, or unbounded, for densities."""
+    """Returns the entropy of a uniform policy; None if it is unknown, or unbounded, as for densities."""
     config, spec = case.config, case.spec
     if spec is None or (spec.is_continuous and config.run.agent != "muzero"):
         return None
     if spec.is_continuous:
         return len(spec.action_low) * math.log(config.network.action_bins)
-    # Legal actions are not counted: a masked policy has a choice between two at least, or none.
+    # Legal actions are not counted; where a masked policy has a choice, it is between at least two.
     return math.log(2 if spec.has_action_mask else spec.num_actions)
 
 
 def decided(case: RunCase) -> str:
-    """Finds a decided policy: of the first optimizer steps, or with a low or fallen return."""
+    """Finds a decided policy in the first optimizer steps, or with a low or fallen return."""
     curve, bound = case.curve, _decided_entropy(case)
     entropies = [row["policy_entropy"] for row in curve.recent]
     is_good = _is_good(case, bound)
@@ -216,10 +231,10 @@ def decided(case: RunCase) -> str:
 
 
 def _is_good(case: RunCase, bound: float) -> bool:
-    """Returns whether the return has risen or reached its goal, or cannot show a rise and has not fallen."""
+    """Returns whether the return has risen or reached its goal, or else cannot show a rise and has not fallen."""
     curve = case.curve
     baseline = curve.baseline(case.config.evaluation.every_updates)
-    # The first row's policy, if decided, may have learned already; the first evaluation's has learned little.
+    # A decided policy in the first row may have learned already, but hardly one in the first evaluation.
     is_unknown = baseline is None and curve.first_entropy is not None and curve.first_entropy < bound
     newest, best = curve.newest_return, curve.best_return
     is_at_best = newest is not None and best - newest < RISE * max(abs(best), abs(newest), sys.float_info.min)
@@ -229,7 +244,7 @@ def _is_good(case: RunCase, bound: float) -> bool:
 
 
 def _decided_entropy(case: RunCase) -> float:
-    """Returns the upper bound of a decided policy's entropy; minus infinity: unknown."""
+    """Returns the entropy below which a policy counts as decided; minus infinity if unknown."""
     largest = _largest_entropy(case)
     if largest is not None:
         return DECIDED * largest
@@ -239,7 +254,7 @@ def _decided_entropy(case: RunCase) -> float:
 
 
 def far_below(case: RunCase) -> str:
-    """Finds an entropy far below SAC's target, now or before a lasting low return."""
+    """Finds an entropy far below SAC's target, now or before a return that stayed low."""
     curve, config = case.curve, case.config
     wanted = len(case.spec.action_low if case.spec else ()) * (config.sac.entropy_per_dimension - FAR_BELOW)
     newest = curve.recent[-1]["policy_entropy"]
@@ -253,7 +268,7 @@ def far_below(case: RunCase) -> str:
 
 
 def undecided(case: RunCase) -> str:
-    """Finds a policy without preferences, late or again."""
+    """Finds a policy that still prefers nothing late in training, or again."""
     curve, largest = case.curve, _largest_entropy(case)
     weight = float(agent_settings.value(case.config, "entropy_weight") or 0.0)
     is_masked = case.spec is not None and case.spec.has_action_mask
@@ -268,7 +283,7 @@ def undecided(case: RunCase) -> str:
 
 
 def clipped_gradients(case: RunCase) -> str:
-    """Finds updates with all gradients clipped to a small share."""
+    """Finds gradients that every update clips to a small share of their norm."""
     share, norm, limit = (
         _mean(case.curve, clipping.GRAD_CLIPPED),
         _mean(case.curve, "grad_norm"),
@@ -280,20 +295,20 @@ def clipped_gradients(case: RunCase) -> str:
 
 
 def _num_sums(config: configs.Config) -> float:
-    """Returns the size of an update in units of CartPole's; 1: for gradients of means over a batch."""
+    """Returns the size of an update relative to CartPole's; 1 if gradients are means over a batch."""
     settings = config.vtrace
     is_sum = config.run.agent == "vtrace"  # Espeholt et al. 2018, section 4.2
     return max(1.0, settings.batch_size * settings.unroll_length / SUMMED_STEPS) if is_sum else 1.0
 
 
 def refused(case: RunCase) -> str:
-    """Finds updates without a finite loss and gradient."""
+    """Finds updates that were rejected because loss or gradient were not finite."""
     refused = max(row["num_rejected"] for row in case.curve.recent)
     return f"num_rejected {refused:.3g}: the loss or its gradient is not finite" if refused > 0 else ""
 
 
 def large_steps(case: RunCase) -> str:
-    """Finds updates far from the acting policy."""
+    """Finds updates that move the policy far from the acting one."""
     divergence = max(row["policy_kl"] for row in case.curve.recent)
     if divergence <= LARGEST_KL:
         return ""
@@ -301,7 +316,7 @@ def large_steps(case: RunCase) -> str:
 
 
 def stale(case: RunCase) -> str:
-    """Finds steps of policies unlike the newest."""
+    """Finds experience from policies unlike the newest one."""
     ratio = _mean(case.curve, "importance_mean")
     if abs(ratio - 1.0) <= LARGEST_LAG_ERROR:
         return ""
@@ -309,7 +324,7 @@ def stale(case: RunCase) -> str:
 
 
 def worse_greedily(case: RunCase) -> str:
-    """Finds greedy play far below the training episodes."""
+    """Finds greedy play that is far worse than the training episodes."""
     curve = case.curve
     baseline = curve.baseline(case.config.evaluation.every_updates)
     is_baseline = baseline is not None and curve.evaluation == curve.first_evaluation

@@ -1,4 +1,4 @@
-"""Names of metrics in TensorBoard and Weights & Biases: with groups, unlike metrics.jsonl and Prometheus."""
+"""Names of metrics in TensorBoard and Weights & Biases, which have groups, unlike in metrics.jsonl and Prometheus."""
 
 from __future__ import annotations
 
@@ -8,14 +8,14 @@ _ROLLOUT = {"episode_return", "first_mover_return", "episode_length", "episodes"
 _TIME = {"update", "env_steps", "seconds", "weights_version", "batch_rows", "batch_fill"}
 _EVALUATION = "evaluation_"
 MATCHES = "matches/"
-"""Prefix of the numbers of a league's matches, by type."""
+"""Prefix of the number of a league's matches, by type."""
 
 
 def tag(name: str) -> str:
-    """Returns a metric's name with a group.
+    """Returns a metric's name with its group.
 
     eval/: evaluations; rollout/: training episodes; matches/: a league's; time/: counters, rates, acting batches;
-    train/: updates; info/: an environment's own numbers.
+    train/: updates; info/: numbers that environments report.
     """
     if name.startswith(_EVALUATION):
         return f"eval/{name.removeprefix(_EVALUATION)}"

@@ -1,4 +1,4 @@
-"""The views of a running run: the line on the console, the status, and rows of metrics."""
+"""Shows a run in progress: the console's line, the status, and rows of metrics."""
 
 from __future__ import annotations
 
@@ -29,14 +29,14 @@ from seedzero.monitoring import (
 )
 
 ENDLESS_SECONDS = 60.0
-"""Time without the end of an episode that is worth a sentence."""
+"""The console prints a message after this time without a finished episode."""
 _MOST_INFOS = 4
-"""Numbers of an environment's own in the console's line; --metrics.console shows more."""
+"""Number of environments' own metrics in the console's line; --metrics.console shows more."""
 
 
 @dataclasses.dataclass
 class View:
-    """Shows the progress of a run; any thread may ask."""
+    """Shows the progress of a run. Any thread may ask."""
 
     config: configs.Config
     directory: run_dirs.RunDir
@@ -44,13 +44,13 @@ class View:
     workers: Callable[[], Sequence[int]]  # returns the number of environments of each training worker
     gathered: aggregator.Aggregator
     log: metrics_log.MetricsLog
-    durable_update: Callable[[], int | None]  # returns the update of the newest checkpoint; None: there is none
+    durable_update: Callable[[], int | None]  # returns the update of the newest checkpoint, or None
     progress: progress_lines.RunProgress
-    hours: forecast.Forecast | None = None  # forecast of the hours that the run takes; None: it is not worth one
-    watch: str = ""  # command that plays the run's newest checkpoint, until it is shown; "": none
-    others: Callable[[], Sequence[str]] = tuple  # returns a line about each of the run's other hosts
-    history: league_log.LeagueLog | None = None  # gets the matches at each row; None: they are not kept
-    on_row: Callable[[Mapping[str, Any]], None] = lambda row: None  # takes each row
+    hours: forecast.Forecast | None = None  # forecasts the duration of the run; None: no forecast
+    watch: str = ""  # command that plays the run's newest checkpoint, until it is shown, or ""
+    others: Callable[[], Sequence[str]] = tuple  # returns a message about each of the run's other hosts
+    history: league_log.LeagueLog | None = None  # receives the matches with each row, or None
+    on_row: Callable[[Mapping[str, Any]], None] = lambda row: None  # receives each row
 
     def __post_init__(self) -> None:
         self._decay = decay.Decay(self.config)
@@ -63,12 +63,12 @@ class View:
         self._league = league_line.LeagueLine()
         self._hosts = hosts_line.HostsLine()
         self._is_endless_told = False
-        self._stored_before: int | None = None  # steps of before a resume
-        self._seconds_before = 0.0  # time without any since: networks are built and compiled
+        self._stored_before: int | None = None  # steps before a resume
+        self._seconds_before = 0.0  # time before the first step, while networks are built and compiled
 
     @contextlib.contextmanager
     def sending(self) -> Iterator[None]:
-        """While entered, rows go to Weights & Biases too, if configured."""
+        """Sends rows to Weights & Biases, too, while the context is entered, if this is configured."""
         with contextlib.ExitStack() as sent:
             if project := self.config.metrics.wandb:
                 config = configs.flatten(self.config)
@@ -77,7 +77,7 @@ class View:
             yield
 
     def observe(self, now: float, *, last: bool = False) -> None:
-        """Updates the rates and the console's line; last: the run is over."""
+        """Updates the rates and the console's line. last: the run is over."""
         self.progress.observe(now)
         self._report_endless(self.progress.snapshot(), self.progress.seconds())
         spec = self.progress.spec if self.progress.read else None
@@ -96,7 +96,7 @@ class View:
         self.screen.update(self.shown(last=last), last=last)
 
     def shown(self, *, last: bool = False) -> console.ConsoleSnapshot:
-        """Returns the state for the console; last: the run is over."""
+        """Returns the state for the console. last: the run is over."""
         spec, snapshot, seconds = self.progress.spec, self.progress.snapshot(), self.progress.seconds()
         recent, rates, budget = self.gathered.means(), self._rates(snapshot), self.config.run
         updates = snapshot.num_updates
@@ -127,18 +127,18 @@ class View:
         )
 
     def _infos(self, recent: Mapping[str, float]) -> Iterator[tuple[str, float]]:
-        """Yields the environment's own numbers, the first few by name."""
+        """Yields numbers that the environment reports, the first few by name."""
         known = {name: x for name, x in {**self._known, **recent}.items() if name.startswith(aggregator.INFO)}
         for name in sorted(known)[:_MOST_INFOS]:
             yield name.removeprefix(aggregator.INFO), known[name]
 
     def _awaited(self, seconds: float) -> str:
-        """Returns why the run stands still, or does not end yet; "": neither."""
+        """Returns why the run makes no progress, or has not ended yet, or ""."""
         is_late = 0 < self.config.run.max_seconds < seconds
         return self.progress.stalled(len(self.workers())) or ("waiting for calls on the device" if is_late else "")
 
     def _report_endless(self, snapshot: counts.Snapshot, seconds: float) -> None:
-        """Says once that no episode has ended in a while, or before the run's last evaluation."""
+        """Prints a message once if no episode has ended for a while, or before the run's last evaluation."""
         env_steps = snapshot.counts.env_steps
         if self._stored_before is None and self.progress.read is not None:
             self._stored_before = env_steps
@@ -158,7 +158,7 @@ class View:
         )
 
     def _check_more(self) -> None:
-        """Says once, at the first row with an update, which names of --metrics.console are unknown."""
+        """Prints a message once, at the first row with an update, about unknown names in --metrics.console."""
         (names, self._more_to_check), known = (self._more_to_check, []), self._known
         for name in names:
             if name not in known and not name.startswith(("evaluation_", "episode", aggregator.INFO)):
@@ -182,7 +182,7 @@ class View:
         return self.status(), self._newest_row
 
     def status(self, finished: str | None = None) -> dict[str, object]:
-        """Returns the status for `seedzero status`; finished: why the run is, None: it is not."""
+        """Returns the status for `seedzero status`. finished: why the run has finished, or None."""
         snapshot, workers = self.progress.snapshot(), self.workers()
         steps, rates = snapshot.counts, self._rates(snapshot)
         policies = {name: policy._asdict() for name, policy in snapshot.policies.items()}
@@ -207,11 +207,11 @@ class View:
         }
 
     def write_status(self, *, alive: bool, finished: str | None = None) -> None:
-        """Writes the status into the run directory; finished: as in `status`."""
+        """Writes the status into the run directory. finished: see `status`."""
         self._write_status({**self.status(finished), "alive": alive})
 
     def write_finished(self, reason: str) -> None:
-        """Marks the run as finished in the last status: a lower budget ends a run before its start."""
+        """Marks the run as finished in the last status, for a budget that was lowered below what is done."""
         last = run_dirs.read_status(self.directory.path) or {}
         self._write_status({**last, "alive": False, "finished": reason})
 
@@ -220,9 +220,9 @@ class View:
             self.screen.message(problem)
 
     def write_row(self, values: Mapping[str, Any], *, gathered: bool = True) -> None:
-        """Writes a row of metrics: the usual values, with `values` added or in their place.
+        """Writes a row with the usual metrics, to which `values` are added, replacing those of the same name.
 
-        gathered: true: include rates, ratios, and the means and totals since the last such row.
+        gathered: whether to include rates, ratios, and the means and totals since the last such row.
         """
         snapshot = self.progress.snapshot()
         env_steps = snapshot.counts.env_steps

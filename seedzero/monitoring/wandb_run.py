@@ -1,4 +1,4 @@
-"""Rows of metrics for Weights & Biases, sent on a thread of its own: a dead network never delays training."""
+"""Sends rows of metrics to Weights & Biases on a separate thread, so that a dead network never delays training."""
 
 from __future__ import annotations
 
@@ -17,11 +17,11 @@ from seedzero.core import errors, json_object, packages, plain_files
 from seedzero.monitoring import metrics_log, tags
 
 FILE = "wandb.json"
-"""In the run directory: project and id, with which a resume continues the same run."""
+"""File in the run directory with project and id, by which a resume continues the same W&B run."""
 MAX_WAITING = 10_000
-"""Rows that wait for the network; later ones are dropped and counted."""
+"""Most rows that wait for the network; later ones are dropped and counted."""
 FINISH_SECONDS = 20.0
-"""Longest upload at the end of a run; the rest stays on the disk for `wandb sync`."""
+"""Time limit for uploads at the end of a run; the rest stays on disk for `wandb sync`."""
 CLOSE_SECONDS = 30.0
 """Longest wait for the thread."""
 
@@ -30,11 +30,11 @@ _STEPS = tags.tag("env_steps")
 
 
 def check() -> None:
-    """Raises ConfigError for a missing package, or a missing login in a mode with one."""
+    """Raises ConfigError if the package is missing, or nobody is logged in although the mode requires it."""
     if importlib.util.find_spec("wandb") is None:
         command = packages.install_command("wandb")
         raise errors.ConfigError(f"--metrics.wandb needs the package wandb, which is not installed here: {command}")
-    os.environ.setdefault("WANDB_SILENT", "true")  # its own messages would stand between ours
+    os.environ.setdefault("WANDB_SILENT", "true")  # its messages would appear between ours
     import wandb
 
     if os.environ.get("WANDB_MODE") not in _WITHOUT_LOGIN and not wandb.login(prompt=False, verify=False):
@@ -45,38 +45,41 @@ def check() -> None:
 
 
 class WandbRun:
-    """A run at Weights & Biases; the modes of WANDB_MODE hold. `write` may be called on any thread."""
+    """A run at Weights & Biases, which follows WANDB_MODE. Any thread may call `write`."""
 
     def __init__(
         self, project: str, directory: pathlib.Path, config: Mapping[str, Any], report: Callable[[str], None]
     ) -> None:
         """Starts the thread.
 
-        project: PROJECT or ENTITY/PROJECT. directory: of the training run; the files for `wandb sync` go there, too.
-        config: settings to show, by SECTION.KEY. report: shows the user a line; called on any thread.
+        Args:
+          project: PROJECT or ENTITY/PROJECT.
+          directory: of the training run; files for `wandb sync` go there, too.
+          config: settings to show, by SECTION.KEY.
+          report: shows the user a message; called on any thread.
         """
         self._project, self._directory, self._config, self._report = project, directory, config, report
         self._id = _run_id(directory, project)
         self._waiting: queue.Queue[Mapping[str, metrics_log.Value] | None] = queue.Queue(MAX_WAITING)
         self._num_lost = 0
-        # No daemon: `program` ends the process at once where it is stuck, instead of wandb's own wait at the exit.
+        # No daemon: if it hangs, `program` ends the process at once, without wandb's wait at exit.
         self._thread = threading.Thread(target=self._send, name="wandb")
         self._thread.start()
 
     def write(self, row: Mapping[str, metrics_log.Value]) -> None:
-        """Sends a row with "env_steps", soon; never waits."""
+        """Sends a row, which must have "env_steps", without waiting."""
         try:
             self._waiting.put_nowait(row)
         except queue.Full:
             self._num_lost += 1
 
     def close(self) -> None:
-        """Sends waiting rows, for a bounded time, and ends the run there."""
+        """Sends waiting rows for a limited time, and finishes the run there."""
         while True:
             try:
                 self._waiting.put(None, timeout=CLOSE_SECONDS)
                 break
-            except queue.Full:  # the end takes the place of the oldest row
+            except queue.Full:  # drop the oldest row to make room
                 with contextlib.suppress(queue.Empty):
                     self._waiting.get_nowait()
                     self._num_lost += 1
@@ -91,7 +94,7 @@ class WandbRun:
             run = self._open()
             while (row := self._waiting.get()) is not None:
                 run.log({tags.tag(name): value for name, value in row.items() if isinstance(value, (int, float))})
-        except Exception as error:  # of a third party, whose troubles must not end training
+        except Exception as error:  # a third party's errors must not end training
             self._report(f"Weights & Biases gets no more rows: {_first_line(error)}; metrics.jsonl has them all")
             while self._waiting.get() is not None:
                 self._num_lost += 1
@@ -107,14 +110,14 @@ class WandbRun:
             self._report(f"Weights & Biases: the end of the run is not there: {_first_line(error)}")
 
     def _open(self) -> Any:
-        """Returns wandb's run; without a network a run kept on the disk."""
+        """Starts wandb's run, or without a network one that is kept on disk."""
         import wandb
 
         try:
             run = self._init()
         except wandb.errors.CommError as error:
             self._report(f"Weights & Biases cannot be reached ({_first_line(error)}); training continues")
-            wandb.teardown()  # else its service takes the id for one in use
+            wandb.teardown()  # otherwise its service would take the id for one in use
             run = self._init(mode="offline")
         run.define_metric("*", step_metric=_STEPS)
         place = f"offline; later: wandb sync {run.settings.sync_dir}" if run.offline else run.url
@@ -141,13 +144,13 @@ class WandbRun:
 
 
 def _run_id(directory: pathlib.Path, project: str) -> str:
-    """Returns the id of a run in a project, kept on the disk. Raises ResumeError for an unwritable disk."""
+    """Returns the id of a run in a project, which is kept on disk. Raises ResumeError if the disk is not writable."""
     file = directory / FILE
     try:
         with run_lock.as_resume_errors(file, "cannot read {}"):
             saved = json_object.parse(plain_files.read(file)) if file.exists() else {}
     except ValueError:
-        saved = {}  # a new run there
+        saved = {}  # then it is a new run there
     if saved.get("project") == project and isinstance(saved.get("id"), str):
         return str(saved["id"])
     made = secrets.token_hex(4)

@@ -1,4 +1,4 @@
-"""Diagnoses a run on the console: each symptom is reported once, and none ends a training."""
+"""Diagnoses a run while it trains: prints each symptom once on the console, and never ends training."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ from seedzero.monitoring import diagnosis, learning_curves, metrics_log, symptom
 
 
 class Watch:
-    """Follows the rows of a run and tells symptoms (`diagnosis.RULES`), once each in a process; thread-safe."""
+    """Looks for symptoms (`diagnosis.RULES`) in each new row of a run, and reports each once; thread-safe."""
 
     def __init__(self, config: configs.Config, path: pathlib.Path, tell: Callable[[str], None]) -> None:
-        """path: the run directory; a resumed run's earlier rows are read at the first new row."""
+        """path: the run directory. A resumed run's earlier rows are read before its first new row."""
         self._config, self._path, self._tell = config, path, tell
         self._curve: learning_curves.LearningCurve | None = None
         self._told: set[str] = set()
@@ -24,15 +24,15 @@ class Watch:
         self._lock = threading.Lock()
 
     def begin(self) -> None:
-        """Reads the rows of before a resume; called before the first new row is written."""
+        """Reads the rows from before a resume; called before the first new row is written."""
         with self._lock:
             if self._curve is None:
                 self._curve = learning_curves.LearningCurve()
-                with contextlib.suppress(errors.ResumeError):  # the log's own failure to write tells
+                with contextlib.suppress(errors.ResumeError):  # the log reports its failures itself
                     self._curve, _ = learning_curves.read(self._path)
 
     def see(self, row: Mapping[str, metrics_log.Value], spec: types.EnvSpec | None) -> None:
-        """Adds a row and reports new symptoms. An unexpected row is reported, too, and turns the watch off."""
+        """Adds a row and reports new symptoms. An unexpected row is reported, too, and ends the diagnosis."""
         with self._lock:
             if self._is_off:
                 return

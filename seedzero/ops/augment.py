@@ -11,10 +11,10 @@ import jax.numpy as jnp
 
 
 def random_shift(key: jax.Array, images: jax.Array, pixels: int, axes: tuple[int, int] = (1, 2)) -> jax.Array:
-    """Returns each image moved by up to `pixels` in both directions, filled by repeating the edge.
+    """Shifts each image at random by up to `pixels` in both directions; repeats the edge to fill the gap.
 
-    Equals edge padding by `pixels` and a random crop. Along each axis all moves are made, and each image takes its
-    own: one pass over whole vectors, where a TPU's gather would read a tile for every row and column.
+    Equals edge padding by `pixels` and a random crop. Along each axis all shifts are computed and each image selects
+    its own, which passes over whole vectors; a TPU's gather would read a tile for every row and column.
 
     Images are [B, ...] of any dtype, and each b moves as one. `axes` are those of height and width.
     """
@@ -31,6 +31,6 @@ def random_shift(key: jax.Array, images: jax.Array, pixels: int, axes: tuple[int
 
 
 def random_intensity(key: jax.Array, images: jax.Array, scale: float) -> jax.Array:
-    """Returns each image of [B, ...], any dtype, times its 1 + scale * clip(z, -2, 2), z standard normal; float32."""
+    """Multiplies each image of [B, ...], any dtype, by its 1 + scale * clip(z, -2, 2), z standard normal; float32."""
     noise = jnp.clip(jax.random.normal(key, (images.shape[0], *[1] * (images.ndim - 1))), -2.0, 2.0)
     return images.astype(jnp.float32) * (1.0 + scale * noise)

@@ -1,7 +1,7 @@
-"""Sums over devices in as few messages as can be.
+"""Sums over devices in as few messages as possible.
 
-Between processes each array of a sum is a message, half a millisecond with gloo on loopback, and an update has dozens.
-`joined` postpones sums until nothing else can be computed; then all of them travel as one vector.
+Between processes each array of a sum is a message, which takes half a millisecond with gloo on loopback, and an update
+has dozens. `joined` postpones sums until nothing else can be computed, and then sends all of them as one vector.
 """
 
 from __future__ import annotations
@@ -14,13 +14,13 @@ import jax.numpy as jnp
 from jax.extend import core
 
 _ACROSS: Mapping[str, Callable[..., jax.Array]] = {"psum": jnp.sum, "pmax": jnp.max, "pmin": jnp.min}
-"""Primitives that travel together, each as a function over the values of all devices."""
+"""Primitives that are sent together, each as a function over the values of all devices."""
 
 
 def joined(function: Callable[..., Any], axis_name: str) -> Callable[..., Any]:
-    """Returns a function of the same results, with sums and extremes over a mapped axis in few messages.
+    """Returns a function with the same results that sums and takes extremes over a mapped axis in few messages.
 
-    A message is a vector with all float32 arrays that are ready; numbers do not depend on that.
+    A message is a vector of all float32 arrays that are ready; grouping does not change the numbers.
     """
 
     def run(*arguments: Any) -> Any:
@@ -31,7 +31,7 @@ def joined(function: Callable[..., Any], axis_name: str) -> Callable[..., Any]:
 
 
 def _run(closed: core.ClosedJaxpr, arguments: Sequence[Any], axis_name: str) -> list[Any]:
-    """Returns the results of a traced function."""
+    """Evaluates a traced function."""
     traced = closed.jaxpr
     values = dict(zip((*traced.constvars, *traced.invars), (*closed.consts, *arguments), strict=True))
 
@@ -68,7 +68,7 @@ def _travels(equation: core.JaxprEqn, axis_name: str) -> bool:
 
 
 def _evaluate(equation: core.JaxprEqn, arguments: list[Any], axis_name: str) -> list[Any]:
-    """Returns the results of an equation; the steps of a loop have their sums joined, too."""
+    """Evaluates an equation, in which the sums of a loop's steps are joined, too."""
     params = equation.primitive.get_bind_params(equation.params)
     if equation.primitive.name == "scan":
         body = params["jaxpr"]
@@ -82,9 +82,9 @@ def _evaluate(equation: core.JaxprEqn, arguments: list[Any], axis_name: str) -> 
 def _together(
     equations: Sequence[core.JaxprEqn], arguments: Sequence[Sequence[Any]], axis_name: str
 ) -> dict[core.Var, Any]:
-    """Returns the results of sums and extremes, by variable; of an extreme, the values of all devices travel."""
+    """Returns the results of sums and extremes by variable; for an extreme, the values of all devices are sent."""
     num_devices, device = jax.lax.axis_size(axis_name), jax.lax.axis_index(axis_name)
-    sent = []  # variable, primitive, array as it travels
+    sent = []  # (variable, primitive, array to send)
     for equation, given in zip(equations, arguments, strict=True):
         for variable, x in zip(equation.outvars, given, strict=True):
             name = equation.primitive.name

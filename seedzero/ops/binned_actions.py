@@ -17,7 +17,7 @@ import jax.numpy as jnp
 import numpy as np
 
 _EDGE = 1e-4
-"""Samples' distance from a bin's edges, as a share of its width: rounding never moves one into the next bin."""
+"""Smallest distance of samples from a bin's edges, as a share of its width, so that rounding never changes the bin."""
 
 _FIXED_SEED = 0
 
@@ -26,15 +26,15 @@ class Samples(NamedTuple):
     """Actions drawn from a proposal."""
 
     actions: jax.Array  # [B, K, D] within -1 to 1
-    log_prior: jax.Array  # [B, K] log policy - log proposal of each: 0 if the proposal is the policy itself
+    log_prior: jax.Array  # [B, K] log policy - log proposal of each action; 0 if the proposal is the policy itself
 
 
 def sample(logits: jax.Array, uniform: jax.Array, *, num_bins: int, uniform_share: float) -> Samples:
-    """Returns actions of the proposal (1 - uniform_share) * policy + uniform_share * uniform, in each dimension.
+    """Draws actions from the proposal (1 - uniform_share) * policy + uniform_share * uniform, in each dimension.
 
     Args:
       logits: [B, D * M] of the policy.
-      uniform: [B, K, D] or [1, K, D] numbers in [0, 1): equal numbers are equal quantiles of the proposal.
+      uniform: [B, K, D] or [1, K, D] numbers in [0, 1): equal numbers give equal quantiles of the proposal.
       uniform_share: 0 to 1.
     """
     log_policy = _log_policy(logits, num_bins)[:, None]
@@ -46,7 +46,7 @@ def sample(logits: jax.Array, uniform: jax.Array, *, num_bins: int, uniform_shar
     def of_bin(table: jax.Array) -> jax.Array:
         return jnp.sum(jnp.where(is_bin, table, 0.0), axis=-1)
 
-    # A hit bin is not empty, except for rounding.
+    # A drawn bin is not empty, except for rounding.
     mass = jnp.maximum(of_bin(proposal), np.finfo(np.float32).tiny)
     share = jnp.clip(1.0 - (of_bin(highest) - uniform) / mass, _EDGE, 1.0 - _EDGE)
     log_ratio = of_bin(log_policy) - jnp.log(mass) if uniform_share else jnp.zeros_like(share)
@@ -54,7 +54,7 @@ def sample(logits: jax.Array, uniform: jax.Array, *, num_bins: int, uniform_shar
 
 
 def target(actions: jax.Array, weights: jax.Array, *, num_bins: int) -> jax.Array:
-    """Returns the target probabilities of the bins, [..., D * M]: the total weight of each bin's samples.
+    """Returns the target probabilities of the bins, [..., D * M]: the total weight of the samples in each bin.
 
     Sampled MuZero's policy loss, - sum over k of w_k log pi(a_k), is the cross entropy with this target, summed over
     dimensions: log pi is a sum over dimensions, and equal for all actions of a bin.
@@ -69,7 +69,7 @@ def target(actions: jax.Array, weights: jax.Array, *, num_bins: int) -> jax.Arra
 
 
 def cross_entropy(logits: jax.Array, targets: jax.Array, *, num_bins: int) -> jax.Array:
-    """Returns [...] for logits and targets [..., D * M], summed over dimensions."""
+    """Returns the cross entropy [...] of logits and targets [..., D * M], summed over dimensions."""
     return -jnp.sum(targets.reshape(*targets.shape[:-1], -1, num_bins) * _log_policy(logits, num_bins), axis=(-2, -1))
 
 
@@ -80,21 +80,21 @@ def entropy(logits: jax.Array, *, num_bins: int) -> jax.Array:
 
 
 def latin_hypercube(key: jax.Array, shape: tuple[int, int, int]) -> jax.Array:
-    """Returns stratified uniform numbers [B, K, D]: in each dimension, one of K lies in each K-th of [0, 1).
+    """Draws stratified uniform numbers [B, K, D]: in each dimension, each K-th of [0, 1) holds one of the K numbers.
 
     Each of the K vectors is uniform over the unit cube (McKay, Beckman and Conover 1979), but means over the K vary
-    less than for independent vectors: a policy fitted to its own samples drifts less.
+    less than for independent vectors, so that a policy fitted to its own samples drifts less.
     """
     order_key, place_key = jax.random.split(key)
     draws = jax.random.uniform(order_key, shape)
-    # Ranks by comparison: for so few, faster to run and to compile than sorting. (Equal draws share a stratum.)
+    # For so few numbers, ranking by comparison runs and compiles faster than sorting. (Equal draws share a stratum.)
     order = jnp.sum(draws[:, :, None] > draws[:, None], axis=2)
     # float32 may round the highest number up to 1.
     return jnp.minimum((order + jax.random.uniform(place_key, shape)) / shape[1], 1.0 - 2.0**-24)
 
 
 def fixed_hypercube(num_samples: int, num_dimensions: int) -> np.ndarray:
-    """Returns constant stratified numbers [K, D] float32: the middles of the K-ths."""
+    """Returns constant stratified numbers [K, D] float32: the midpoints of the K intervals."""
     random = np.random.default_rng(_FIXED_SEED)
     order = np.stack([random.permutation(num_samples) for _ in range(num_dimensions)], axis=1)
     return ((order + 0.5) / num_samples).astype(np.float32)

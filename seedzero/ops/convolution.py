@@ -1,7 +1,7 @@
-"""Convolutions as products of matrices, for loops on a CPU.
+"""Computes convolutions as matrix products, for loops on a CPU.
 
-XLA's CPU compiler computes the gradient of a convolution's kernel 5 to 60 times as slowly within a loop as outside. A
-product of matrices is as fast in both.
+Within a loop, XLA's CPU compiler computes the gradient of a convolution's kernel 5 to 60 times more slowly than
+outside one. A matrix product is as fast in both.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ def convolve(x: jax.Array, kernel: jax.Array, strides: Sequence[int], padding: A
     Args:
       strides: of height and width.
       padding: "SAME", "VALID", or (before, after) of height and width.
-      **kwargs: flax's further arguments: no dilation, no groups, channels last.
+      **kwargs: flax's other arguments, which must mean no dilation, no groups, channels last.
     """
     height, width = kernel.shape[:2]
     if isinstance(padding, str):

@@ -12,16 +12,16 @@ import jax.numpy as jnp
 def advantages(
     value: jax.Array, reward: jax.Array, discount: jax.Array, is_step: jax.Array, *, trace_decay: float | jax.Array
 ) -> jax.Array:
-    """Returns the advantages [B, T] of T steps in a row (equation 16); the value targets are these plus the values.
+    """Returns the advantages [B, T] of T consecutive steps (equation 16); add the values to get the value targets.
 
-    Where an episode is cut off (truncated), its last observation is no step: the value there bootstraps the step
-    before it, and no trace crosses it. Its own advantage is 0.
+    Where an episode is cut off (truncated), its last observation is no step: its value bootstraps the step before it,
+    and no trace crosses it. Its own advantage is 0.
 
     Args:
-      value: [B, T + 1] of the policy that acted.
+      value: [B, T + 1] of the acting policy.
       reward: [B, T] of step t, received on the way to t + 1.
       discount: [B, T] of what follows step t; 0 where t + 1 is terminal, negative where it is another player's turn.
-      is_step: [B, T] bool; false: nothing was done at t.
+      is_step: [B, T] bool; false: no action was taken at t.
       trace_decay: lambda, or that of each step [B, T].
     """
     difference = jnp.where(is_step, reward + discount * value[:, 1:] - value[:, :-1], 0.0)
@@ -30,7 +30,7 @@ def advantages(
 
 
 def decayed_sums(x: jax.Array, decay: jax.Array) -> jax.Array:
-    """Returns y [B, T] with y_t = x_t + decay_t y_{t+1}, and 0 behind the last one; x and decay [B, T]."""
+    """Returns y [B, T] with y_t = x_t + decay_t y_{t+1}, and 0 after the last one; x and decay [B, T]."""
 
     def back(following: jax.Array, step: tuple[jax.Array, jax.Array]) -> tuple[jax.Array, jax.Array]:
         x, decay = step

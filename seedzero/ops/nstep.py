@@ -1,4 +1,4 @@
-"""Targets from windows of experience, scaled rewards, and gradient scaling.
+"""Computes n-step targets from windows of experience; scales rewards and gradients.
 
 Shape letters: B batch, J positions of a window (0: the sampled one), K unrolled steps.
 """
@@ -14,35 +14,36 @@ from seedzero.ops import vtrace
 
 
 def scaled_reward(reward: jax.Array, factor: float, limit: float) -> jax.Array:
-    """Returns rewards times a factor, then clipped to -limit to limit; limit 0: not clipped."""
+    """Returns rewards multiplied by a factor, then clipped to [-limit, limit]; limit 0 does not clip."""
     reward = reward * factor
     return jnp.clip(reward, -limit, limit) if limit else reward
 
 
 class Targets(NamedTuple):
-    """Targets of MuZero's model at K + 1 positions. Masks: true means trained on."""
+    """Targets for MuZero's model at K + 1 positions. Masks: true means trained on."""
 
     value: jax.Array  # [B, K+1] n-step returns
     value_mask: jax.Array  # [B, K+1] bool
-    reward: jax.Array  # [B, K] reward[:, k-1] is the reward of the step to position k
+    reward: jax.Array  # [B, K]; reward[:, k-1] is for the step to position k
     reward_mask: jax.Array  # [B, K] bool
     policy_mask: jax.Array  # [B, K+1] bool
-    q_estimate: jax.Array  # [B, K+1] returns after the stored actions, for the policy gradient
+    q_estimate: jax.Array  # [B, K+1] returns after taking the stored actions, for the policy gradient
 
 
 class Experience(NamedTuple):
-    """The facts of windows behind their targets."""
+    """What targets are computed from, for each window."""
 
-    reward: jax.Array  # [B, J] of the step to each position
+    reward: jax.Array  # [B, J] for the step to each position
     value: jax.Array  # [B, J] to bootstrap from
     terminated: jax.Array  # [B, J] bool
     truncated: jax.Array  # [B, J] bool
-    valid: jax.Array  # [B, J] bool, true: the position exists and is in position 0's episode; a prefix of each row
-    own: jax.Array | None = None  # [B, J] bool, true: the player that learns moved; None: at all positions
+    # [B, J] bool, true: the position exists and belongs to position 0's episode; a prefix of each row
+    valid: jax.Array
+    own: jax.Array | None = None  # [B, J] bool, true: the learning player moved; None: at all positions
 
 
 def of_player(seen: Experience, mover: jax.Array) -> Experience:
-    """Returns experience with rewards and values of player 0, for games with several moves of a player in a row.
+    """Returns experience with player 0's rewards and values, for games where a player may move several times in a row.
 
     seen: rewards of the last mover, values of the next. mover: [B, J] the player to move, 0 or 1.
     """
@@ -52,7 +53,7 @@ def of_player(seen: Experience, mover: jax.Array) -> Experience:
 
 
 def of_movers(targets: Targets, mover: jax.Array) -> Targets:
-    """Returns the movers' targets from player 0's; mover: [B, J] as in `of_player`."""
+    """Turns player 0's targets into those of the movers; mover: [B, J] as in `of_player`."""
     sign = _sign(mover[:, : targets.value.shape[1]], targets.value)
     return targets._replace(
         value=targets.value * sign,
@@ -75,8 +76,8 @@ def n_step_targets(
 ) -> Targets:
     """Returns the targets of the first `num_positions` positions of each window.
 
-    With `last` the last valid position and m = min(n, last - k), the return of position k <= last is
-    (MuZero, Schrittwieser et al. 2020, section 3)
+    With `last` the last valid position and m = min(n, last - k), the return of position k <= last is (MuZero,
+    Schrittwieser et al. 2020, section 3)
 
         G_k = sum over i = 1 .. m of discount^(i-1) reward_{k+i}  +  discount^m value_{k+m},
 
@@ -88,15 +89,15 @@ def n_step_targets(
     If two players alternate, rewards and values are the mover's, and the game is zero-sum: a negative discount makes
     the signs in G_k alternate. For several moves in a row, see `of_player`.
 
-    With moves of other players, own positions alone train policy and value. A return then has the rewards to the last
-    own or terminated position up to k + m, and bootstraps there; if that is k, its value is not trained.
+    If others move, too, only own positions train policy and value. A return then has the rewards up to the last own or
+    terminated position not after k + m, and bootstraps there; if that is k, its value is not trained.
 
     Args:
-      discount: of one step; negated if two players alternate.
+      discount: per step; negative if two players alternate.
       n: number of rewards before the bootstrap value.
       num_positions: K + 1; J must be at least K + 1 + n for full returns.
-      learns_others: train all positions of windows that begin at an own one, and none of the others. The model then
-        knows the mover from the number of steps: an even one, the player itself.
+      learns_others: train all positions of windows that begin at an own one, and no other windows. The number of steps
+        then tells the model who moves: the player itself after an even number.
     """
     last = jnp.sum(seen.valid, axis=1, dtype=jnp.int32)[:, None] - 1
     num_ahead: jax.Array | int = n
@@ -118,7 +119,7 @@ def n_step_targets(
         return targets
     own, valid, terminated = (x[:, :num_positions] for x in (seen.own, seen.valid, seen.terminated))
     learned = own[:, :1] if learns_others else own
-    is_free = ~valid | terminated  # worth 0 for any mover, or unknown anyway
+    is_free = ~valid | terminated  # worth 0 for either mover, or unknown anyway
     return targets._replace(
         value_mask=targets.value_mask & (is_free | learned & (num_ahead > 0)),
         policy_mask=targets.policy_mask & learned,
@@ -126,9 +127,10 @@ def n_step_targets(
 
 
 def _num_ahead(counts: jax.Array, last: jax.Array, most: int, num_positions: int) -> jax.Array:
-    """Returns the steps [B, K+1] int32 from each position to the last counted one up to `most` further on.
+    """Returns the steps [B, K+1] int32 from each position to the last counted one at most `most` further on.
 
-    At most 0: there is none behind the position. counts: [B, J] bool; last: [B, 1], the last valid position.
+    A number below 1 means that there is none after the position. counts: [B, J] bool; last: [B, 1], the last valid
+    position.
     """
     positions = jnp.arange(counts.shape[1], dtype=jnp.int32)
     newest = jax.lax.cummax(jnp.where(counts, positions, -1), axis=1)
@@ -137,15 +139,15 @@ def _num_ahead(counts: jax.Array, last: jax.Array, most: int, num_positions: int
 
 
 def corrected_targets(seen: Experience, log_ratio: jax.Array, *, discount: float, num_positions: int) -> Targets:
-    """Returns the targets of `n_step_targets`, their returns corrected by V-trace (IMPALA, Espeholt et al. 2018).
+    """Returns the targets of `n_step_targets` with returns corrected by V-trace (IMPALA, Espeholt et al. 2018).
 
-    A return follows the rewards to the end of the window as far as the target policy would have acted alike:
+    A return includes rewards up to the end of the window as far as the target policy would have acted alike:
 
         G_k = value_k + sum over i >= k of discount^(i-k) c_k .. c_i (reward_{i+1} + discount value_{i+1} - value_i)
 
-    with c_i = min(1, exp(log_ratio_i)). Where all ratios are 1 it is the return with all rewards to the end.
+    with c_i = min(1, exp(log_ratio_i)). If all ratios are 1, it is the return with all rewards to the end.
 
-    The policy gradient brings c_k itself (section 4.2), so the estimate for the action of position k leaves it out:
+    The policy gradient multiplies by c_k itself (section 4.2), so the estimate for the action of position k omits it:
     reward_{k+1} + discount G_{k+1}.
 
     Args:
@@ -160,9 +162,9 @@ def corrected_targets(seen: Experience, log_ratio: jax.Array, *, discount: float
 
 
 def going_on(terminated: jax.Array, valid: jax.Array, *, num_positions: int) -> tuple[jax.Array, jax.Array]:
-    """Returns [B, K+1] bool: whether the episode continues at each position, and whether that is known.
+    """Returns whether the episode continues at each position, and whether that is known, both [B, K+1] bool.
 
-    An end lasts: positions behind a termination have ended too. Behind any other last position nothing is known.
+    An ended episode stays ended after a termination. After any other last position nothing is known.
 
     Args:
       terminated, valid: [B, J], as in `Experience`.
@@ -177,7 +179,7 @@ def going_on(terminated: jax.Array, valid: jax.Array, *, num_positions: int) -> 
 def turns(
     mover: jax.Array, terminated: jax.Array, valid: jax.Array, *, num_positions: int
 ) -> tuple[jax.Array, jax.Array]:
-    """Returns [B, K] bool: changes of the mover at each of K steps, and a mask of the known ones.
+    """Returns whether the mover changes in each of K steps, and whether that is known, both [B, K] bool.
 
     Nobody moves in an ended episode.
 
@@ -191,7 +193,7 @@ def turns(
 
 
 def _targets(returns: jax.Array, q_estimate: jax.Array, seen: Experience) -> Targets:
-    """Returns targets from returns and estimates [B, K+1], both arbitrary behind the last valid position."""
+    """Builds targets from returns and estimates [B, K+1], which may be arbitrary after the last valid position."""
     num_positions, valid = returns.shape[1], seen.valid
     last = jnp.sum(valid, axis=1, dtype=jnp.int32)[:, None] - 1
     positions = jnp.arange(num_positions)
@@ -222,7 +224,7 @@ def value_prefixes(reward: jax.Array, horizon: int) -> jax.Array:
 
 
 def at_first(x: jax.Array, mask: jax.Array) -> jax.Array:
-    """Returns [B]: x [B, P] at the first true place of the mask [B, P] bool; NaN: there is none."""
+    """Returns [B]: x [B, P] at the first true position of the mask [B, P] bool, NaN if there is none."""
     found = jnp.take_along_axis(x, jnp.argmax(mask, axis=1)[:, None], axis=1)[:, 0]
     return jnp.where(jnp.any(mask, axis=1), found, jnp.nan)
 

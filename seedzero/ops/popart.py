@@ -1,8 +1,8 @@
-"""PopArt: values of each task in units of its own returns (van Hasselt et al. 2016; Hessel et al. 2018).
+"""PopArt: learns the values of each task in units of its own returns (van Hasselt et al. 2016; Hessel et al. 2018).
 
-A network says a normalized value n of each task; the value is v = mean + scale * n. The statistics follow the returns
-("adaptively rescaling targets"), and the layer that says n is rescaled along, so that no value changes by it
-("preserving outputs precisely").
+A network predicts a normalized value n for each task; the value is v = mean + scale * n. The statistics follow the
+returns ("adaptively rescaling targets"), and the layer that predicts n is rescaled at the same time, so that no value
+changes ("preserving outputs precisely").
 
 Shape letters: N tasks.
 """
@@ -26,22 +26,22 @@ class Statistics(NamedTuple):
 
     @property
     def scale(self) -> jax.Array:
-        """[N], the deviation within its bounds."""
+        """The standard deviation [N] within its bounds."""
         return jnp.sqrt(jnp.clip(self.variance, SMALLEST_SCALE**2, LARGEST_SCALE**2))
 
 
 def initial(num_tasks: int) -> Statistics:
-    """Returns the statistics of an identity: normalized values are values."""
+    """Returns statistics that leave values unchanged."""
     return Statistics(jnp.zeros(num_tasks), jnp.ones(num_tasks))
 
 
 def normalize(statistics: Statistics, value: jax.Array, task: jax.Array) -> jax.Array:
-    """Returns normalized values of values; task: int32 of their shape."""
+    """Normalizes values; task: int32 of their shape."""
     return (value - statistics.mean[task]) / statistics.scale[task]
 
 
 def unnormalize(statistics: Statistics, normalized: jax.Array, task: jax.Array) -> jax.Array:
-    """Returns values of normalized ones; task: int32 of their shape."""
+    """Undoes `normalize`; task: int32 of the values' shape."""
     return statistics.mean[task] + statistics.scale[task] * normalized
 
 
@@ -54,10 +54,11 @@ def update(
     step_size: float,
     axis_name: str | None = None,
 ) -> Statistics:
-    """Returns the statistics after one batch of targets; the same on all devices of the mapped axis.
+    """Returns the statistics after one batch of targets, which are the same on all devices of the mapped axis.
 
     The paper's rule (Hessel et al. 2018) moves both moments by `step_size` for each target. Here K targets of a task
-    come at once: K such steps towards their mean, which is stable for any K. A task without targets stays.
+    arrive at once and make K such steps towards their mean, which is stable for any K. Tasks without targets keep
+    their statistics.
 
     Args:
       target: any shape, of values.
@@ -76,13 +77,13 @@ def update(
     number = jnp.maximum(count, 1.0)
     mean = total(target) / number
     variance = total(jnp.square(target - mean)) / number
-    share = -jnp.expm1(count * jnp.log1p(-step_size))  # 1 - (1 - beta)^K, 0 without a target
+    share = -jnp.expm1(count * jnp.log1p(-step_size))  # 1 - (1 - beta)^K, which is 0 without targets
     away = mean - statistics.mean
-    # Of the mean square this is the same average; as a variance it keeps its digits beside a large mean.
+    # This averages the mean square in a form for variances, which keeps its precision next to a large mean.
     within = (1.0 - share) * statistics.variance + share * variance
     return Statistics(statistics.mean + share * away, within + share * (1.0 - share) * jnp.square(away))
 
 
 def change(before: Statistics, after: Statistics) -> tuple[jax.Array, jax.Array]:
-    """Returns factor and shift [N]: n becomes factor * n + shift, and every value stays as under `before`."""
+    """Returns factor and shift [N]: replacing n by factor * n + shift keeps every value as it was under `before`."""
     return before.scale / after.scale, (before.mean - after.mean) / after.scale

@@ -1,4 +1,4 @@
-"""Targets of Q-learning: n-step returns, double Q, values on a squashed scale, priorities of sequences.
+"""Computes targets for Q-learning: n-step returns, double Q, values on a squashed scale, priorities of sequences.
 
 Shape letters: B batch, T steps, A actions.
 """
@@ -15,21 +15,21 @@ from seedzero.ops import value_transforms
 
 
 class Scale(NamedTuple):
-    """The scale of a network's predictions."""
+    """The scale on which a network predicts values."""
 
-    squash: Callable[[jax.Array], jax.Array]  # returns -> the network's scale, elementwise
+    squash: Callable[[jax.Array], jax.Array]  # from returns to the network's scale, elementwise
     expand: Callable[[jax.Array], jax.Array]  # its inverse
 
 
 def scale(*, rescale: bool) -> Scale:
-    """Returns h of Pohlen et al. 2018 (proposition A.2) and its inverse; without `rescale`, twice the identity."""
+    """Returns h of Pohlen et al. 2018 (proposition A.2) and its inverse; without `rescale` both are the identity."""
     if rescale:
         return Scale(value_transforms.signed_hyperbolic, value_transforms.inverse_signed_hyperbolic)
     return Scale(lambda x: x, lambda x: x)
 
 
 def best_action(q: jax.Array, legal: jax.Array | None) -> jax.Array:
-    """Returns the legal action [...] int32 of the largest q [..., A]; legal: [..., A] bool, None: all are."""
+    """Returns the legal action [...] int32 with the largest q [..., A]; legal: [..., A] bool, or None if all are."""
     return jnp.argmax(q if legal is None else jnp.where(legal, q, -jnp.inf), axis=-1).astype(jnp.int32)
 
 
@@ -41,10 +41,10 @@ def of_action(q: jax.Array, action: jax.Array) -> jax.Array:
 def n_step_returns(
     reward: jax.Array, discount: jax.Array, value: jax.Array, is_step: jax.Array, *, n_step: int
 ) -> jax.Array:
-    """Returns [B, T]: the rewards of the next n steps and, discounted, the value behind them.
+    """Returns [B, T]: the sum of the next n discounted rewards and the discounted value after them.
 
-    A return is shorter where the arrays end, and where nothing follows an observation (the last one of a truncated
-    episode): the value there bootstraps it. Where an episode terminates the discount is 0, and the return ends.
+    A return is shorter at the end of the arrays, and where nothing follows an observation because the episode was
+    truncated: the value there bootstraps it. Where an episode terminates the discount is 0, and the return ends.
 
     Args:
       reward: [B, T] of step t, received on the way to t + 1.
@@ -63,7 +63,7 @@ def n_step_returns(
 def sequence_priority(error: jax.Array, is_step: jax.Array, *, eta: float) -> jax.Array:
     """Returns [B]: eta max |error| + (1 - eta) mean |error| over the steps (Kapturowski et al. 2019, section 2.3).
 
-    0 where there is no step.
+    Returns 0 for rows without steps.
 
     Args:
       error: [B, T] temporal differences.

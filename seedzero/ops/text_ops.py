@@ -1,4 +1,4 @@
-"""Texts as bytes to words as numbers, on the device.
+"""Turns texts, given as bytes, into words, given as numbers, on the device.
 
 Shape letters: B batch, L bytes of a text, W words.
 """
@@ -11,22 +11,24 @@ import numpy as np
 
 _SPACE = ord(" ")
 _FACTOR, _MIX = 0x01000193, 0x85EBCA6B
-"""Odd numbers without a pattern, of FNV and MurmurHash."""
+"""Odd constants without a pattern, from FNV and MurmurHash."""
 
 
 def words(text: jax.Array, num_words: int, num_buckets: int) -> jax.Array:
-    """Returns [B, W] int32: each text's first words as hashes 1 to `num_buckets`; 0: there is no such word.
+    """Returns [B, W] int32: hashes, from 1 to `num_buckets`, of each text's first words.
 
-    Words are separated by spaces and bytes below; the same word has the same number wherever it stands.
+    0 where there are fewer words.
+
+    Spaces and control bytes separate words; a word's number does not depend on its position.
 
     Args:
-      text: [B, L] uint8, with bytes of 0 behind its end.
-      num_words: W; further words are left out.
-      num_buckets: different numbers; rarely, two words share one.
+      text: [B, L] uint8, padded with 0.
+      num_words: W; further words are ignored.
+      num_buckets: number of hashes; rarely, two words share one.
     """
     is_letter = text > _SPACE
     begins = is_letter & ~jnp.pad(is_letter[:, :-1], ((0, 0), (1, 0)))
-    word = jnp.cumsum(begins, axis=1) - 1  # of each letter, from 0
+    word = jnp.cumsum(begins, axis=1) - 1  # index of each letter's word
     place = jnp.arange(text.shape[1])
     begin = jax.lax.cummax(jnp.where(begins, place, 0), axis=1)
     powers = jnp.asarray(_powers(text.shape[1]))

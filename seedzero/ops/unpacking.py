@@ -1,4 +1,4 @@
-"""Observations in the agents' form, named arrays, from their packed bytes and back."""
+"""Converts observations from packed bytes to named arrays, which agents take, and back."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ from seedzero.core import types
 
 
 def unpack(packed: Sequence[types.ArraySpec], observation: jax.Array) -> dict[str, jax.Array]:
-    """Returns observations [..., N] uint8, packed as by `core.packing.pack`, as {name: [..., *shape]}.
+    """Unpacks observations [..., N] uint8, as made by `core.packing.pack`, to {name: [..., *shape]}.
 
-    packed: `EnvSpec.packed`; where it is empty, the observation is the one array.
+    packed: `EnvSpec.packed`; if empty, the observation is the only array.
     """
     if not packed:
         return {types.OBSERVATION: observation}
@@ -31,7 +31,7 @@ def unpack(packed: Sequence[types.ArraySpec], observation: jax.Array) -> dict[st
 
 
 def pack(packed: Sequence[types.ArraySpec], arrays: Mapping[str, jax.Array]) -> jax.Array:
-    """Returns [B, N] uint8 of {name: [B, *shape]}, as `core.packing.pack`."""
+    """Packs {name: [B, *shape]} to [B, N] uint8, as `core.packing.pack` does."""
     rows = []
     for array in packed:
         values = arrays[array.name].astype(array.dtype)
@@ -41,7 +41,7 @@ def pack(packed: Sequence[types.ArraySpec], arrays: Mapping[str, jax.Array]) -> 
 
 
 def _split(values: jax.Array) -> jax.Array:
-    """Returns the bytes [..., size of one] of numbers [...], the lowest first; see `_join`."""
+    """Splits numbers [...] into bytes [..., size of one], the lowest first; see `_join`."""
     unsigned = jnp.dtype(f"uint{8 * values.dtype.itemsize}")
     whole = jax.lax.bitcast_convert_type(values, unsigned)
     parts = [whole >> unsigned.type(8 * i) & unsigned.type(255) for i in range(unsigned.itemsize)]
@@ -49,9 +49,9 @@ def _split(values: jax.Array) -> jax.Array:
 
 
 def _join(parts: jax.Array, dtype: jnp.dtype) -> jax.Array:
-    """Returns [...] numbers from their bytes [..., size of one], the lowest first.
+    """Joins bytes [..., size of one], the lowest first, to numbers [...].
 
-    Bytes could be cast as they are, but not in a program for batches of any size.
+    Bytes could be bitcast, but not in a program for batches of any size.
     """
     unsigned = jnp.dtype(f"uint{8 * dtype.itemsize}")
     joined = functools.reduce(

@@ -19,7 +19,7 @@ EPSILON = 1e-3
 def signed_hyperbolic(x: jax.Array) -> jax.Array:
     """Returns h(x), elementwise.
 
-    The difference sqrt(|x| + 1) - 1 would lose small numbers in float32; this form avoids it.
+    Computing sqrt(|x| + 1) - 1 would round away small numbers in float32; this form avoids it.
     """
     return x / (jnp.sqrt(jnp.abs(x) + 1.0) + 1.0) + EPSILON * x
 
@@ -27,8 +27,8 @@ def signed_hyperbolic(x: jax.Array) -> jax.Array:
 def inverse_signed_hyperbolic(y: jax.Array) -> jax.Array:
     """Returns the x with h(x) = y, elementwise.
 
-    With t = sqrt(|x| + 1) - 1: eps t^2 + (1 + 2 eps) t = |y| and |x| = t (t + 2). This form of the root avoids a
-    difference of nearly equal numbers, so that 0 gives exactly 0.
+    With t = sqrt(|x| + 1) - 1: eps t^2 + (1 + 2 eps) t = |y| and |x| = t (t + 2). This form avoids a difference of
+    nearly equal numbers, so that 0 gives exactly 0.
     """
     size, b = jnp.abs(y), 1.0 + 2.0 * EPSILON
     t = 2.0 * size / (b + jnp.sqrt(b * b + 4.0 * EPSILON * size))
@@ -52,9 +52,9 @@ _TRANSFORMS: Mapping[str, tuple[Callable[[jax.Array], jax.Array], Callable[[jax.
 
 
 def two_hot(x: jax.Array, num_bins: int, limit: float, transform: str = "hyperbolic") -> jax.Array:
-    """Returns probabilities [..., num_bins] with mean h(x) over the support, for untransformed x [...].
+    """Returns probabilities [..., num_bins] over the support whose mean is h(x), for untransformed x [...].
 
-    The bins are evenly spaced over [-limit, limit]; a larger h(x) puts all mass on the outermost one.
+    The bins are evenly spaced over [-limit, limit]; an h(x) beyond puts all mass on the outermost one.
     """
     position = (jnp.clip(_TRANSFORMS[transform][0](x), -limit, limit) + limit) * ((num_bins - 1) / (2.0 * limit))
     distance = jnp.abs(position[..., None] - jnp.arange(num_bins, dtype=position.dtype))
@@ -62,12 +62,12 @@ def two_hot(x: jax.Array, num_bins: int, limit: float, transform: str = "hyperbo
 
 
 def exceeds(x: jax.Array, limit: float, transform: str = "hyperbolic") -> jax.Array:
-    """Returns whether `two_hot` clips untransformed numbers x [...] to the outermost bins, [...] bool."""
+    """Returns whether `two_hot` clips untransformed numbers x [...] to an outermost bin, [...] bool."""
     return jnp.abs(_TRANSFORMS[transform][0](x)) > limit
 
 
 def expectation(logits: jax.Array, limit: float, transform: str = "hyperbolic") -> jax.Array:
-    """Returns the untransformed scalars [...] of logits [..., num_bins].
+    """Returns the untransformed scalars [...] that logits [..., num_bins] predict.
 
     Bins are summed in pairs of opposite sign, so that a symmetric distribution gives exactly 0.
     """

@@ -1,4 +1,4 @@
-"""Boards that a page can draw, read from a game's own text: tic-tac-toe, connect four, hex and go."""
+"""Reads the board of tic-tac-toe, connect four, hex or go from the game's text, so that a page can draw it."""
 
 from __future__ import annotations
 
@@ -8,17 +8,17 @@ from typing import Any
 
 _KINDS = ("tic_tac_toe", "connect_four", "hex", "go")
 _STONES = {**dict.fromkeys(".+", 0), **dict.fromkeys("xyzX", 1), **dict.fromkeys("opqO", 2)}
-"""OpenSpiel's hex has letters for stones that are connected with an edge."""
+"""OpenSpiel's hex uses letters for stones that are connected to an edge."""
 _LINE = re.compile(
     rf"\s*(?:\d+\s)?\s*(?P<cells>[{re.escape(''.join(_STONES))}](?:\s*[{re.escape(''.join(_STONES))}])*)\s*"
 )
 
 
 def of(env_id: str, text: str, legal: Iterable[int]) -> dict[str, Any] | None:
-    """Returns the board in a text; None: the game has none of these.
+    """Returns the board in a text, or None for other games.
 
-    kind: of the game. stones: rows of 0 (free), 1 (the first side) and 2, the upper one first. actions: rows of legal
-    actions, None in other cells; of connect four, each cell of an open column has its action.
+    kind: of the game. stones: rows from the top, with 0 for free, 1 for the first side, and 2. actions: rows of legal
+    actions, or None; in connect four, each cell of an open column has the column's action.
     """
     family, _, name = env_id.partition(":")
     kind = "go" if name.startswith("go_") else name.partition("(")[0]
@@ -33,7 +33,7 @@ def of(env_id: str, text: str, legal: Iterable[int]) -> dict[str, Any] | None:
     def action(row: int, column: int) -> int | None:
         if kind == "connect_four":
             number = column
-        elif kind == "go" and family == "spiel":  # its first point is the lowest
+        elif kind == "go" and family == "spiel":  # the text's first point is at the bottom
             number = (height - 1 - row) * width + column
         else:
             number = row * width + column

@@ -1,4 +1,4 @@
-"""Games as texts for one of their seats, with the names of its actions."""
+"""Describes positions and actions of games as texts, as one of their seats may see them."""
 
 from __future__ import annotations
 
@@ -11,22 +11,22 @@ from seedzero.envs import pgx_texts, spiel
 
 
 class Face(Protocol):
-    """A game that is shown to one seat.
+    """Shows a game to one seat.
 
-    has_undo: whether a move may be taken back: all seats see everything, and one moves at a time.
+    has_undo: whether moves may be taken back, because all seats see everything and one moves at a time.
     """
 
     has_undo: bool
 
     def text(self, seat: int, step: types.EnvStep, row: int) -> str:
-        """Returns the position as a seat may see it; a row of the step has its observation."""
+        """Returns the position as a seat may see it; `row` is the row of the step with its observation."""
 
     def move(self, seat: int, action: int) -> str:
-        """Returns the game's name of an action that the seat may take now."""
+        """Returns the game's name for an action that the seat may take now."""
 
 
 def of(env_id: str, env: Any) -> Face:
-    """Returns the texts of a group that holds one game. env: as of `registry.make`, after a reset."""
+    """Returns the face for a group with one game. env: as of `registry.make`, after a reset."""
     kind, _, name = env_id.partition(":")
     if kind == "spiel":
         return SpielFace(name, env)
@@ -36,7 +36,7 @@ def of(env_id: str, env: Any) -> Face:
 
 
 class SpielFace:
-    """OpenSpiel's own texts: the state if nothing is hidden, else the seat's knowledge of it."""
+    """Uses OpenSpiel's texts: the state if nothing is hidden, otherwise what the seat knows of it."""
 
     def __init__(self, name: str, env: Any) -> None:
         self._env = env
@@ -59,7 +59,7 @@ class SpielFace:
 
 
 class BoardFace:
-    """A board of Pgx's, drawn from the observation of the side to move."""
+    """Draws a board of Pgx from the observation of the side to move."""
 
     has_undo = True
 
@@ -74,7 +74,7 @@ class BoardFace:
 
 
 class ArraysFace:
-    """The numbers that a seat observes, by the names of their arrays; its actions are numbers."""
+    """Lists the numbers that a seat observes, under the names of their arrays; actions are shown as numbers."""
 
     def __init__(self, spec: types.EnvSpec, *, has_undo: bool) -> None:
         self._spec, self.has_undo = spec, has_undo
@@ -93,7 +93,7 @@ class ArraysFace:
 
 
 def _arrays(spec: types.EnvSpec, observation: np.ndarray) -> dict[str, np.ndarray]:
-    """Returns the arrays of one observation by their names."""
+    """Returns the arrays of one observation by name."""
     if not spec.packed:
         return {spec.arrays[0].name: observation}
     return {name: array[0] for name, array in packing.unpack(spec.packed, observation[np.newaxis]).items()}

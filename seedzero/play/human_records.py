@@ -1,4 +1,4 @@
-"""A person's game as a record: the positions that one row of the environment shows, and the agent's findings there.
+"""Records a person's game: the positions that one row of the environment shows, with the agent's findings.
 
 Shape letters: T steps, A actions.
 """
@@ -21,10 +21,10 @@ from seedzero.recordings import recording, records
 def arrays(
     course: courses.Course, spec: types.EnvSpec, seat: int, found: Sequence[Mapping[str, np.ndarray]]
 ) -> dict[str, np.ndarray]:
-    """Returns the arrays of a record; empty: no move was made.
+    """Returns the arrays of a record; {} if no move was made.
 
-    A game in turn has the moves of both sides; else a record has those of one seat. found: the agent's findings, [R,
-    ...] by name, about each position with actions.
+    A record of an alternating game has the moves of both sides; otherwise it has those of one seat. found: the agent's
+    findings, [R, ...] by name, about each position with actions.
     """
     row, numbers = course.row(seat), course.seen(seat)
     taken, after = numbers[:-1], [course.steps[number] for number in numbers[1:]]
@@ -50,7 +50,10 @@ def arrays(
 
 
 def write(directory: pathlib.Path, header: Mapping[str, Any], content: Mapping[str, np.ndarray]) -> pathlib.Path:
-    """Writes a record as `human-N.npz`, N the first free number; returns the path. UsageError: it cannot be."""
+    """Writes a record as `human-N.npz` with the first free number N; returns the path.
+
+    Raises UsageError if it cannot.
+    """
     paths = (directory / f"human-{number}.npz" for number in itertools.count(1))
     path = next(free for free in paths if not os.path.lexists(free))
     try:

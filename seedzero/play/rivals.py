@@ -1,6 +1,6 @@
-"""A saved agent that looks at every position of a game, the person's too, as in self-play.
+"""Plays a saved agent, which looks at every position of a game, also the person's, as in self-play.
 
-That keeps its memory, and gives hints. Shape letters: R rows of the game, as of `courses`.
+This keeps its memory up to date and yields hints. Shape letters: R rows of the game, see `courses`.
 """
 
 from __future__ import annotations
@@ -18,22 +18,22 @@ from seedzero.recordings import recording
 
 
 class Finding(NamedTuple):
-    """The agent's findings about a position, [R, ...] by name, and its memory behind it."""
+    """The agent's findings about a position, [R, ...] by name, and its memory after it."""
 
     found: dict[str, np.ndarray]
     carried: acting.Carried
 
 
 class Rival:
-    """The agent beside one course of games.
+    """The agent that plays in a course of games.
 
     Attributes:
-      looks: about the positions of this game, the newest one possibly missing.
+      looks: its findings about the positions of this game; the newest one may be missing.
       first_call: number of the agent's call at the game's first position.
     """
 
     def __init__(self, saved: greedy.SavedAgent, course: courses.Course, seed: int) -> None:
-        """seed: of its draws."""
+        """seed: for its draws."""
         self._saved, self._course, self._seed = saved, course, seed
         self._decide = recording.decide(saved.agent, saved.spec)
         self._functions = greedy.functions(saved.agent, saved.spec)
@@ -42,33 +42,33 @@ class Rival:
         self._carried: list[acting.Carried] = []  # before each position
 
     def begin(self) -> None:
-        """Forgets the last game; the course has begun another one."""
+        """Forgets the last game, after the course has begun another one."""
         self.first_call += len(self.looks)
         self.looks = []
         self._carried = [acting.initial(self._saved.agent, self._saved.spec, len(self._course.steps[0].reward))]
 
     def look(self) -> Finding:
-        """Returns the findings about the present position; each is looked at once."""
+        """Returns the findings about the present position, which is looked at only once."""
         if len(self.looks) < len(self._course.steps):
             carried, found = self._decide(self._saved.params, self._carried[-1], self._seen(), *self._draws())
             self.looks.append(Finding({name: np.asarray(values) for name, values in found.items()}, carried))
         return self.looks[-1]
 
     def follow(self, actions: np.ndarray) -> None:
-        """Takes the actions [R] of the present position."""
+        """Steps with actions [R], and keeps the memory."""
         is_shown, look = courses.shown(self._course.steps[-1]), self.look()
         self._course.step(actions)
         self._carried.append(greedy.chosen(is_shown, look.carried, self._carried[-1]))
 
     def go_back(self, number: int) -> None:
-        """Goes back to the position of a number."""
+        """Returns to an earlier position, by its number."""
         self._course.go_back(number)
         del self._carried[number + 1 :], self.looks[number + 1 :]
 
     def think(self, seat: int, names: dict[int, str]) -> search_traces.Thought:
         """Returns the thought about the position of a seat that moves; names: of its legal actions.
 
-        UsageError: the agent learns values alone.
+        Raises UsageError if the agent learns only values.
         """
         saved, course = self._saved, self._course
         if saved.agent.search is None and saved.agent.policy is None:
@@ -88,5 +88,5 @@ class Rival:
         return greedy.seen(*arrays, action_mode=saved.mode, task=step.tasks)
 
     def _draws(self) -> tuple[int, int]:
-        """Returns the seed, and the number of the agent's call: each position of a session has its own."""
+        """Returns the seed, and the number of the agent's call, which differs for each position of a session."""
         return self._seed, self.first_call + len(self._course.actions)

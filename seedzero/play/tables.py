@@ -1,4 +1,4 @@
-"""A person's games against a saved agent, which has all other seats."""
+"""Lets a person play games against a saved agent, which has all other seats."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from seedzero.recordings import recording
 
 _REMOTE = "a person can play only where this machine makes the environment"
 RESIGNED, LEFT = "resigned", "left"
-"""Ends of a game before its own."""
+"""How a game may end before it is over."""
 WON, DRAWN, LOST = 1, 0, -1
 _OVER = "the game is over; begin a new one"
 
@@ -32,12 +32,12 @@ class Move(NamedTuple):
 
 
 class HumanTable:
-    """Games between a person and a saved agent, one at a time; for one thread.
+    """Games between a person and a saved agent, one at a time. For one thread.
 
     Attributes:
       seats: names of the seats.
-      seat: the person's place in `seats`.
-      ended: RESIGNED or LEFT; "": the game continues, or has ended by itself.
+      seat: the person's index in `seats`.
+      ended: RESIGNED or LEFT; "" if the game continues or is over.
       names: of all moves of this game; empty if something is hidden, or moves are simultaneous.
       saved: the agent.
     """
@@ -48,12 +48,12 @@ class HumanTable:
         """Loads the agent and begins a game.
 
         Args:
-          choice: of the agent. Its seed decides on chance and draws.
-          seat: name, or number from 1, of the person's seat; None: the first one.
-          num_simulations: of the agent's search; None: as in training.
+          choice: of the agent; its seed determines chance and draws.
+          seat: name, or number from 1, of the person's seat; None means the first one.
+          num_simulations: of the agent's search; None means as in training.
 
-        UsageError: an environment with one seat, of vectors as actions, or of workers; an unknown seat; simulations of
-        an agent without a search. The rest is as of `greedy.load`.
+        Raises UsageError for an environment with one seat, with continuous actions, or made by workers, for an unknown
+        seat, and for simulations of an agent without a search. Raises as `greedy.load`, too.
         """
         config = recording.with_simulations(scoring.read_config(choice, _REMOTE), num_simulations)
         spec = greedy.read(choice)[1]
@@ -84,7 +84,7 @@ class HumanTable:
     # --- the person's part ---
 
     def begin(self, seat: int) -> None:
-        """Begins another game, the person in this seat."""
+        """Begins another game, with the person in this seat."""
         self.seat, self.ended, self.names = seat, "", list[str]()
         self._course.begin(greedy.seeds(self._choice.seed + self._num_games, self._env.num_envs))
         self._rival.begin()
@@ -92,13 +92,19 @@ class HumanTable:
         self._go_on(None)
 
     def play(self, action: int) -> None:
-        """Makes the person's move, and the agent's up to the person's next turn. UsageError: it is not legal now."""
+        """Makes the person's move, and the agent's moves until the person's next turn.
+
+        Raises UsageError if it is illegal.
+        """
         if action not in [move.action for move in self.moves()]:
             raise errors.UsageError(f"move {action} is not legal now; expected one of the list")
         self._go_on(action)
 
     def undo(self) -> None:
-        """Takes the person's last move back, and all moves since. UsageError: there is none, or it may not be."""
+        """Takes back the person's last move and all moves since.
+
+        Raises UsageError if there is none, or it is not allowed.
+        """
         if not self.has_undo:
             raise errors.UsageError("moves stay where something is hidden or moves are simultaneous; play on")
         mine = [number for number in range(len(self.names)) if self.seat in self._course.movers(number)]
@@ -111,13 +117,13 @@ class HumanTable:
         del self.names[mine[-1] :]
 
     def end(self, how: str) -> None:
-        """Ends an unfinished game: RESIGNED, so that it is lost, or LEFT, so that it does not count."""
+        """Ends an unfinished game: RESIGNED means that it is lost, LEFT that it does not count."""
         if not self.is_over:
             self.ended = how
             self._tally[LOST] += how == RESIGNED
 
     def moves(self) -> list[Move]:
-        """Returns the person's legal moves; none: the game is over."""
+        """Returns the person's legal moves; none if the game is over."""
         if self.is_over:
             return []
         mask = self._course.steps[-1].action_mask
@@ -128,7 +134,7 @@ class HumanTable:
 
     @property
     def is_over(self) -> bool:
-        """Whether the person moves no more in this game."""
+        """Whether the person makes no more moves in this game."""
         return bool(self.ended) or self._course.is_over(self.seat)
 
     @property
@@ -137,7 +143,7 @@ class HumanTable:
         return self._face.has_undo
 
     def text(self) -> str:
-        """Returns the newest position that the person sees."""
+        """Returns the newest position that the person may see."""
         course = self._course
         number = max(course.seen(self.seat), default=0)
         return self._face.text(course.viewer(self.seat, number), course.steps[number], course.row(self.seat))
@@ -145,7 +151,7 @@ class HumanTable:
     def result(self) -> tuple[int | None, float]:
         """Returns the outcome, and the return so far.
 
-        None: the game continues, was left, or has more than two seats.
+        The outcome is None while the game continues, if it was left, or if it has more than two seats.
         """
         total = self._course.total(self.seat)
         if self.ended == RESIGNED:
@@ -156,27 +162,35 @@ class HumanTable:
         return (total > other) - (total < other), total
 
     def to_json(self) -> dict[str, Any]:
-        """Returns the agent, and the tally of ended games."""
+        """Returns the agent, and the tally of finished games."""
         names = {"wins": WON, "draws": DRAWN, "losses": LOST}
         return {**self.saved.to_json(), **{name: self._tally[outcome] for name, outcome in names.items()}}
 
     def hint(self) -> tuple[Move, dict[str, np.ndarray]]:
-        """Returns the move that the agent would make for the person, and its findings. UsageError: it is over."""
+        """Returns the move that the agent would make for the person, and its findings.
+
+        Raises UsageError if the game is over.
+        """
         if self.is_over:
             raise errors.UsageError(_OVER)
         found = {name: values[self._course.row(self.seat)] for name, values in self._rival.look().found.items()}
         return next(move for move in self.moves() if move.action == int(found["action"])), found
 
     def think(self) -> search_traces.Thought:
-        """Returns the agent's thought about the person's position. UsageError: no turn, or an agent without any."""
+        """Returns the agent's thought about the person's position.
+
+        Raises UsageError without a turn, or for an agent that cannot think.
+        """
         if self.is_over:
             raise errors.UsageError(_OVER)
         return self._rival.think(self.seat, dict(self.moves()))
 
     def save(self, directory: pathlib.Path) -> pathlib.Path | None:
-        """Writes the game as `human-N.npz`, N the first free number; returns the path, None: no move was made.
+        """Writes the game as `human-N.npz` with the first free number N.
 
-        UsageError: it cannot be written.
+        Returns the path, or None if no move was made.
+
+        Raises UsageError if it cannot be written.
         """
         course, looks = self._course, [look.found for look in self._rival.looks]
         arrays = human_records.arrays(course, self.saved.spec, self.seat, looks)
@@ -197,7 +211,7 @@ class HumanTable:
         return human_records.write(directory, {**header, **facts}, arrays)
 
     def _go_on(self, mine: int | None) -> None:
-        """Makes moves until the person has the turn, or the game is over. mine: the person's; None: no turn."""
+        """Plays until the person has the turn or the game is over. mine: the person's action; None without a turn."""
         course = self._course
         while mine is not None or not (self.is_over or self.seat in course.movers(len(course.actions))):
             actions = self._rival.look().found["action"].copy()
@@ -213,7 +227,7 @@ class HumanTable:
 
 
 def _seats_of(choice: agent_choice.AgentChoice, spec: types.EnvSpec) -> tuple[str, ...]:
-    """Returns the names of a game's seats. UsageError: a person cannot play it."""
+    """Returns the names of a game's seats. Raises UsageError if a person cannot play it."""
     seats = spec.seats or (opponents.SIDES if spec.num_players == 2 else ())
     if not seats:
         raise errors.UsageError(
@@ -225,7 +239,7 @@ def _seats_of(choice: agent_choice.AgentChoice, spec: types.EnvSpec) -> tuple[st
 
 
 def _place_of(seat: str | None, seats: Sequence[str]) -> int:
-    """Returns the place of a seat by its name, or its number from 1; None: the first one."""
+    """Returns the index of a seat, given its name or its number from 1; None means the first one."""
     numbers = {str(number): number - 1 for number in range(1, len(seats) + 1)}
     numbers |= {name: number for number, name in enumerate(seats)}
     if seat is None:

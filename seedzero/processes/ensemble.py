@@ -1,4 +1,4 @@
-"""Programs that belong together: all start at once; after a failure of one all end, and start again together."""
+"""Runs programs that belong together: all start at once, and if one fails, all are restarted together."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ from seedzero.core import exit_codes
 from seedzero.processes import pool, programs
 
 GRACE_SECONDS = 40.0
-"""Time for the others to end by themselves after one has; longer than they need to notice."""
+"""Time for the others to end by themselves after one has ended; longer than they need to notice."""
 _LOOK_SECONDS = 0.5
 
 
 class Ensemble:
-    """Runs N programs, life after life, until all have ended well, or `stop`, or too many failures in a row."""
+    """Runs N programs again and again until all have succeeded, `stop` is called, or too many failures follow."""
 
     def __init__(
         self,
@@ -28,9 +28,12 @@ class Ensemble:
         environment: Mapping[str, str] = {},
         grace_seconds: float = GRACE_SECONDS,
     ) -> None:
-        """commands: of a life; program 0 leads: once it has ended well, all have.
+        """Prepares the programs.
 
-        write: takes a line of a program's output, on a thread of its own. say: takes a sentence for each new start.
+        Args:
+          commands: called before each start. Program 0 leads: once it has succeeded, all have.
+          write: receives each line of a program's output, on a separate thread.
+          say: receives a message for each restart.
         """
         self._commands, self._write, self._say, self._name = commands, write, say, name
         self._environment, self._grace_seconds = environment, grace_seconds
@@ -38,7 +41,7 @@ class Ensemble:
         self._stopping = threading.Event()
 
     def run(self) -> int:
-        """Returns the exit code of program 0's last life, or of the program that failed for good."""
+        """Returns the exit code of program 0's last run, or of the program that failed for good."""
         failed_at: list[float] = []
         delay = programs.FIRST_DELAY_SECONDS
         while True:
@@ -50,7 +53,7 @@ class Ensemble:
                 return exit_codes.DONE
             if self._stopping.is_set():
                 return exit_codes.DONE if all(_is_peaceful(death) for death in deaths.values()) else exit_codes.FAILED
-            # The others only follow the one that failed.
+            # The others ended only because one failed.
             index, cause = next(
                 ((index, death) for index, death in deaths.items() if not _is_peaceful(death)), (0, first)
             )
@@ -69,19 +72,19 @@ class Ensemble:
             self._stopping.wait(delay)
 
     def stop(self) -> None:
-        """Any thread: asks the programs to end, by the end of their input."""
+        """Asks the programs to end by closing their input. Any thread may call it."""
         self._stopping.set()
         if self._running is not None:
             self._running.stop()
 
     def kill(self) -> None:
-        """Kills all programs: for a process that leaves at once."""
+        """Kills all programs without waiting, for a process that leaves at once."""
         self._stopping.set()
         if self._running is not None:
             self._running.kill()
 
     def _live(self, commands: Sequence[Sequence[str]]) -> dict[int, programs.Death]:
-        """Returns the ends of a life, in their order."""
+        """Runs all programs once; returns how they ended, in that order."""
         deaths: dict[int, programs.Death] = {}
 
         def ended(index: int, death: programs.Death | None) -> None:
@@ -94,7 +97,7 @@ class Ensemble:
         ]
         self._running = running = pool.ProgramPool(tasks, len(tasks), environment=self._environment)
         running.start()
-        if self._stopping.is_set():  # meanwhile
+        if self._stopping.is_set():  # `stop` was called meanwhile
             running.stop()
         ends_at = float("inf")
         while not running.wait(_LOOK_SECONDS):

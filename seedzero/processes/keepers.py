@@ -1,8 +1,8 @@
-"""A program inside an actor: started, read, started again after an end.
+"""Keeps a program of an actor running: starts it, reads its output, and restarts it when it ends.
 
-The program is a process of its own: a learner handles signals on its main thread and may be killed by the system for
-its memory, and neither is the actor's to suffer. Its standard input is a pipe that it watches; when the actor ends,
-however that happens, the program ends too.
+The program runs in a separate process, because a learner handles signals on its main thread and may be killed by the
+system for its memory, and neither may affect the actor. It watches its standard input, a pipe: when the actor ends,
+however that happens, the program ends, too.
 """
 
 from __future__ import annotations
@@ -19,47 +19,46 @@ from seedzero.core import errors, exit_codes
 from seedzero.processes import programs
 
 KILL_SECONDS = 5.0
-"""How long a program that was terminated for a new start may take before it is killed."""
+"""Time for a program to end after being terminated for a restart, before it is killed."""
 PEACE_SECONDS = 5.0
-"""Pause before the next start of a program that ended with DONE or TRY_LATER.
+"""Pause before restarting a program that ended with DONE or TRY_LATER.
 
-With DONE it has mostly heard that training is over, as this side will soon; with TRY_LATER it waits for a learner that
-still saves.
+After DONE training is mostly over, which this side will soon hear; with TRY_LATER a learner is still saving.
 """
 
 
 class ProgramState(enum.StrEnum):
     IDLE = "idle"  # before `start`
-    PREPARING = "preparing"  # before its next start
+    PREPARING = "preparing"  # waits for its next start
     RUNNING = "running"
-    FINISHED = "finished"  # its work is done
-    FAILED = "failed"  # it can't run, or failed too often
+    FINISHED = "finished"  # has done its work
+    FAILED = "failed"  # cannot run, or failed too often
     STOPPED = "stopped"  # by `stop`
 
 
 OVER = frozenset({ProgramState.FINISHED, ProgramState.FAILED, ProgramState.STOPPED})
-"""States that last."""
+"""Final states."""
 
 
 @dataclasses.dataclass(frozen=True)
 class ProgramSnapshot:
-    number: int = 0  # of changes before
+    number: int = 0  # counts changes
     state: ProgramState = ProgramState.IDLE
-    starts: int = 0  # their number
-    heard: str = ""  # text of its announcement, in this life or the last; "" where that came to none
-    status: int | None = None  # exit code of the last end, or minus the signal; None before
-    problem: str = ""  # reason of its last end, or of a delayed start; "" for none
+    starts: int = 0  # number of starts
+    heard: str = ""  # text of the announcement in this or the last run; "" if that run made none
+    status: int | None = None  # exit code of the last run, or minus the signal; None before
+    problem: str = ""  # why the last run ended, or the next start is delayed; "" for no problem
 
 
 class Verdict(NamedTuple):
-    """The meaning of a final end: FINISHED or FAILED, and the reason."""
+    """What a final end means: FINISHED or FAILED, with the reason."""
 
     state: ProgramState
     reason: str
 
 
 class Keeper:
-    """Keeps a program running; thread-safe."""
+    """Keeps a program running. Thread-safe."""
 
     def __init__(
         self,
@@ -71,7 +70,7 @@ class Keeper:
     ) -> None:
         """Looks for the announcement, a regular expression with one group, in every line of output.
 
-        judge: returns the meaning of an unrequested end; None: start the program again. write: takes each line.
+        judge: returns what an unrequested end means, or None to restart the program. write: receives each line.
         """
         self._announcement = re.compile(announcement.encode())
         self._judge, self._write = judge, write
@@ -82,26 +81,26 @@ class Keeper:
         self._thread: threading.Thread | None = None
 
     def start(self, command: Callable[[], Sequence[str]]) -> None:
-        """Starts the program, and again whenever it ends. command: called before every start; may block."""
+        """Starts the program, and restarts it whenever it ends. command: called before every start; may block."""
         self._thread = threading.Thread(target=self._keep_running, args=(command,), name="keeper", daemon=True)
         self._thread.start()
 
     def snapshot(self, *, after: int = -1, seconds: float = 0.0) -> ProgramSnapshot:
-        """Returns the state, after a change from number `after` or after a time in seconds."""
+        """Returns the state once it differs from number `after`, or after a time in seconds."""
         with self._changed:
             self._changed.wait_for(lambda: self._snapshot.number != after, seconds)
             return self._snapshot
 
     def tell(self, problem: str) -> None:
-        """Sets the reason why the next start must wait."""
+        """Sets the reason why the next start has to wait."""
         self._change(problem=problem)
 
     def pause(self, seconds: float) -> bool:
-        """Sleeps, at most until `stop` is called; returns whether it was."""
+        """Sleeps until the time is over or `stop` is called; returns whether it was."""
         return self._program.pause(seconds)
 
     def renew(self) -> None:
-        """Ends the program politely, for a new start at once."""
+        """Terminates the program so that it is restarted at once."""
         with self._changed:
             process, self._renewed = self._program.process, self._program.process is not None
         if process is not None:
@@ -111,12 +110,12 @@ class Keeper:
             timer.start()
 
     def stop(self, seconds: float) -> ProgramSnapshot:
-        """Terminates the program for good, kills it after `seconds`; returns the last state."""
+        """Terminates the program for good and kills it after `seconds`; returns the last state."""
         self._program.finish()
         for number in (signal.SIGTERM, signal.SIGKILL):
             process = self._program.process
             if process is None or self._thread is None:
-                break  # and none is started any more
+                break  # no other one will start
             process.send_signal(number)
             self._thread.join(seconds)
         with self._changed:
@@ -127,14 +126,14 @@ class Keeper:
     def _keep_running(self, command: Callable[[], Sequence[str]]) -> None:
         try:
             verdict = self._until_over(command)
-        except Exception as error:  # the snapshot is the one place that shows this thread's end
+        except Exception as error:  # only the snapshot can show that this thread has failed
             kind = "" if isinstance(error, errors.Error) else f"{type(error).__name__}: "
             verdict = Verdict(ProgramState.FAILED, f"{kind}{error}")
         if verdict is not None:
             self._change(state=verdict.state, problem=verdict.reason)
 
     def _until_over(self, command: Callable[[], Sequence[str]]) -> Verdict | None:
-        """Runs the program until its final end; None after a stop."""
+        """Runs the program until its final end; returns None after a stop."""
         while not self._program.stopping.is_set():
             self._change(state=ProgramState.PREPARING)
             death = self._program.live(command(), started=self._started)

@@ -1,4 +1,4 @@
-"""Runs programs, a limited number at a time, each once and with its own cores."""
+"""Runs many programs once each, a limited number at a time, each on its own share of the cores."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ from seedzero.processes import programs
 
 
 class Task(NamedTuple):
-    """A program of a pool.
+    """A program for a pool.
 
-    write: takes each line of output. ended: takes the end; None: the pool was stopped before the start.
+    write: receives each line of output. ended: receives the end, or None if the pool was stopped before the start.
     """
 
     command: Sequence[str]
@@ -25,9 +25,9 @@ class Task(NamedTuple):
 
 
 class ProgramPool:
-    """Runs programs in their order, `num_parallel` at a time. They must watch their standard input: `stop` closes it.
+    """Runs programs in order, `num_parallel` at a time. They must watch their standard input, which `stop` closes.
 
-    `began`, `write` and `ended` are called on threads of the pool, and must be thread-safe.
+    Threads of the pool call `began`, `write` and `ended`, which must be thread-safe.
     """
 
     def __init__(
@@ -39,7 +39,7 @@ class ProgramPool:
         share_cores: bool = True,
         launch: Callable[..., programs.Process] = programs.launch,
     ) -> None:
-        """environment: added to the programs' own. share_cores: the programs of a moment share the cores evenly."""
+        """environment: added to the programs' own. share_cores: whether running programs share the cores evenly."""
         system = programs.System(functools.partial(launch, environment=environment))
         self._tasks = [(task, programs.Program(task.write, system)) for task in tasks]
         self._waiting = list(reversed(self._tasks))
@@ -51,26 +51,26 @@ class ProgramPool:
         ]
 
     def start(self) -> None:
-        """Starts the first programs; each end starts the next one."""
+        """Starts the first programs; whenever one ends, the next one starts."""
         for thread in self._threads:
             thread.start()
 
     def wait(self, seconds: float) -> bool:
-        """Waits for the end of all programs, at most so long; returns whether they have ended."""
+        """Waits until all programs have ended, at most for a time; returns whether they have."""
         deadline = time.monotonic() + seconds
         for thread in self._threads:
             thread.join(max(0.0, deadline - time.monotonic()))
         return not any(thread.is_alive() for thread in self._threads)
 
     def stop(self) -> None:
-        """Starts no more programs, and asks the running ones to end, by the end of their input; does not wait."""
+        """Starts no more programs, and asks the running ones to end by closing their input; does not wait."""
         for _, program in self._tasks:
             program.finish()
         for process in self._running():
             process.close_input()
 
     def kill(self) -> None:
-        """Kills all programs without waiting: for a process that leaves at once."""
+        """Kills all programs without waiting, for a process that leaves at once."""
         for _, program in self._tasks:
             program.stopping.set()
         for process in self._running():
@@ -81,7 +81,7 @@ class ProgramPool:
 
     def _work(self, share: Sequence[int]) -> None:
         if share:
-            os.sched_setaffinity(0, share)  # of this thread, and so of the programs that it starts
+            os.sched_setaffinity(0, share)  # for this thread, and so for the programs that it starts
         while True:
             with self._lock:
                 if not self._waiting:
@@ -91,7 +91,7 @@ class ProgramPool:
 
 
 def cores(num_shares: int) -> list[Sequence[int]]:
-    """Returns this process's cores in even shares, the same core in several if need be; empty: no choice here."""
+    """Divides this process's cores into even shares, which may overlap; shares are empty if cores cannot be chosen."""
     if not hasattr(os, "sched_getaffinity"):
         return [()] * num_shares
     mine = sorted(os.sched_getaffinity(0))

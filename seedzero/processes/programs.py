@@ -1,4 +1,4 @@
-"""A program as a separate process: start, output and end. The base of `Supervisor`, `Keeper` and `respawn`."""
+"""Runs a program as a separate process; the base of `Supervisor`, `Keeper` and `respawn`."""
 
 from __future__ import annotations
 
@@ -18,23 +18,23 @@ from seedzero.core import descendants, exit_codes, forks
 
 MAX_LINE_BYTES = 8192
 OUTPUT_SECONDS = 1.0
-"""Longest wait for a dead program's output: a process that it started may still hold it open."""
+"""Longest wait for a dead program's output, because a process that it started may still hold it open."""
 
 FIRST_DELAY_SECONDS, MAX_DELAY_SECONDS = 0.25, 5.0
-"""Pauses before a program is started again."""
+"""Shortest and longest pause before a program is restarted."""
 LONG_LIFE_SECONDS = 10.0
-"""A program that lived longer is started again after the first delay."""
+"""After a run longer than this, the first pause is used again."""
 MAX_FAILURES = 5
 FAILURE_WINDOW_SECONDS = 60.0
-"""This many failures of one program within this time are the end."""
+"""After this many failures within this time, the program is not restarted."""
 FAILURES_OF_A_REFUSAL = 3
-"""A program whose work is refused would mostly do the same again: once may be chance, twice is the end."""
+"""A program whose work was rejected counts as failing this often: once may be chance, but twice is the end."""
 
 WORKER_ENVIRONMENT = {
     # One process owns the accelerator. A user's environment may import JAX or another library that would grab it.
     "JAX_PLATFORMS": "cpu",
     "CUDA_VISIBLE_DEVICES": "",
-    # A worker has its own threads; those of numerical libraries would only fight with them.
+    # A worker has its own threads, with which those of numerical libraries would compete.
     "OMP_NUM_THREADS": "1",
     "OPENBLAS_NUM_THREADS": "1",
     "MKL_NUM_THREADS": "1",
@@ -42,47 +42,49 @@ WORKER_ENVIRONMENT = {
 
 
 class Process(subprocess.Popen[bytes]):
-    """One life of a program, as a process of the operating system."""
+    """One run of a program, as a process of the operating system."""
 
     def __init__(self, *arguments: Any, **options: Any) -> None:
         options["env"], self._number = descendants.marked(options.get("env") or os.environ)
         super().__init__(*arguments, **options)
-        forks.keep(self.stdin, self.stdout)  # else a forked child keeps it at work, or waited for
+        # otherwise a forked child could keep the process running, or its end unnoticed
+        forks.keep(self.stdin, self.stdout)
 
     def lines(self) -> Iterator[bytes]:
-        """Yields the output, line by line, until the end."""
+        """Yields the output line by line, until it ends."""
         if self.stdout is not None:
             with self.stdout as stream:
                 yield from iter(functools.partial(stream.readline, MAX_LINE_BYTES), b"")
 
     def close_input(self) -> None:
-        """Asks the process to end."""
+        """Asks the process to end, by closing its input."""
         if self.stdin is not None:
             self.stdin.close()
 
     def kill_group(self) -> None:
-        """Kills a process with all that it has started: for the leader of a session, which may have ended."""
-        with contextlib.suppress(ProcessLookupError, PermissionError):  # macOS: the latter for a group of zombies
+        """Kills a process and all that it has started. The process must lead a session, and may have ended."""
+        # PermissionError: macOS raises it for a group of zombies
+        with contextlib.suppress(ProcessLookupError, PermissionError):
             os.killpg(self.pid, signal.SIGKILL)
         descendants.kill(self._number)
 
 
 def launch(command: Sequence[str], environment: Mapping[str, str] = WORKER_ENVIRONMENT) -> Process:
-    """Starts a process with pipes, in its own session: Ctrl-C at the terminal does not reach the process.
+    """Starts a process with pipes in a new session, so that Ctrl-C at the terminal does not reach it.
 
-    The program watches its standard input: that pipe closes when this process ends, however that happens.
+    The program must watch its standard input, a pipe that closes when this process ends, however that happens.
     """
     pipes: dict[str, Any] = dict(stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
     return Process(command, **pipes, env={**os.environ, **environment}, start_new_session=True)
 
 
 IDLE = 19
-"""Niceness of a program that only looks on."""
+"""Niceness of a program that only observes."""
 
 
 @dataclasses.dataclass(frozen=True)
 class System:
-    """Functions of the operating system; tests replace them. launch: raises OSError. clock: monotonic seconds."""
+    """Functions of the operating system, which tests replace. launch: raises OSError. clock: monotonic seconds."""
 
     launch: Callable[[Sequence[str]], Process] = launch
     clock: Callable[[], float] = time.monotonic
@@ -94,7 +96,7 @@ REAL = System()
 
 @dataclasses.dataclass(frozen=True)
 class Death:
-    """The end of one life. status: exit code, minus a signal, or None if the program could not be started."""
+    """How a run ended. status: exit code, or minus the signal; None if the program could not be started."""
 
     status: int | None
     lived_seconds: float
@@ -102,7 +104,7 @@ class Death:
 
     @property
     def too_often(self) -> str:
-        """The reason to give up after this failure, for the user."""
+        """Tells the user why the program is given up after this failure."""
         often = "again" if self.status == exit_codes.REFUSED else f"{MAX_FAILURES} times"
         return f"failed {often} within {FAILURE_WINDOW_SECONDS:g} s, the last time with {self}"
 
@@ -118,12 +120,12 @@ class Death:
 
 
 class Program:
-    """A program, life after life.
+    """A program that can be run again and again.
 
-    `live`, `delay_seconds` and `pause` are for a single thread, everything else for any.
+    One thread may call `live`, `delay_seconds` and `pause`; any thread may use the rest.
 
-    `write` takes each line of output, on a thread of its own. Between two lives `process` is None; once `stopping` is
-    set, none begins any more.
+    `write` receives each line of output, on a separate thread. Between two runs `process` is None; once `stopping` is
+    set, no further run begins.
     """
 
     def __init__(self, write: Callable[[bytes], None], system: System = REAL) -> None:
@@ -138,10 +140,10 @@ class Program:
     def live(
         self, command: Sequence[str], *, niceness: int = 0, started: Callable[[], None] = lambda: None
     ) -> Death | None:
-        """Runs the program once and returns its end, None after a stop.
+        """Runs the program once and returns how it ended, or None if `stopping` was set before.
 
-        niceness: `IDLE`: it takes what others leave of the machine's cores; 0: its share. started: called before the
-        output is read.
+        niceness: with `IDLE` it uses only cores that others leave idle; 0 is a normal share. started: called before
+        the output is read.
         """
         with self._starting:
             if self.stopping.is_set():
@@ -166,9 +168,9 @@ class Program:
         return Death(status, lived_seconds, self._last_line)
 
     def delay_seconds(self, death: Death) -> float | None:
-        """Counts a failure; returns the pause before the next life, None when it has failed too often.
+        """Counts a failure; returns the pause before the next run, or None after too many failures.
 
-        SIGKILL comes from outside: it is no failure of the program, but waits like one.
+        SIGKILL comes from outside, so it does not count as a failure, but needs the same pause.
         """
         now = self._system.clock()
         if death.lived_seconds > LONG_LIFE_SECONDS:
@@ -182,16 +184,16 @@ class Program:
         return min(delay, MAX_DELAY_SECONDS)
 
     def pause(self, seconds: float) -> bool:
-        """Sleeps, at most until `stopping` is set; returns whether it is."""
+        """Sleeps until the time is over or `stopping` is set; returns whether it is."""
         return self._system.wait(self.stopping, seconds)
 
     def finish(self) -> None:
-        """Sets `stopping`, after completing a start under way: `process` is the last one."""
+        """Sets `stopping`, after a start in progress; `process` is the last one then."""
         with self._starting:
             self.stopping.set()
 
     def kill(self) -> None:
-        """Kills the life under way, if any, with all that it has started."""
+        """Kills the present run, if any, with all that it has started."""
         if (process := self.process) is not None:  # another thread may set it to None
             process.kill_group()
 

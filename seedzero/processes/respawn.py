@@ -1,4 +1,4 @@
-"""A worker on a separate machine: started again after a failure or a move of the learner."""
+"""Keeps a worker running on a separate machine: restarts it after a failure, or after the learner has moved."""
 
 from __future__ import annotations
 
@@ -17,11 +17,11 @@ _log = logging.getLogger(__name__)
 POLL_SECONDS = 15.0
 """Time between two look-ups of the learner's address."""
 LEAVE_SECONDS = 30.0
-"""Time for a worker to leave when it stops, before it is killed."""
+"""Time for a stopped worker to leave before it is killed."""
 
 
 class Respawner:
-    """Runs a worker with the same output, from the main thread; passes SIGTERM and SIGINT on."""
+    """Runs a worker from the main thread, with the same output; forwards SIGTERM and SIGINT."""
 
     def __init__(
         self,
@@ -30,17 +30,20 @@ class Respawner:
         *,
         poll_seconds: float = POLL_SECONDS,
     ) -> None:
-        """address: returns the learner's, None before it is written; command: the command line for an address."""
+        """address: returns the learner's address, None until it is written.
+
+        command: returns the command line for it.
+        """
         self._command, self._address, self._poll_seconds = command, address, poll_seconds
         self._signals: queue.SimpleQueue[None] = queue.SimpleQueue()
         self._told = threading.Event()
         self._server = ""
-        # In a session of its own, so that simulators which a crashed worker has started end with it.
+        # In another session, so that simulators which a crashed worker has started end with it.
         system = programs.System(functools.partial(programs.Process, start_new_session=True))
         self._keeper = keepers.Keeper(announcement="(?!)", judge=_judge, write=lambda line: None, system=system)
 
     def run(self) -> int:
-        """Returns the worker's exit code after training is over, after a stop, or after repeated failures."""
+        """Returns the worker's exit code when training is over, after a stop, or after repeated failures."""
         for number in (signal.SIGTERM, signal.SIGINT):
             # A second signal may interrupt the first one's handler: Event.set would wait for itself.
             signal.signal(number, lambda *_: self._signals.put(None))
@@ -50,13 +53,13 @@ class Respawner:
         try:
             last = self._watch()
         finally:
-            self._keeper.stop(LEAVE_SECONDS)  # an error leaves no worker behind
+            self._keeper.stop(LEAVE_SECONDS)  # so that an error leaves no worker running
         if last.state is keepers.ProgramState.FAILED:
             _log.error("the worker %s; this machine gives up", last.problem)
         return _exit_code(last)
 
     def _watch(self) -> keepers.ProgramSnapshot:
-        """Returns the last state; follows the learner until then."""
+        """Follows the learner until the end; returns the last state."""
         last = self._keeper.snapshot()
         while last.state not in keepers.OVER:
             before, last = last, self._keeper.snapshot(after=last.number, seconds=self._poll_seconds)
@@ -72,7 +75,7 @@ class Respawner:
         self._keeper.stop(LEAVE_SECONDS)
 
     def _words(self) -> Sequence[str]:
-        """Returns the worker's command line, as soon as there is a learner."""
+        """Returns the worker's command line once there is a learner."""
         if not self._server:
             _log.info("waiting for the learner to write its address")
         while not self._server and not self._keeper.pause(self._poll_seconds):
@@ -80,7 +83,7 @@ class Respawner:
         return self._command(self._server)
 
     def _follow(self) -> None:
-        """Restarts the worker after the learner has moved."""
+        """Restarts the worker if the learner has moved."""
         server = self._server
         self._look_up()
         if self._server != server:
@@ -88,7 +91,7 @@ class Respawner:
             self._keeper.renew()
 
     def _look_up(self) -> None:
-        """Asks for the learner's address; keeps the known address without an answer."""
+        """Looks up the learner's address; without an answer, the known one is kept."""
         try:
             self._server = self._address() or self._server
         except errors.UsageError:
@@ -103,7 +106,7 @@ def _judge(death: programs.Death) -> keepers.Verdict | None:
 
 
 def _exit_code(last: keepers.ProgramSnapshot) -> int:
-    """Returns a shell's name for the last end."""
+    """Returns a shell's exit code for the last end."""
     if last.status is None:
         return exit_codes.FAILED if last.state is keepers.ProgramState.FAILED else exit_codes.DONE
     return 128 - last.status if last.status < 0 else last.status

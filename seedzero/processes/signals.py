@@ -1,7 +1,7 @@
-"""Ctrl-C, SIGTERM and SIGHUP: training saves and leaves on the first, and leaves at once on a second.
+"""Handles Ctrl-C, SIGTERM and SIGHUP: training saves and leaves on the first, and leaves at once on a second.
 
-SIGHUP is never the second: a terminal that closes sends several, and systemd one after SIGTERM. Where it is ignored
-(nohup), it stays so.
+SIGHUP is never the second, because a closing terminal sends several, and systemd sends one after SIGTERM. If it is
+ignored (nohup), it stays ignored.
 """
 
 from __future__ import annotations
@@ -19,19 +19,19 @@ from seedzero.core import descendants, exit_codes, forks
 
 STOP_SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 ECHO_SECONDS = 0.1
-"""A second signal within this time is the first one's echo: `timeout` signals the process and its group."""
+"""A second signal within this time is an echo of the first, because `timeout` signals the process and its group."""
 
 
 class StopSignals:
-    """While entered, turns the signals into a stop request: sets `requested`. Enter it on the main thread.
+    """Turns signals into a stop request while the context is entered, on the main thread: sets `requested`.
 
-    A thread of its own handles signals, woken by the C handler with a byte on a socket: the main thread may sit in a
-    compilation for minutes, and a second Ctrl-C must not wait for it; callbacks may take locks. A forked child has the
-    handlers of before: a signal that it gets is its own.
+    A separate thread handles signals, woken by the C handler with a byte on a socket, because the main thread may be
+    compiling for minutes, and a second Ctrl-C must not wait for it; callbacks may also take locks. A forked child has
+    the earlier handlers, so a signal sent to it affects only itself.
     """
 
-    were_entered = False  # whether some have been entered in this process
-    _entered: StopSignals | None = None  # that handle signals now
+    were_entered = False  # whether any were entered in this process
+    _entered: StopSignals | None = None  # the ones that handle signals now
 
     def __init__(
         self,
@@ -42,7 +42,7 @@ class StopSignals:
         clock: Callable[[], float] = time.monotonic,
         leave: Callable[[int], Any] = os._exit,
     ) -> None:
-        """cleanup: called before leaving at once: ends children by their own pids; must not block."""
+        """cleanup: called before leaving at once; ends children by their pids, and must not block."""
         self.requested = threading.Event()
         self._on_stop, self._say, self._cleanup = on_stop, say, cleanup
         self._clock, self._leave = clock, leave
@@ -56,7 +56,7 @@ class StopSignals:
         self._thread.start()
         self._old_fd = signal.set_wakeup_fd(self._writer.fileno(), warn_on_full_buffer=False)
         ignored = {signal.SIGHUP} if signal.getsignal(signal.SIGHUP) is signal.SIG_IGN else set()
-        # A Python handler must be there for the C handler to write to the wake-up socket.
+        # The C handler writes to the wake-up socket only if there is a Python handler.
         self._old_handlers = {number: signal.signal(number, lambda *_: None) for number in {*STOP_SIGNALS} - ignored}
         StopSignals.were_entered, StopSignals._entered = True, self
         return self
@@ -66,19 +66,20 @@ class StopSignals:
         for number, handler in self._old_handlers.items():
             signal.signal(number, handler)
         signal.set_wakeup_fd(self._old_fd)
-        with contextlib.suppress(OSError):  # in a forked child it is no socket any more
-            self._writer.shutdown(socket.SHUT_WR)  # the thread reads the end, whoever has a copy of the descriptor
+        with contextlib.suppress(OSError):  # in a forked child it is no longer a socket
+            # the thread reads the end even if others have copies of the descriptor
+            self._writer.shutdown(socket.SHUT_WR)
         self._writer.close()
         self._thread.join()
         self._reader.close()
 
     def _let_go(self) -> None:
-        """In a forked child: restores the handlers of before."""
+        """Restores the earlier handlers, in a forked child."""
         signal.set_wakeup_fd(-1)
         for number, handler in self._old_handlers.items():
             signal.signal(number, handler)
 
-    # A child that gets a signal at once has its own handlers first: signals wait around a fork.
+    # Signals are blocked around a fork, so that a child which gets one at once already has its own handlers.
 
     @classmethod
     def _before_fork(cls) -> None:
@@ -122,5 +123,5 @@ os.register_at_fork(
 
 
 def terminate_with_input() -> None:
-    """Sends the process SIGTERM once its standard input is closed, as by the end of its supervisor."""
+    """Sends SIGTERM to this process once its standard input is closed, as when its supervisor ends."""
     descendants.at_end_of_input(lambda: os.kill(os.getpid(), signal.SIGTERM))

@@ -1,4 +1,4 @@
-"""Local workers of a learner: started, watched, started again after a death, ended by the pipe of `program.launch`."""
+"""Starts a learner's local workers, restarts them when they die, and ends them by closing their pipes."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ from seedzero.core import plain_files
 from seedzero.processes import programs
 
 MAX_LOG_BYTES = 1_000_000
-"""A log that grows beyond this becomes worker-I.log.1, replacing the older one."""
+"""A log that grows beyond this is renamed to worker-I.log.1, which replaces the older one."""
 KILL_SECONDS = 2.0
-"""How long a worker may take to end after a signal."""
+"""Time for a worker to end after a signal."""
 
 
 def write_log(path: pathlib.Path, line: bytes) -> None:
-    """Appends a line of a worker's output to a file of bounded size; a full disk loses the line."""
+    """Appends a line of a worker's output to a file of limited size; if the disk is full, the line is lost."""
     with contextlib.suppress(OSError):
         with open(path, "ab", opener=plain_files.opener) as file:
             file.write(line)
@@ -29,7 +29,7 @@ def write_log(path: pathlib.Path, line: bytes) -> None:
 
 
 class Supervisor:
-    """Keeps `num` local workers running from `start` to `finish` or `stop`; each has a thread."""
+    """Keeps `num` local workers running from `start` until `finish` or `stop`, each on its own thread."""
 
     def __init__(
         self,
@@ -42,10 +42,13 @@ class Supervisor:
         name: Callable[[int], str] = "local-{}".format,
         system: programs.System = programs.REAL,
     ) -> None:
-        """command: called at every start of worker i. log_dir: existing directory for worker-I.log.
+        """Prepares the workers.
 
-        on_failure: called once, with the reason, when a worker fails too often; must not call `stop`. report: takes a
-        sentence for every death, with the worker's `name`.
+        Args:
+          command: returns the command of worker i; called at every start.
+          log_dir: existing directory for worker-I.log.
+          on_failure: called once, with the reason, when a worker fails too often; must not call `stop`.
+          report: receives a message about every death, with the worker's `name`.
         """
         self._command, self._clock = command, system.clock
         self._on_failure, self._report, self._name = on_failure, report, name
@@ -62,20 +65,20 @@ class Supervisor:
             thread.start()
 
     def restart(self, name: str) -> None:
-        """Kills the named worker, if present, for a new start: its environments hang."""
+        """Kills the named worker, if present, so that it is restarted, because its environments hang."""
         for index, worker in enumerate(self._programs):
             if self._name(index) == name:
                 worker.kill()
 
     def finish(self) -> None:
-        """Leaves ended workers ended from now on: training is finished and workers leave by themselves."""
+        """Stops restarting workers, because training is over and they leave by themselves."""
         for worker in self._programs:
             worker.finish()
 
     def stop(self, timeout_seconds: float) -> None:
-        """Ends all workers, if need be by signals, and returns when they are gone.
+        """Ends all workers, by signals if necessary, and returns when they are gone.
 
-        timeout_seconds: time to end by themselves once their pipes are closed.
+        timeout_seconds: time for them to end by themselves once their pipes are closed.
         """
         self.finish()
         for process in self._running():
@@ -89,7 +92,7 @@ class Supervisor:
                 return
 
     def kill(self) -> None:
-        """Kills all workers without waiting for anything, not even a lock: for a process that leaves at once."""
+        """Kills all workers without waiting for anything, not even a lock, for a process that leaves at once."""
         for worker in self._programs:
             worker.stopping.set()
         for process in self._running():
@@ -114,7 +117,7 @@ class Supervisor:
         self._on_failure(f"worker {self._name(index)} {death.too_often}; its output is in {self._logs[index]}")
 
     def _join(self, timeout_seconds: float) -> bool:
-        """Waits for all workers' threads; returns whether all have ended."""
+        """Waits for the threads of all workers; returns whether all have ended."""
         deadline = self._clock() + timeout_seconds
         for thread in self._threads:
             thread.join(max(0.0, deadline - self._clock()))

@@ -1,7 +1,7 @@
-"""`python -m seedzero.recordings RUN_DIR FILE.gif`: films the newest checkpoint of a run, beside its training.
+"""`python -m seedzero.recordings RUN_DIR FILE.gif`: films the newest checkpoint of a run while it trains.
 
 It prints a line of JSON: the result of `films.play`, and `ledger`, the checkpoint's counts of training steps. The
-process ends when its standard input is closed; as the leader of a group it takes its children with it.
+process ends when its standard input is closed; as it leads a process group, its children end, too.
 """
 
 import json
@@ -12,12 +12,12 @@ from seedzero.core import descendants, errors, exit_codes
 from seedzero.recordings import films
 
 MOST_STEPS, LONGEST_SIDE = 500, 200
-"""Larger videos would fill the event files of a long run: in steps, and in pixels."""
+"""Limits in steps and in pixels: larger videos would fill the event files of a long run."""
 
 
 descendants.end_with_input()  # a user's environments may have started simulators
 try:
-    # The learner has imported, with the user's consent, what the run directory names.
+    # The learner has imported what the run directory names, with the user's consent.
     found = films.film(pathlib.Path(sys.argv[1]), pathlib.Path(sys.argv[2]), MOST_STEPS, LONGEST_SIDE)
 except errors.Error as error:
     print(f"\n{' '.join(str(error).split())}", flush=True)

@@ -1,4 +1,4 @@
-"""Videos of an episode with a saved agent, played without a learner."""
+"""Makes videos of episodes played by a saved agent, without a learner."""
 
 from __future__ import annotations
 
@@ -26,12 +26,13 @@ _PLAY_REMOTE = (
 def play(choice: agent_choice.AgentChoice, target: str | os.PathLike[str], *, longest_side: int = 0) -> dict[str, Any]:
     """Writes a video, .mp4 or .gif, of one episode with a saved agent.
 
-    A game of two players is self-play; the return is the first mover's. Of agents in one environment it is their mean.
+    In a game of two players the agent plays itself, and the return is the first mover's. If several agents share an
+    environment, it is their mean.
 
-    target: the file to write. longest_side: larger pictures are thinned to at most this many pixels, both ways alike;
-    0 for no limit. Returns step, chosen, video, frames, return and length; cut_off is 1 if the limit of steps ended
-    the episode; policy as `scoring.evaluate`. Raises as `scoring.evaluate`, and UsageError if the video cannot be
-    written.
+    target: the file to write. longest_side: larger pictures are thinned to at most this many pixels in both directions
+    alike; 0 for no limit. Returns step, chosen, video, frames, return and length; cut_off is 1 if the limit of steps
+    ended the episode; policy as `scoring.evaluate`. Raises as `scoring.evaluate`, and UsageError if the video cannot
+    be written.
     """
     choice, file = choice.absolute(), pathlib.Path(target).absolute()
     config = scoring.read_config(choice, _PLAY_REMOTE)
@@ -72,10 +73,10 @@ def play(choice: agent_choice.AgentChoice, target: str | os.PathLike[str], *, lo
 
 
 def film(path: pathlib.Path, target: pathlib.Path, max_steps: int, longest_side: int) -> dict[str, Any]:
-    """Writes a small video of one episode with the newest checkpoint of a run that is being trained.
+    """Writes a small video of one episode with the newest checkpoint of a run in training.
 
-    Arguments, result and errors are as in `play`, for a trusted directory; the result has `ledger` and
-    `other_hosts`, too: the checkpoint's counts of training steps.
+    Arguments, result and errors are as in `play`, for a trusted directory. The result also has `ledger` and
+    `other_hosts`, the checkpoint's counts of training steps.
     """
     _, saved, _ = saved_files.find(path / "checkpoints", "last", "params")
     choice = agent_choice.AgentChoice(path, saved.step, trusted=True, max_steps=max_steps)

@@ -1,6 +1,6 @@
-"""Episodes of a saved agent as files, with the findings of its search at every step; see `records`.
+"""Records episodes of a saved agent in files, with what its search finds at every step; see `records`.
 
-One environment plays one episode after the other, and memory holds one episode.
+One environment plays one episode after another, and memory holds one episode.
 """
 
 from __future__ import annotations
@@ -27,19 +27,19 @@ from seedzero.metrics import episodes
 from seedzero.recordings import records, videos
 
 LONGEST_SIDE = 192
-"""Of the pictures in a record; larger ones are thinned."""
+"""Longest side of pictures in a record; larger ones are thinned."""
 MAX_PICTURES_BYTES = 128 << 20
-"""Of an episode; a longer one has none."""
+"""Most steps of an episode with pictures; a longer one has none."""
 _LOCK = ".record.lock"
 _REMOTE = "episodes of a worker cannot be recorded: record them in the environment itself"
 
 
 class RecordedEpisode(NamedTuple):
     file: str
-    total: float  # sum of rewards, of the first mover
-    length: int  # steps
-    cut_off: bool  # by the limit of steps
-    task: str  # its name, or the seat's; "": there is one task
+    total: float  # sum of rewards, the first mover's
+    length: int  # in steps
+    cut_off: bool  # whether the limit of steps ended it
+    task: str  # the task's name, or the seat's; "" for a single task
 
 
 def file_name(number: int) -> str:
@@ -54,18 +54,18 @@ def record(
     num_simulations: int | None = None,
     recorded: Callable[[RecordedEpisode], object] = lambda episode: None,
 ) -> dict[str, Any]:
-    """Writes episodes of a saved agent; returns the checkpoint and the numbers written.
+    """Writes episodes of a saved agent to files; returns the checkpoint and the numbers of the files.
 
-    In games of two players the agent moves for both. In games of seats a file has the turns of one seat; the others
-    move at random.
+    In games of two players the agent moves for both. In games with seats a file has the turns of one seat; the other
+    seats move at random.
 
     Args:
-      out: directory for the files, made if missing; one with episodes is refused.
-      num_simulations: of the search; None: as in training.
+      out: directory for the files, made if missing; one that has episodes is rejected.
+      num_simulations: of the search; None means as in training.
       recorded: called after each file.
 
-    Raises UsageError: as `evaluate.play`, files that cannot be written, another process that records there, or
-    simulations of an agent without a search; CheckpointError.
+    Raises UsageError as `evaluate.play`, for files that cannot be written, if another process records there, or for
+    simulations of an agent without a search; and CheckpointError.
     """
     choice, directory = choice.absolute(), pathlib.Path(out).absolute()
     config = with_simulations(scoring.read_config(choice, _REMOTE), num_simulations)
@@ -112,7 +112,7 @@ def record(
 
 
 def with_simulations(config: configs.Config, num_simulations: int | None) -> configs.Config:
-    """Returns a configuration with other simulations of the search; None: as in training."""
+    """Returns a configuration with other simulations of the search; None means as in training."""
     return config if num_simulations is None else configs.override(config, {"search.num_simulations": num_simulations})
 
 
@@ -125,7 +125,7 @@ def check_searches(saved: greedy.SavedAgent, num_simulations: int | None) -> Non
 
 
 def header(choice: agent_choice.AgentChoice, saved: greedy.SavedAgent, config: configs.Config) -> dict[str, Any]:
-    """Returns the facts about run and agent in the header of each of its records."""
+    """Returns the facts about run and agent for the header of its records."""
     return {
         "run": choice.path.name,
         "env": config.env.id,
@@ -143,12 +143,15 @@ def _made(env_id: str, settings: sections.EnvConfig, role: types.Role) -> env_ba
     """Returns an environment that draws itself, if it can."""
     try:
         return registry.make(env_id, settings, 1, role=role, render=True)
-    except errors.Error:  # without pictures it may work; else this error comes again
+    except errors.Error:  # it may work without pictures; otherwise this error comes again
         return registry.make(env_id, settings, 1, role=role)
 
 
 class _Pictures:
-    """The environment's pictures of an episode, small; none if it cannot draw, or if they need too much memory."""
+    """Collects an episode's pictures, made small.
+
+    None if the environment cannot draw, or they need too much memory.
+    """
 
     def __init__(self, env: env_base.VectorEnv) -> None:
         self._env, self._kept, self._draws = env, list[np.ndarray](), hasattr(env, "render")
@@ -166,13 +169,16 @@ class _Pictures:
         self._draws = self._draws and fits and len(self._kept) * one.nbytes <= MAX_PICTURES_BYTES
 
     def arrays(self) -> dict[str, np.ndarray]:
-        """Returns the pictures of all steps by the array's name in a record; empty: there are none."""
+        """Returns the pictures of all steps under their name in a record; {} if there are none."""
         return {records.RENDER: np.stack(self._kept)} if self._draws else {}
 
 
 @contextlib.contextmanager
 def _alone(directory: pathlib.Path) -> Iterator[None]:
-    """While entered, no other process records into a directory. Raises Occupied: one does; OSError."""
+    """Reserves a directory for this process while the context is entered.
+
+    Raises Occupied if another records; OSError.
+    """
     with contextlib.ExitStack() as undo:
         way_out = "wait until that one has ended, or give another --out"
         run_lock.take(directory, undo, name=_LOCK, who="recording", way_out=way_out)
@@ -181,7 +187,7 @@ def _alone(directory: pathlib.Path) -> Iterator[None]:
 
 
 def _actions(spec: types.EnvSpec) -> list[Any] | None:
-    """Returns the environment's own values of all actions, in their order; None for continuous actions."""
+    """Returns the environment's own values of all actions, in order; None for continuous actions."""
     if spec.is_continuous:
         return None
     values: list[Any] = np.asarray(codecs.of(spec).decode(np.arange(spec.num_actions), is_single=False)).tolist()
@@ -199,7 +205,8 @@ def _episodes(
 ) -> Iterator[tuple[dict[str, np.ndarray], RecordedEpisode]]:
     """Yields the arrays of each episode.
 
-    Draws follow from seed and call. step: the first. seeds: of the episodes. limit: of steps. game: of two players.
+    Draws depend on seed and call. step: the first one. seeds: of the episodes. limit: most steps. game: of two
+    players.
     """
     act = decide(saved.agent, env.spec)
     carried = acting.initial(saved.agent, env.spec, 1)

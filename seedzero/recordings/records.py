@@ -1,6 +1,6 @@
 """Files of recorded episodes: numpy's .npz without pickled objects, and a reader that checks them.
 
-Shape letters: T steps, A actions, D numbers of a continuous action, N samples of a search over vectors.
+Shape letters: T steps, A actions, D numbers of a continuous action, N samples of a search over continuous actions.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ FORMAT, VERSION = "seedzero.record", 1
 HEADER = "header"
 OBSERVATION = "observation"
 RENDER = "render"
-"""What the environment draws, [T + 1, H, W, 3] uint8, where it can."""
+"""What the environment draws, [T + 1, H, W, 3] uint8, if it can."""
 _MAX_HEADER_BYTES = 64 << 20
 
 _KINDS = {
@@ -43,7 +43,7 @@ _KINDS = {
     "completed_q": "f",
     "sampled": "f",
 }
-"""Arrays with a row a step -> the kind of their dtype."""
+"""Arrays with one row per step -> the kind of their dtype."""
 _ALWAYS = ("reward", "terminated", "truncated", "action")
 _BY_ACTION = ("action_mask", "policy", "prior", "visits", "q_value", "completed_q")
 
@@ -53,9 +53,9 @@ class Record:
     """A recorded episode of T steps.
 
     Attributes:
-      header: facts of the run and the episode; docs/python.md has the names.
-      arrays: by name; `observation`, or `observation/NAME` for each array of several, has T + 1 rows, the last one
-        behind the last step, and so has `render`; all others have T.
+      header: facts about the run and the episode, named in docs/python.md.
+      arrays: by name. `observation` (or `observation/NAME` for each of several arrays) and `render` have T + 1 rows,
+        of which the last follows the last step; all others have T.
     """
 
     header: Mapping[str, Any]
@@ -80,9 +80,9 @@ def write(path: pathlib.Path, header: Mapping[str, Any], arrays: Mapping[str, np
 
 
 def read_record(path: str | os.PathLike[str]) -> Record:
-    """Returns a file of `seedzero record`; nothing in it is executed.
+    """Reads a file of `seedzero record`, executing nothing in it.
 
-    Raises UsageError for a missing file, RecordError for a damaged one, another format or a newer version.
+    Raises UsageError for a missing file, and RecordError for a damaged one, another format or a newer version.
     """
     path = pathlib.Path(path)
     try:
@@ -95,7 +95,7 @@ def read_record(path: str | os.PathLike[str]) -> Record:
 
 
 def read(file: BinaryIO, path: pathlib.Path, max_bytes: int | None = None) -> Record:
-    """Returns the record in an open file; path: for errors. Raises RecordError, for more than `max_bytes` too."""
+    """Reads a record from an open file. path: for errors. Raises RecordError, also beyond `max_bytes`."""
     with _naming(path):
         arrays = _arrays(file, None, max_bytes)
         header = json_object.parse(str(arrays.pop(HEADER)))
@@ -104,7 +104,7 @@ def read(file: BinaryIO, path: pathlib.Path, max_bytes: int | None = None) -> Re
 
 
 def read_head(file: BinaryIO, path: pathlib.Path, max_bytes: int) -> tuple[dict[str, Any], int]:
-    """Returns the header alone, and the number of steps. Raises RecordError, for more than `max_bytes` too."""
+    """Reads only the header, and the number of steps. Raises RecordError, also beyond `max_bytes`."""
     with _naming(path):
         arrays = _arrays(file, (HEADER, "reward"), max_bytes)
         header = json_object.parse(str(arrays[HEADER]))
@@ -114,7 +114,7 @@ def read_head(file: BinaryIO, path: pathlib.Path, max_bytes: int) -> tuple[dict[
 
 @contextlib.contextmanager
 def _naming(path: pathlib.Path) -> Iterator[None]:
-    """Replaces all errors of a damaged file."""
+    """Turns all errors that a damaged file may cause into RecordError."""
     try:
         yield
     except (
@@ -137,7 +137,7 @@ def _damaged(path: pathlib.Path, reason: object) -> errors.RecordError:
 
 
 def _arrays(file: BinaryIO, names: Sequence[str] | None, max_bytes: int | None) -> dict[str, np.ndarray]:
-    """Returns the arrays of some names, None: all."""
+    """Returns the named arrays; None means all."""
     loaded = np.load(file, allow_pickle=False)
     if not isinstance(loaded, np.lib.npyio.NpzFile):
         raise ValueError("it is no .npz file")
@@ -157,7 +157,7 @@ def _arrays(file: BinaryIO, names: Sequence[str] | None, max_bytes: int | None) 
 
 
 def _check(header: Mapping[str, Any], arrays: Mapping[str, np.ndarray]) -> None:
-    """Raises ValueError, KeyError, TypeError or SpecMismatch for arrays that do not fit the header."""
+    """Raises ValueError, KeyError, TypeError or SpecMismatch if the arrays do not fit the header."""
     _check_format(header)
     spec = types.EnvSpec.from_json(header["spec"])
     num_steps, num_choices = len(arrays["action"]), arrays.get("policy", np.zeros((0, spec.num_actions))).shape[-1]
@@ -191,5 +191,5 @@ def is_picture(array: np.ndarray) -> bool:
 
 
 def observation_name(spec: types.EnvSpec, name: str) -> str:
-    """Returns the name in a file of an observation's array."""
+    """Returns the name that an array of the observation has in a file."""
     return f"{OBSERVATION}/{name}" if spec.packed else OBSERVATION

@@ -1,6 +1,6 @@
-"""A step of a record thought over again, by the recording's checkpoint, another one of the run, or a frozen player.
+"""Makes an agent think again about a recorded step, with the recording's checkpoint, another one, or a frozen player.
 
-The agent sees what it saw there: the frames before the observation, the record's actions in an LSTM's memory, and the
+The agent sees what it saw then: the frames before the observation, an LSTM's memory of the recorded actions, and the
 random key of the recording.
 
 Shape letters: T steps, N nodes.
@@ -26,22 +26,22 @@ from seedzero.networks import observations
 from seedzero.recordings import records
 
 FRAMES_BEFORE, FRAMES_AFTER = 64, 192
-"""Observations of the record around a step among which the nearest of an imagined state is sought."""
+"""Number of the record's observations, around the step, to compare an imagined state with."""
 MOST_SIMULATIONS = 4096
 _BATCH = 32
 
 
 class Nearest(NamedTuple):
-    """The observation of a record whose latent state is nearest to an imagined one. distance: root mean square."""
+    """The recorded observation whose latent state is nearest to an imagined one. distance: root mean square."""
 
     step: int
     distance: float
 
 
 def load(choice: agent_choice.AgentChoice, header: Mapping[str, Any], num_simulations: int | None = None) -> Rethinker:
-    """Returns a saved agent for the records with a header, by the header's policy; errors as of `policy.load`.
+    """Loads a saved agent for records with a given header, with the policy it names; raises as `policy.load`.
 
-    num_simulations: of the search; None: as in the recording.
+    num_simulations: of the search; None means as in the recording.
     """
     config, spec = greedy.read(choice)
     wanted = num_simulations or _whole(header.get("num_simulations"), 1, MOST_SIMULATIONS)
@@ -54,7 +54,7 @@ def load(choice: agent_choice.AgentChoice, header: Mapping[str, Any], num_simula
 
 
 class Rethinker:
-    """A saved agent for steps of records; for one thread."""
+    """A saved agent that thinks about steps of records. For one thread."""
 
     def __init__(self, saved: greedy.SavedAgent) -> None:
         self._saved, self._codec = saved, codecs.of(saved.spec)
@@ -63,8 +63,8 @@ class Rethinker:
     def think(self, record: records.Record, number: int) -> search_traces.Thought:
         """Returns the findings about step `number` of a record.
 
-        Raises UsageError for a record of another environment, the observation behind the last step, and an agent that
-        learns values alone, or draws vectors without a search.
+        Raises UsageError for a record of another environment, for the observation after the last step, and for an
+        agent that learns only values, or draws continuous actions without a search.
         """
         saved = self._saved
         if record.spec != saved.spec:
@@ -84,10 +84,10 @@ class Rethinker:
         )
 
     def nearest(self, record: records.Record, number: int, thought: search_traces.Thought) -> dict[int, Nearest]:
-        """Returns for each node of a thought the nearest observation of the record by latent distance.
+        """Returns, for each node of a thought, the record's observation with the nearest latent state.
 
-        Afterstates have none: no observation shows what chance has not yet decided. Empty without a model, or with a
-        memory, and with continuous actions, where nodes have samples of their own.
+        Afterstates have none, because no observation shows a state before chance has decided. The result is empty
+        without a model, with a memory, and with continuous actions, where nodes have their own samples.
         """
         model = self._saved.agent.model
         if model is None or model.remembers or thought.root is None or self._saved.spec.is_continuous:
@@ -135,14 +135,17 @@ class Rethinker:
         return self._saved.agent.model
 
     def _represent(self, record: records.Record, places: np.ndarray) -> tuple[Any, np.ndarray]:
-        """Returns the latent states of observations, and as rows of numbers."""
+        """Returns the latent states of observations, also as rows of numbers."""
         state = self._representation(self._saved.params, self._stacked(record, places, self._saved.agent.stack))
         return state, _flat(state)
 
     def _stacked(
         self, record: records.Record, places: np.ndarray, num_frames: int, last: int = 0
     ) -> dict[str, np.ndarray]:
-        """Returns `num_frames` frames up to `last` before places [B], by name; before the episode lies its first."""
+        """Returns the `num_frames` frames up to `last` for positions [B], by name.
+
+        The first frame repeats before an episode.
+        """
         steps = places[:, None] - last - np.arange(num_frames)[::-1]
         found = {}
         for array in self._saved.spec.arrays:
@@ -187,7 +190,7 @@ class Rethinker:
         return carried
 
     def _place(self, record: records.Record, number: int) -> positions.GamePlace | None:
-        """Returns the game's state by its moves; None: no game of OpenSpiel's for two players, or one of chance."""
+        """Returns the game's state after its moves; None if it is not OpenSpiel's for two players, or has chance."""
         is_of_spiel = self._saved.config.env.id.startswith("spiel:")
         if "move" not in record.arrays or self._saved.spec.has_chance or not is_of_spiel:
             return None
@@ -196,7 +199,7 @@ class Rethinker:
 
 
 def _with_action(memory: base.Memory, action: np.ndarray) -> base.Memory:
-    """Replaces an LSTM's last action: the record's counts, not the one of this checkpoint."""
+    """Replaces an LSTM's last action by the recorded one, because this checkpoint may choose another."""
 
     def replaced(path: tuple[Any, ...], leaf: jax.Array) -> jax.Array:
         return jnp.full_like(leaf, action) if getattr(path[-1], "name", "") == "action" else leaf
@@ -205,17 +208,17 @@ def _with_action(memory: base.Memory, action: np.ndarray) -> base.Memory:
 
 
 def _parts(places: np.ndarray) -> list[np.ndarray]:
-    """Returns places in equal batches; the last one is filled up."""
+    """Returns positions in equal batches; the last one is padded."""
     filled = np.append(places, np.full(-len(places) % _BATCH, places[-1]))
     return list(filled.reshape(-1, _BATCH))
 
 
 def _flat(state: Any) -> np.ndarray:
-    """Returns latent states as rows of numbers; of a model that sums rewards, the hidden state alone."""
+    """Returns latent states as rows of numbers; for a model that sums rewards, only the hidden state."""
     leaves = jax.tree.leaves(getattr(state, "hidden", state))
     return np.concatenate([np.asarray(leaf, np.float32).reshape(len(leaf), -1) for leaf in leaves], axis=1)
 
 
 def _whole(value: object, low: int, high: int) -> int | None:
-    """Returns a whole number of a header within bounds, else None: the file may be of another hand."""
+    """Returns a whole number from a header if it is within bounds, else None; the file may come from anybody."""
     return value if isinstance(value, int) and not isinstance(value, bool) and low <= value <= high else None

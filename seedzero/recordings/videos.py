@@ -17,11 +17,11 @@ from seedzero.core import errors, forks
 
 SUFFIXES = (".mp4", ".gif")
 SHORTEST_GIF_MILLISECONDS = 20
-"""Video players show a shorter frame of a .gif for a tenth of a second."""
+"""Video players show shorter frames of a .gif for a tenth of a second."""
 
 
 def check_path(path: str | os.PathLike[str]) -> None:
-    """Raises UsageError for a path with a suffix other than .mp4 and .gif, of a directory, or in a missing one."""
+    """Raises UsageError for a path that is a directory, in a missing one, or not named .mp4 or .gif."""
     path = pathlib.Path(path)
     if path.suffix.lower() not in SUFFIXES:
         raise errors.UsageError(f"cannot write a video to {path}: its name must end in {' or '.join(SUFFIXES)}")
@@ -32,12 +32,12 @@ def check_path(path: str | os.PathLike[str]) -> None:
 
 
 def write_video(path: str | os.PathLike[str], frames: Iterable[np.ndarray], fps: float) -> int:
-    """Writes frames to an .mp4 (H.264, yuv420p, shown by every player) or .gif file; returns their number.
+    """Writes frames to an .mp4 (H.264, yuv420p, shown by every player) or .gif file; returns the number of frames.
 
     Args:
       path: of the file; the suffix selects the format.
-      frames: [H, W, 3] uint8 each, of one size; an odd size is made even by repeating the edge.
-      fps: frames a second; a .gif shows at most 50.
+      frames: [H, W, 3] uint8 each, all of one size; an odd size is made even by repeating the edge.
+      fps: frames per second; a .gif shows at most 50.
 
     Raises UsageError for another suffix, a missing directory, an unwritable file, or no frames.
     """
@@ -50,14 +50,14 @@ def write_video(path: str | os.PathLike[str], frames: Iterable[np.ndarray], fps:
     checked = (_checked(frame, first.shape) for frame in itertools.chain([first], iterator))
     write = _write_mp4 if path.suffix.lower() == ".mp4" else _write_gif
     try:
-        with durable.new_file(path) as partial:  # an earlier video stays until this one is complete
+        with durable.new_file(path) as partial:  # keep an earlier video until this one is complete
             return write(partial, checked, fps)
     except OSError as error:
         raise errors.UsageError(f"cannot write a video to {path}: {error}") from None
 
 
 def thinned(frame: np.ndarray, longest_side: int) -> np.ndarray:
-    """Returns every Nth row and column of a frame [H, W, 3], so that no side is longer; 0: the frame."""
+    """Returns every Nth row and column of a frame [H, W, 3], so that no side is longer than a limit; 0 is no limit."""
     every = -(-max(frame.shape[:2]) // longest_side) if longest_side else 1
     return frame[::every, ::every]
 
@@ -72,7 +72,7 @@ def _checked(frame: np.ndarray, shape: tuple[int, ...]) -> np.ndarray:
 
 
 def _even(frame: np.ndarray) -> np.ndarray:
-    """Repeats the last row and column of odd sizes: yuv420p halves both. [H, W, 3] uint8."""
+    """Repeats the last row and column if their number is odd, because yuv420p halves both. [H, W, 3] uint8."""
     height, width, _ = frame.shape
     return np.ascontiguousarray(np.pad(frame, ((0, height % 2), (0, width % 2), (0, 0)), mode="edge"))
 
@@ -85,7 +85,7 @@ def _write_mp4(path: pathlib.Path, frames: Iterator[np.ndarray], fps: float) -> 
     # imageio_ffmpeg's writer forks, which is unsafe in a process with JAX's threads; this does not.
     try:
         program = imageio_ffmpeg.get_ffmpeg_exe()
-    except RuntimeError as error:  # it is missing
+    except RuntimeError as error:  # ffmpeg is missing
         raise OSError(str(error)) from None
     command = [program, "-y", "-loglevel", "error", "-f", "rawvideo", "-pix_fmt", "rgb24"]
     command += ["-s", size, "-r", str(fps), "-i", "-", "-an", "-c:v", "libx264", "-pix_fmt", "yuv420p", "-f", "mp4"]
@@ -94,7 +94,7 @@ def _write_mp4(path: pathlib.Path, frames: Iterator[np.ndarray], fps: float) -> 
     with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.DEVNULL) as process:
         assert process.stdin is not None
         forks.keep(process.stdin)
-        with contextlib.suppress(BrokenPipeError):  # ffmpeg has ended with a message on standard error
+        with contextlib.suppress(BrokenPipeError):  # ffmpeg has ended, with a message on standard error
             for frame in itertools.chain([first], map(_even, frames)):
                 process.stdin.write(frame.tobytes())
                 count += 1

@@ -1,4 +1,4 @@
-"""`seedzero.connect`: a policy whose agent runs in a policy server; numpy and gRPC here, and no JAX.
+"""`seedzero.connect`: a policy whose agent runs in a policy server; needs numpy and gRPC, but not JAX.
 
 Shape letters: B rows (environments), A actions, D numbers of a continuous action.
 """
@@ -18,15 +18,15 @@ from seedzero.transport import policy_client, policy_codec, security
 
 
 class RemoteFindings(NamedTuple):
-    """The agent's findings about an observation; of a batch each array has an axis [B] more.
+    """The agent's findings about an observation; for a batch each array has another first axis [B].
 
     Attributes:
       action: the agent's own.
       policy: [A] probabilities.
-      value: of the search, in the environment's units; None: the agent does not search, as all below.
+      value: of the search, in the environment's units; None, as everything below, if the agent does not search.
       visit_counts: [A] int32.
       q_values: [A].
-      version: updates behind the parameters.
+      version: updates of the parameters.
     """
 
     action: Any
@@ -46,18 +46,18 @@ def connect(
     ca_file: str = "",
     server_name: str = "",
 ) -> RemotePolicy:
-    """Returns the policy of a server that `seedzero serve` has started.
+    """Connects to a policy server that `seedzero serve` has started.
 
     Args:
       address: HOST:PORT, as the server prints it.
-      player: one of the server's; "": its first one.
-      token_file: with the server's token; "": none.
+      player: one of the server's; "" means its first one.
+      token_file: with the server's token; "" for none.
       token: the token itself, instead of the file.
-      ca_file: PEM certificates that vouch for the server's, or "system"; "": plain text.
-      server_name: in the server's certificate; "": the host of the address.
+      ca_file: PEM certificates that vouch for the server's, or "system"; "" for plain text.
+      server_name: in the server's certificate; "" means the host of the address.
 
-    Raises UsageError: an address or a file of no use, or an unknown player; AccessDenied: the server refuses the
-    token, or the two ends do not agree on TLS; ProtocolError: no policy server answers.
+    Raises UsageError for an unusable address or file, or an unknown player; AccessDenied if the server refuses the
+    token, or the two ends do not agree on TLS; ProtocolError if no policy server answers.
     """
     secured = security.for_client(address, security.Access(token_file, ca_file, server_name), token)
     offer = policy_client.describe(secured)
@@ -69,14 +69,14 @@ def connect(
 
 
 class RemotePolicy(contextlib.AbstractContextManager["RemotePolicy"]):
-    """A policy with the methods of `seedzero.load`'s, for one thread at a time.
+    """A policy with the same methods as that of `seedzero.load`, for one thread at a time.
 
     Rows begin an episode at their first call and after `reset`. The server keeps their frames and memory.
 
     Attributes:
       spec: of the environments, as they are sent: arrays, and actions from 0.
       offer: the server's description at the start.
-      version: updates behind the last answer's parameters.
+      version: updates of the parameters that gave the last answer.
     """
 
     def __init__(self, secured: security.ClientSecurity, offer: policy_codec.PolicyOffer, player: str) -> None:
@@ -95,10 +95,10 @@ class RemotePolicy(contextlib.AbstractContextManager["RemotePolicy"]):
         action_mask: npt.ArrayLike | None = None,
         explore: bool = False,
     ) -> Any:
-        """Returns the action of one observation, or the actions of a batch; the server remembers the observations.
+        """Returns the action for one observation, or the actions for a batch; the server remembers the observations.
 
-        Arguments and errors are as of `seedzero.Policy`; ProtocolError, AccessDenied: as of `connect`, and the session
-        is over: call `reset`.
+        Arguments and errors are those of `seedzero.Policy`. Also raises ProtocolError and AccessDenied as `connect`;
+        then the session is over, so call `reset`.
         """
         rows, is_single = self._rows(observation, reward, action_mask)
         acted = self._ask(rows._replace(explore=explore))
@@ -108,13 +108,13 @@ class RemotePolicy(contextlib.AbstractContextManager["RemotePolicy"]):
     def probabilities(
         self, observation: Any, *, reward: npt.ArrayLike | None = None, action_mask: npt.ArrayLike | None = None
     ) -> np.ndarray:
-        """Returns the probabilities [A], or [B, A] of a batch, of all actions; remembers nothing."""
+        """Returns the probabilities of all actions, [A], or [B, A] for a batch; remembers nothing."""
         return self.search(observation, reward=reward, action_mask=action_mask).policy
 
     def search(
         self, observation: Any, *, reward: npt.ArrayLike | None = None, action_mask: npt.ArrayLike | None = None
     ) -> RemoteFindings:
-        """Returns the agent's findings, and remembers nothing. UsageError: it has none."""
+        """Returns the agent's findings; remembers nothing. Raises UsageError if the agent has none."""
         if not self.offer.has_probabilities:
             raise errors.UsageError(f"agent {self.offer.agent} learns values alone, or its actions are continuous")
         rows, is_single = self._rows(observation, reward, action_mask)
@@ -130,7 +130,10 @@ class RemotePolicy(contextlib.AbstractContextManager["RemotePolicy"]):
         )
 
     def reset(self, rows: Sequence[int] | np.ndarray | None = None) -> None:
-        """Lets an episode begin with the next observation of these rows; None: of all, and their number may change."""
+        """Begins an episode with the next observation of these rows.
+
+        None means all rows, whose number may change then.
+        """
         if rows is None:
             self._first = np.ones(len(self._first), bool)
             return
@@ -159,7 +162,7 @@ class RemotePolicy(contextlib.AbstractContextManager["RemotePolicy"]):
     def _rows(
         self, observation: Any, reward: npt.ArrayLike | None, action_mask: npt.ArrayLike | None
     ) -> tuple[policy_codec.PolicyRows, bool]:
-        """Returns a request of all rows, and whether the observation lacked a batch axis."""
+        """Returns a request for all rows, and whether the observation lacked a batch axis."""
         frames, is_single = self._encode(observation)
         number, spec = len(frames), self.spec
         if len(self._first) != number:
@@ -184,9 +187,9 @@ _Coders = tuple[Callable[[Any], tuple[np.ndarray, bool]], Callable[[np.ndarray, 
 
 
 def _coders(spec: types.EnvSpec) -> _Coders:
-    """Returns functions from observations to rows, from actions back, and to masks among observations.
+    """Returns functions that convert observations to rows and actions back, and find masks in observations.
 
-    Environments of Gymnasium's speak their own language, as with `seedzero.load`; that alone needs gymnasium.
+    With Gymnasium's environments, values are in their own spaces, as with `seedzero.load`; only that needs gymnasium.
     """
     if spec.spaces or spec.packed:
         from seedzero.evaluation import codecs

@@ -1,4 +1,4 @@
-"""A worker's work: it steps environments with the learner's actions. numpy, gymnasium, ale-py and grpc; never JAX.
+"""Steps environments with the learner's actions. Imports numpy, gymnasium, ale-py and grpc; never JAX.
 
 join -> make or reuse the groups of environments -> reset -> for whichever group has actions: step, send
                                                       '-- Restart: join again --- End: done
@@ -35,17 +35,17 @@ def run(
     stop: threading.Event | None = None,
     on_failure: Callable[[], None] = lambda: None,
 ) -> int:
-    """Steps environments for a learner until End arrives; reconnects by itself without a limit of time.
+    """Steps environments for a learner until End arrives; reconnects by itself without a time limit.
 
     Args:
       options: all but `supervised`, which is for the process.
-      env_factory: makes environments of one's own, for --env=remote; None: those of seedzero.envs.
-      stop: once set, ends the worker as End does. It is set at the end, too.
-      on_failure: called where the worker ends by an error, before its environments are closed, which may hang.
+      env_factory: makes the user's own environments, for --env=remote; None means those of seedzero.envs.
+      stop: once set, ends the worker as End does. It is also set at the end.
+      on_failure: called when an error ends the worker, before its environments are closed, which may hang.
 
-    Returns the exit code: DONE after End or stop, REFUSED where the environments show, or the learner sends,
-    impossible values, FAILED if the environments fail or learner and worker refuse each other, BAD_USAGE for options
-    that cannot be used. Errors are logged in one line.
+    Returns the exit code: DONE after End or stop, REFUSED if the environments show, or the learner sends, impossible
+    values, FAILED if the environments fail or learner and worker refuse each other, BAD_USAGE for options that cannot
+    be used. Errors are logged in one line.
     """
     hello = messages.Hello(
         worker_id=options.worker_id or default_worker_id(),
@@ -53,7 +53,7 @@ def run(
         roles=tuple(types.Role) if options.role == "any" else (types.Role(options.role),),
         environments=(env_ids.YOURS,) if env_factory else registry.LOCAL_KINDS,
         max_envs=options.num_envs,
-        key=os.environ.pop(worker_options.KEY, ""),  # not for the programs that environments start
+        key=os.environ.pop(worker_options.KEY, ""),  # hide it from programs that environments start
         knows_bots=env_factory is None,
     )
     access = security.Access(options.token_file, options.ca_file, options.server_name)
@@ -92,7 +92,7 @@ def default_worker_id() -> str:
 
 @contextlib.contextmanager
 def _leaving(learner: client.Client, stop: threading.Event) -> Iterator[None]:
-    """While entered, `stop` makes the client leave; afterwards `stop` is set."""
+    """Makes the client leave when `stop` is set, while the context is entered; sets `stop` afterwards."""
 
     def leave_when_told() -> None:
         stop.wait()
@@ -117,9 +117,12 @@ class _Groups:
         self._groups: list[env_base.VectorEnv] = []
 
     def fit(self, assignment: types.Assignment) -> list[env_base.VectorEnv]:
-        """Returns the groups of an assignment, not reset yet; EnvironmentFailure if they cannot be made here."""
+        """Returns the groups for an assignment, not yet reset.
+
+        Raises EnvironmentFailure if they cannot be made here.
+        """
         wanted = dataclasses.replace(assignment, session_id="", seeds=())
-        if self._made_for and not self._groups[0].spec.tasks:  # then environments of any place are alike
+        if self._made_for and not self._groups[0].spec.tasks:  # so that environments in any position are alike
             wanted = dataclasses.replace(wanted, indices=self._made_for.indices)
         if wanted != self._made_for:
             self._close(math.inf)
@@ -128,7 +131,7 @@ class _Groups:
         return self._groups
 
     def close(self) -> None:
-        """Closes all environments at the worker's end."""
+        """Closes all environments when the worker ends."""
         self._close(self._close_seconds)
 
     def _close(self, max_seconds: float) -> None:
@@ -159,13 +162,13 @@ class _Groups:
         places = slice(group * size, (group + 1) * size)
         indices = assignment.indices[places] or range(assignment.num_groups * size)[places]
         settings = _settings_of(assignment.env_settings)
-        if env.startswith("pgx:"):  # its rules are JAX functions, and an accelerator is the learner's
+        if env.startswith("pgx:"):  # its rules are JAX functions, and the accelerator belongs to the learner
             os.environ.setdefault("JAX_PLATFORMS", "cpu")
         return registry.make(env, settings, size, role=role, threads=self._threads, indices=indices)
 
 
 def _settings_of(env_settings: str) -> sections.EnvConfig:
-    """Returns the settings in a learner's JSON object."""
+    """Returns the settings from a learner's JSON object."""
     try:
         values = json.loads(env_settings or "{}")
         return configs.override(configs.Config(), {f"env.{name}": value for name, value in values.items()}).env
@@ -177,7 +180,7 @@ def _settings_of(env_settings: str) -> sections.EnvConfig:
 
 
 def _serve(learner: client.Client, all_groups: _Groups) -> None:
-    """Runs assignment after assignment until an end by the learner or `stop`."""
+    """Works on assignment after assignment until the learner sends End or `stop` is set."""
     began, num_steps = time.monotonic(), 0
     while (assignment := learner.join()) is not None:
         groups = all_groups.fit(assignment)
@@ -192,13 +195,13 @@ def _serve(learner: client.Client, all_groups: _Groups) -> None:
             num_steps += assignment.envs_per_group
         if isinstance(event, messages.End):
             break
-    last = learner.receive()  # an End comes again and again; join() told of it without its reason
+    last = learner.receive()  # End is returned again and again; join() had returned it without its reason
     reason = (isinstance(last, messages.End) and last.reason) or "the learner ended it"
     _logger.info("done after %d steps in %.0f s: %s", num_steps, time.monotonic() - began, reason)
 
 
 def _step(group: env_base.VectorEnv, event: messages.Actions, names: Sequence[str]) -> types.EnvStep:
-    """Returns the next step of a group, in which bots of these names may move."""
+    """Returns the next step of a group, in which the named bots may move."""
     if event.bot is None:
         return group.step(event.actions)
     if not hasattr(group, "with_bots"):
@@ -209,12 +212,12 @@ def _step(group: env_base.VectorEnv, event: messages.Actions, names: Sequence[st
 
 
 def _begin(learner: client.Client, assignment: types.Assignment, groups: Sequence[env_base.VectorEnv]) -> None:
-    """Resets all groups and sends the first steps."""
+    """Resets all groups and sends their first steps."""
     size, steps = assignment.envs_per_group, []
     for index, group in enumerate(groups):
         with env_base.failures_of(f"environments of group {index} raised in reset"):
             steps.append(group.reset(assignment.seeds[index * size : (index + 1) * size]))
-    _check_alike(groups, assignment)  # now they know whether infos have masks
+    _check_alike(groups, assignment)  # it is known now whether infos contain masks
     learner.start(groups[0].spec)
     for index, step in enumerate(steps):
         learner.send(index, step)

@@ -157,7 +157,7 @@ _BOARD = options.values(
 )
 
 PARTS: Mapping[str, options.Part] = {
-    **dict.fromkeys(("hex", "othello", "go9"), options.part(_BOARD)),
+    **dict.fromkeys(("spiel", "pgx", "hex", "othello", "go9"), options.part(_BOARD)),
     "tictactoe": options.part(_BOARD, run=dict(max_updates=500)),
     "connect_four": options.part(_BOARD, run=dict(max_updates=3_000)),
     "league-tictactoe": options.part(_BOARD, run=dict(max_updates=500), league=dict(freeze_every=100_000)),

@@ -93,7 +93,7 @@ _BOARD = options.values(
 )
 
 PARTS: Mapping[str, options.Part] = {
-    **dict.fromkeys(("tictactoe", "connect_four", "hex", "othello", "go9"), options.part(_BOARD)),
+    **dict.fromkeys(("tictactoe", "connect_four", "spiel", "pgx", "hex", "othello", "go9"), options.part(_BOARD)),
     "league-tictactoe": options.part(_BOARD, league=dict(freeze_every=100_000)),
     "league-connect-four": options.part(_BOARD, league=dict(freeze_every=500_000)),
     "catch": options.part(_SMALL, vtrace=dict(unroll_length=10)),

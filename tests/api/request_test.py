@@ -169,9 +169,9 @@ def test_an_agent_brings_its_part_of_the_preset_and_its_settings() -> None:
 
 
 def test_an_agent_without_a_part_is_told_that_its_defaults_hold() -> None:
-    asked = request.make({"preset": "spiel"}, {"run.agent": "vtrace", "env.id": "catch"})
-    assert any("preset spiel " in note and "agent vtrace:" in note for note in asked.notes)
-    assert asked.config.vtrace == configs.Config().vtrace
+    asked = request.make({"preset": "spiel"}, {"run.agent": "r2d2", "env.id": "catch"})
+    assert any("preset spiel " in note and "agent r2d2:" in note for note in asked.notes)
+    assert asked.config.r2d2 == configs.Config().r2d2
 
 
 @pytest.mark.parametrize("given", [{}, {"pqn.num_epochs": "2"}])

@@ -23,7 +23,7 @@ from seedzero.config import configs, options, preset_files, presets, removed, re
 from seedzero.core import errors
 
 AGENTS = ("muzero", "vtrace", "apex", "r2d2", "ppo", "sac")
-BOARDS = {"tictactoe", "connect_four", "league-tictactoe", "league-connect-four"}
+BOARDS = {"tictactoe", "connect_four", "spiel", "league-tictactoe", "league-connect-four"}
 """Presets of games that PPO and V-trace did not play then."""
 Values = Mapping[str, options.Value]
 

@@ -159,7 +159,7 @@ def _compiled(items: tuple[tuple[str, options.Value], ...], setup: setups.Setup)
     _, programs = device_programs.prepare(setup, *shapes, on_ready=ready.release)
     assert programs.update.result() and (agent.reanalyse is None or programs.reanalyse.result())
     while programs.sizes != sizes:
-        assert ready.acquire(timeout=60)
+        assert ready.acquire(timeout=600)
     return Device(dict(items), setup, programs, states.init_train(setup, seed=0), states.init_actor(setup))
 
 

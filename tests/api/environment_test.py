@@ -278,7 +278,7 @@ def test_one_that_keeps_pythons_lock_ends_with_a_stopped_command(number: signal.
     with subprocess.Popen(command, stderr=subprocess.PIPE, text=True) as asking, open("alive") as alive:
         pid = int(alive.readline())
         asking.send_signal(number)
-        complaint = asking.communicate(timeout=100)[1]
+        complaint = asking.communicate(timeout=600)[1]
         try:
             assert select.select([alive], [], [], 60.0)[0] and alive.read() == ""
         except AssertionError:
@@ -356,7 +356,7 @@ def test_one_of_this_process_that_takes_its_time_is_told_with_its_name(monkeypat
     told, said = threading.Event(), []
 
     def make(settings: sections.EnvConfig) -> types.EnvSpec:
-        assert told.wait(60.0)
+        assert told.wait(600.0)
         return types.EnvSpec((4,), "float32", 2)
 
     monkeypatch.setattr(registry, "spec", make)

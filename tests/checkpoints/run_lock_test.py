@@ -18,7 +18,7 @@ from seedzero.checkpoints import run_dirs, run_lock
 from seedzero.config import configs
 from seedzero.core import errors
 
-TIMEOUT_SECONDS = 10.0
+TIMEOUT_SECONDS = 600.0
 SHORT_SECONDS = 0.2
 """Enough for what waits for nothing."""
 

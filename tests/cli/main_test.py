@@ -198,5 +198,5 @@ def test_the_process_ends_with_its_code_though_a_thread_still_compiles() -> None
         "import threading; from seedzero.cli import main; main.main = lambda: print('done') or 7; "
         "threading.Thread(target=threading.Event().wait, name='compile').start(); main.program()"
     )
-    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=False, timeout=60)
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=False, timeout=600)
     assert (done.returncode, done.stdout, done.stderr) == (7, "done\n", "")

@@ -221,7 +221,7 @@ def test_a_signal_before_training_began_leaves_with_success(number: signal.Signa
         f"    os.kill(os.getpid(), {int(number)})\n"
         "    signal.pause()\n"
     )
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60, check=False)
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=600, check=False)
     assert done.returncode == 0
     assert "training" in done.stderr
 
@@ -239,7 +239,7 @@ def test_a_signal_after_training_keeps_the_exit_code_a_second_ends_it(num_signal
         "        os.kill(os.getpid(), signal.SIGTERM)\n"
         "    sys.exit(5)\n"
     )
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60, check=False)
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=600, check=False)
     assert (done.returncode, done.stderr) == (expected, "")
 
 

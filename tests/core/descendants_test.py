@@ -14,7 +14,7 @@ import pytest
 from seedzero.core import descendants
 from seedzero.processes import programs
 
-TIMEOUT_SECONDS = 60.0
+TIMEOUT_SECONDS = 600.0
 WORKER = """
 import subprocess, sys
 simulator = ["sh", "-c", 'echo begun; exec sleep 1000']

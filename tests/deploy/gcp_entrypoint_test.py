@@ -31,8 +31,8 @@ ROOT = pathlib.Path(__file__).parents[2]
 SECRET = google_cloud.Secret("a-token", "CERTIFICATE\n", "KEY\n")
 SECRET_NAME = "projects/p/secrets/s/versions/latest"
 ADDRESS_OBJECT = "gs://bucket/runs/r/learner_address"
-WAIT_SECONDS = 60.0
-LEARN_SECONDS = 600.0
+WAIT_SECONDS = 600.0
+LEARN_SECONDS = 1500.0
 
 
 def cluster_spec(address: str = "cmle-training-workerpool0-1a2b-0:2222", *, pool: int = 0) -> str:

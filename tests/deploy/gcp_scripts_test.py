@@ -85,7 +85,7 @@ def _answered(script: str, *args: str, path: str, answers: str) -> tuple[subproc
     (tools / "gcloud").write_text(f'#!/bin/sh\necho "$*" >> "{calls}"\ncase "$*" in\n{answers}\nesac\n')
     done = subprocess.run(
         ["bash", str(_copied(path) / script), PROJECT, "--yes", *args], capture_output=True, text=True, check=False,
-        stdin=subprocess.DEVNULL, env={**os.environ, "PATH": path, "POLL_SECONDS": "0"}, timeout=60,
+        stdin=subprocess.DEVNULL, env={**os.environ, "PATH": path, "POLL_SECONDS": "0"}, timeout=600,
     )  # fmt: skip
     return done, calls.read_text().splitlines()
 
@@ -269,7 +269,7 @@ os.execvp("bash", ["bash", *sys.argv[1:]])
     words = [str(_copied(path) / "train_atari_tpu_vm.sh"), PROJECT, "--yes", "--run=r", "--workers=0"]
     done = subprocess.run(
         [sys.executable, "-c", foreground, *words], capture_output=True, text=True,
-        check=False, stdin=subprocess.DEVNULL, env={**os.environ, "PATH": path, "POLL_SECONDS": "0"}, timeout=60,
+        check=False, stdin=subprocess.DEVNULL, env={**os.environ, "PATH": path, "POLL_SECONDS": "0"}, timeout=600,
     )  # fmt: skip
     assert done.returncode == 130, done.stderr
     assert "TPU seedzero-r " in done.stderr

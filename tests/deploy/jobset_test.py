@@ -147,4 +147,4 @@ def test_a_host_that_is_told_to_leave_does_not_count_as_finished(
     os.mkfifo(tmp_path / "wait")
     environment = {**os.environ, "PATH": f"{tmp_path}{os.pathsep}{os.environ['PATH']}"}
     command = [*manifests.container(HOST)["command"], "train", "--seed=1"]
-    assert subprocess.run(command, cwd=tmp_path, env=environment, check=False, timeout=60).returncode == code
+    assert subprocess.run(command, cwd=tmp_path, env=environment, check=False, timeout=600).returncode == code

@@ -94,7 +94,7 @@ def test_two_hosts_learn_as_one_with_their_devices(
     environment = {**os.environ, "XLA_FLAGS": quick_xla.flags()}
     words = [[*program, str(index), address, str(tmp_path), agent] for index in range(2)]
     hosts = [subprocess.Popen(command, env=environment) for command in words]
-    assert [host.wait(300) for host in hosts] == [0, 0]
+    assert [host.wait(1500) for host in hosts] == [0, 0]
     found = [np.load(tmp_path / f"train-{index}.npz") for index in range(2)]
     stored = [np.load(tmp_path / f"rings-{index}.npz") for index in range(2)]
     num_moments = 0

@@ -49,7 +49,7 @@ def test_every_size_acts_and_the_update_learns(opened: list[device_world.World],
     assert world.programs.sizes == (4, 8) and world.programs.update.done()
     assert not world.programs.reanalyse.done()
     for _ in range(3):  # two sizes and the update
-        assert world.ready.acquire(timeout=60)
+        assert world.ready.acquire(timeout=600)
     assert world.strategy.whole(world.actor.rings) is world.actor.rings
 
 
@@ -108,7 +108,7 @@ def test_smaller_batches_come_after_what_a_run_needs_to_begin(
     trace_reanalyse, is_made = strategies.Strategy.trace_reanalyse, threading.Event()
 
     def tracing_refresh(strategy: strategies.Strategy, tracer: tracing.ProgramTracer) -> Any:
-        assert is_made.wait(60)
+        assert is_made.wait(600)
         programs = world.programs
         assert programs.update.done()
         found.append([size for size in programs.sizes if size != 8])

@@ -12,7 +12,7 @@ import pytest
 
 from seedzero.device import slow_compile
 
-TIMEOUT_SECONDS = 60.0
+TIMEOUT_SECONDS = 600.0
 
 
 class Log:

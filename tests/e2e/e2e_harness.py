@@ -35,10 +35,10 @@ from seedzero.monitoring import status
 
 ROOT = pathlib.Path(__file__).parents[2]
 HERE = pathlib.Path(__file__).parent
-DEADLINE_SECONDS = 300.0
+DEADLINE_SECONDS = 1500.0
 """Of everything that is awaited: compilation on a busy machine takes longest."""
 POLL_SECONDS = 0.05
-_READ_SECONDS = 5.0
+_READ_SECONDS = 60.0
 """How long the last output of an ended process may take."""
 
 RESUMED = r"resumed at update (\d+)"

@@ -20,12 +20,6 @@ from prometheus_client import parser
 from seedzero.config import sections
 from seedzero.transport import servers
 
-END_SECONDS = 60.0
-"""From the start of a worker that is refused to its end; 6 s where nothing else runs."""
-
-NOTICE_SECONDS = 30.0
-"""Between the notice that a cloud gives and the end of the machine."""
-
 
 class Fleet(NamedTuple):
     """A learner, the worker that it has let in, and what that worker needed."""
@@ -76,7 +70,7 @@ def test_workers_that_are_refused_say_why_and_end(fleet: Fleet, host: harness.Ho
         "a certificate that --tls.ca_file=.* does not vouch for": [token, f"--tls.ca_file={stranger.ca}"],
     }
     for message, words in attempts.items():
-        ended = host.worker(fleet.learner.address, *words).wait(END_SECONDS)
+        ended = host.worker(fleet.learner.address, *words).wait()
         assert ended.code == 1 and re.search(f"AccessDenied: .*{message}", ended.err), ended.err
     assert fleet.learner.trains_on()["workers"] == 2
 
@@ -86,7 +80,7 @@ def test_a_worker_with_tls_at_a_learner_without_says_why_and_ends(fleet: Fleet, 
     plain = servers.Server(None, sections.TransportConfig(listen="127.0.0.1:0"))  # type: ignore[arg-type]
     address = plain.start()
     try:
-        ended = host.worker(address, *fleet.right).wait(END_SECONDS)
+        ended = host.worker(address, *fleet.right).wait()
     finally:
         plain.stop(finished=False, reason="the test is over")
     assert ended.code == 1 and "--tls.cert_file" in ended.err, ended.err
@@ -144,14 +138,14 @@ def test_the_token_is_in_its_file_and_nowhere_else(fleet: Fleet) -> None:
 def test_a_machine_that_is_taken_away_leaves_a_checkpoint_and_no_run_behind(fleet: Fleet, host: harness.Host) -> None:
     """Last: it ends the learner. SIGTERM comes to every process of a machine."""
     fleet.worker.send(signal.SIGTERM)
-    gone = fleet.worker.wait(NOTICE_SECONDS)
+    gone = fleet.worker.wait()
     assert gone.code == 0 and " stop" in gone.err
     seen = fleet.learner.until(lambda found: found["workers"] == 1, "the worker's goodbye")
     local = fleet.learner.workers()
     for process in local.values():
         process.send_signal(signal.SIGTERM)
     fleet.learner.send(signal.SIGTERM)
-    ended = fleet.learner.wait(NOTICE_SECONDS)
+    ended = fleet.learner.wait()
     assert ended.code == 0, ended.err
     assert "left: goodbye" in ended.err and "starting it again" not in ended.err
     assert not any(process.is_running() for process in local.values())

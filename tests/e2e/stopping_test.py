@@ -10,8 +10,6 @@ import sys
 import e2e_harness as harness
 import pytest
 
-LEAVE_SECONDS = 120.0
-
 
 def test_one_signal_saves_and_leaves_and_the_same_command_goes_on_from_there(
     host: harness.Host, tmp_path: pathlib.Path
@@ -22,7 +20,7 @@ def test_one_signal_saves_and_leaves_and_the_same_command_goes_on_from_there(
     workers = learner.workers()
     assert workers and not harness.saved_steps(run)
     learner.send(signal.SIGTERM)
-    ended = learner.wait(LEAVE_SECONDS)
+    ended = learner.wait()
     assert ended.code == 0, ended.err
     assert f"--run_dir={run}" in ended.err
     assert not any(worker.is_running() for worker in workers.values())
@@ -75,9 +73,7 @@ def test_killed_while_writing_its_replay_a_run_keeps_its_newest_parameters(
     stuck.touch()
     seen = learner.until(lambda found: found["updates"] > durable + 50, "updates after it")
     learner.send(signal.SIGTERM)
-    harness.wait_for(
-        lambda: harness.saved_steps(run)[-1] >= seen["updates"], "parameters", seconds=LEAVE_SECONDS, alive=learner
-    )
+    harness.wait_for(lambda: harness.saved_steps(run)[-1] >= seen["updates"], "parameters", alive=learner)
     assert learner.popen.poll() is None  # it still waits for the disk
     learner.kill()
     again = host.train(run, *settings)
@@ -129,7 +125,7 @@ def test_a_stuck_call_ends_with_the_newest_checkpoint_and_says_what_is_lost(
         learner.send(signal.SIGINT)
         learner.says("press Ctrl-C again")
         learner.send(signal.SIGINT)
-    ended = learner.wait(LEAVE_SECONDS)
+    ended = learner.wait()
     assert ended.code == code, ended.err
     (durable,) = re.findall(r"newest checkpoint .* (\d+); .*: \d+\n", ended.err)
     assert int(durable) == harness.saved_steps(run)[-1]
@@ -144,7 +140,7 @@ def test_ctrl_c_while_nobody_has_joined_leaves_with_success(host: harness.Host, 
     learner.says("waiting for a worker: seedzero worker --server=unix:")
     assert "worker" in learner.until(lambda found: True, "a status")["stalled"]
     learner.send(signal.SIGINT)
-    assert learner.wait(LEAVE_SECONDS).code == 0
+    assert learner.wait().code == 0
 
 
 def test_a_budget_that_is_over_before_anybody_joins_is_a_failure(host: harness.Host, tmp_path: pathlib.Path) -> None:
@@ -201,7 +197,7 @@ def test_a_full_disk_does_not_end_training(host: harness.Host, tmp_path: pathlib
     learner.until(lambda found: found["durable_update"] > durable, "checkpoints continue")
     learner.says("metrics are written again")
     learner.send(signal.SIGINT)
-    ended = learner.wait(LEAVE_SECONDS)
+    ended = learner.wait()
     assert ended.code == 0 and f"--run_dir={learner.run}" in ended.err, ended.err
     rows = harness.metrics_rows(learner.run)  # whole lines alone
     assert rows[-1]["update"] == harness.saved_steps(learner.run)[-1]
@@ -219,7 +215,7 @@ def test_a_resume_without_replay_trains_again_and_a_failed_last_save_fails(
     assert harness.FILLS_ANEW in again.output()
     with harness.full_disk(again.pid):
         again.send(signal.SIGINT)
-        ended = again.wait(LEAVE_SECONDS)
+        ended = again.wait()
     assert ended.code == 1
     assert "could not be saved" in ended.err
     assert harness.saved_steps(again.run) == [40]

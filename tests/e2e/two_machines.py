@@ -55,7 +55,7 @@ def main() -> None:
             subprocess.run(command, check=True)
         program = [sys.executable, __file__, str(directory)]
         ends = [subprocess.Popen([*program, "0"]), subprocess.Popen([*inside, *program, "1"])]
-        codes = [end.wait(240) for end in ends]
+        codes = [end.wait(1500) for end in ends]
         assert second.stdin is not None
         second.stdin.close()
     sys.exit(max(codes))

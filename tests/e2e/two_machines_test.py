@@ -30,7 +30,7 @@ def test_hosts_meet_though_the_name_of_their_machine_is_loopback(tmp_path: pathl
         [*_NAMESPACES, sys.executable, two_machines.__file__, str(tmp_path)],
         capture_output=True,
         text=True,
-        timeout=300,
+        timeout=1800,
         env={**os.environ, "XLA_FLAGS": quick_xla.flags()},
         check=False,
     )

@@ -39,7 +39,7 @@ def url(learner: harness.Learner) -> str:
 
 
 def _live(url: str, **parameters: Any) -> dict[str, Any]:
-    found: dict[str, Any] = httpx.get(f"{url}api/live", params={"run": ".", **parameters}, timeout=60).json()
+    found: dict[str, Any] = httpx.get(f"{url}api/live", params={"run": ".", **parameters}, timeout=600).json()
     return found
 
 
@@ -57,7 +57,7 @@ def test_calls_and_steps_of_a_running_learner_are_shown(learner: harness.Learner
     harness.wait_for(has_all, "acting and updates", alive=learner)
     found = _live(url)
     assert found["workers"][0]["name"] == "local-0" and found["status"]["environments"] == 8
-    with httpx.stream("GET", f"{url}api/live/stream", params={"run": ".", "environment": 0}, timeout=60) as answer:
+    with httpx.stream("GET", f"{url}api/live/stream", params={"run": ".", "environment": 0}, timeout=600) as answer:
         steps: list[dict[str, Any]] = []
         for event in _events(answer.iter_lines()):
             assert not event.get("error")
@@ -77,7 +77,7 @@ def test_hostile_readers_get_named_answers_and_training_goes_on(learner: harness
     assert httpx.post(f"{url}api/live?run=.").status_code == 405
     assert httpx.get(f"{url}api/live?run=../../etc").status_code == 404
     line = "GET /api/live/stream?run=.&environment=1 HTTP/1.1\r\nHost: localhost\r\n\r\n"
-    with socket.create_connection((host, int(port)), timeout=60) as slow:
+    with socket.create_connection((host, int(port)), timeout=600) as slow:
         slow.sendall(line.encode())  # and it never reads
         codes = asyncio.run(_open_streams(url))
         learner.trains_on(5)
@@ -88,7 +88,7 @@ def test_hostile_readers_get_named_answers_and_training_goes_on(learner: harness
 async def _open_streams(url: str) -> list[int]:
     """Returns the codes of many streams that are open at a time."""
     limits = httpx.Limits(max_connections=None, max_keepalive_connections=0)
-    async with httpx.AsyncClient(timeout=120, limits=limits) as client:
+    async with httpx.AsyncClient(timeout=600, limits=limits) as client:
         requests = [
             client.build_request("GET", f"{url}api/live/stream", params={"run": ".", "environment": 0})
             for _ in range(NUM_STREAMS)
@@ -105,7 +105,7 @@ def test_without_the_token_a_learner_tells_nothing(learner: harness.Learner) -> 
     with grpc.insecure_channel(learner.address) as channel:
         stub = inference_pb2_grpc.InferenceStub(channel)  # type: ignore[no-untyped-call]
         with pytest.raises(grpc.RpcError, match="token"):
-            stub.Live(inference_pb2.LiveRequest(), timeout=60)
+            stub.Live(inference_pb2.LiveRequest(), timeout=600)
     access = security.Access(token_file=str(learner.run.parent / "token"))
     assert "calls" in probe.LiveProbe(learner.address, access).ask(messages.LiveAsk(0, None, 0))[0]
 

@@ -275,7 +275,9 @@ def test_minatar_loads_no_plotting_and_leaves_logging_and_standard_error_alone()
 
 def _print(expected, *words, **options):
     """Asserts what a Python process prints, and that it says nothing else."""
-    done = subprocess.run([sys.executable, *words], capture_output=True, text=True, check=False, timeout=60, **options)
+    done = subprocess.run(
+        [sys.executable, *words], capture_output=True, text=True, check=False, timeout=600, **options
+    )
     assert (done.stdout, done.stderr) == (expected, "")
 
 

@@ -75,10 +75,10 @@ class Evaluating:
         self.address = self.next_report().removeprefix(WAITING).rpartition("--server=")[2]
 
     def next_report(self) -> str:
-        return self.reports.get(timeout=60)
+        return self.reports.get(timeout=600)
 
     def join(self) -> dict[str, Any]:
-        self._thread.join(timeout=60)
+        self._thread.join(timeout=600)
         assert not self._thread.is_alive()
         return self.found
 

@@ -17,7 +17,7 @@ import pytest
 from seedzero.learner import filming
 from seedzero.processes import programs
 
-DEADLINE_SECONDS = 60.0
+DEADLINE_SECONDS = 600.0
 
 
 FILMED = json.dumps({"ledger": {"stored": 600, "discarded": {"unfinished_unroll": 40}}})

@@ -20,7 +20,7 @@ from seedzero.core import errors
 from seedzero.learner import pooling
 from seedzero.transport import model_pool, security
 
-SECONDS = 60.0
+SECONDS = 600.0
 FROZEN = "main-0123456789ab"
 TOKEN = "0123456789abcdef"
 

@@ -51,7 +51,7 @@ def test_the_loops_own_reason_counts() -> None:
     loop, ended = FakeLoop(), []  # type: ignore[var-annotated]
     with _running(loop, ended) as over:
         loop.stop("--max_updates=3 reached")
-        assert over.result(timeout=60) == "--max_updates=3 reached"
+        assert over.result(timeout=600) == "--max_updates=3 reached"
     assert loop.is_closed and ended == [True]
 
 
@@ -65,5 +65,5 @@ def test_the_loops_own_reason_counts() -> None:
 def test_whatever_ends_the_loop_is_reported_by_name(error: Exception, message: str) -> None:
     ended: list[bool] = []
     with _running(FakeLoop(error), ended) as over:
-        failure = over.exception(timeout=60)
+        failure = over.exception(timeout=600)
     assert ended == [True] and isinstance(failure, errors.Error) and message in str(failure)

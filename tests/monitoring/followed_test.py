@@ -85,9 +85,9 @@ def test_a_thread_follows_and_tells_a_failure_once(
     gcs.remove("runs", _CONFIG)
     (run.path / "config.json").unlink()
     run.start()
-    said(told.get(timeout=30))
+    said(told.get(timeout=600))
     before = gcs.requests["read"]
-    deadline = time.monotonic() + 30
+    deadline = time.monotonic() + 600
     gcs.put("runs", _CONFIG, b'{"config": {}}')
     while not (run.path / "config.json").exists() and time.monotonic() < deadline:
         run._stopped.wait(0.01)

@@ -14,7 +14,7 @@ import time
 from collections.abc import Iterator
 from typing import Any
 
-SECONDS = 60.0
+SECONDS = 600.0
 _WAITS = """new Promise((resolve) => {
   const look = () => {
     const found = (() => EXPRESSION)();

@@ -115,9 +115,9 @@ def _running(server: uvicorn.Server, listener: socket.socket) -> Iterator[None]:
 def _open(url: str, profile: pathlib.Path) -> tuple[str, str]:
     """Returns the page's elements after its scripts, as HTML, and the browser's messages."""
     assert BROWSER is not None
-    flags = ["--headless", "--no-sandbox", "--disable-gpu", "--enable-logging=stderr", "--timeout=15000"]
+    flags = ["--headless", "--no-sandbox", "--disable-gpu", "--enable-logging=stderr", "--timeout=600000"]
     command = [BROWSER, *flags, f"--user-data-dir={profile}", "--virtual-time-budget=8000", "--dump-dom", url]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=60)
+    done = subprocess.run(command, capture_output=True, text=True, timeout=900)
     return done.stdout, "\n".join(line for line in done.stderr.splitlines() if "CONSOLE" in line)
 
 

@@ -22,7 +22,7 @@ import pytest
 from seedzero.core import errors
 from seedzero.page import connections, serve
 
-_SECONDS = 60
+_SECONDS = 600
 
 
 @contextlib.contextmanager

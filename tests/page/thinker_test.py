@@ -61,7 +61,7 @@ def test_the_process_ends_after_a_pause_and_starts_anew(made: list[thinker.Think
     first = asked.ask({})["process"]
     process = asked._process
     assert process is not None and process.pid == first
-    process.wait(30)
+    process.wait(600)
     assert asked.ask({})["process"] != first
 
 
@@ -100,11 +100,11 @@ def test_few_questions_wait(made: list[thinker.Thinker], monkeypatch: pytest.Mon
     with asked._turn:
         for thread in threads:
             thread.start()
-            assert arrived.acquire(timeout=30)
+            assert arrived.acquire(timeout=600)
         with pytest.raises(thinker.ThinkingFailure, match="wait already") as raised:
             asked.ask({})
         said(raised.value, "full")
-    assert sorted(answers.get(timeout=30) for _ in threads) == [0, 1, 2, 3, 4]
+    assert sorted(answers.get(timeout=600) for _ in threads) == [0, 1, 2, 3, 4]
     asked.close()
     with pytest.raises(thinker.ThinkingFailure, match="the page ends"):
         asked.ask({})
@@ -128,11 +128,11 @@ def test_the_end_of_the_page_ends_a_thought(made: list[thinker.Thinker]) -> None
 
     thread = threading.Thread(target=ask)
     thread.start()
-    assert started.wait(30)
+    assert started.wait(600)
     while asked._process is None:
         thread.join(0.01)
     asked.close()
-    assert "has ended" in str(failures.get(timeout=30))
+    assert "has ended" in str(failures.get(timeout=600))
 
 
 class _Asked:

@@ -143,7 +143,7 @@ def test_answers_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_the_process_answers_lines_and_ends_with_its_input(tmp_path: pathlib.Path) -> None:
     question = json.dumps(_question(tmp_path)).encode() + b"\n"
     done = subprocess.run(
-        [sys.executable, "-m", "seedzero.page"], input=2 * question, capture_output=True, timeout=60, check=True
+        [sys.executable, "-m", "seedzero.page"], input=2 * question, capture_output=True, timeout=600, check=True
     )
     lines = [line for line in done.stdout.splitlines() if line.startswith(thoughts.MARK)]
     assert len(lines) == 2 and "cannot be read" in json.loads(lines[0][1:])["error"]

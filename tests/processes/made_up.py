@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator, Sequence
 
 from seedzero.processes import programs
 
-TIMEOUT_SECONDS = 20.0
+TIMEOUT_SECONDS = 600.0
 
 
 class Process(programs.Process):

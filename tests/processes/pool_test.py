@@ -8,7 +8,7 @@ import pytest
 
 from seedzero.processes import pool, programs
 
-_SECONDS = 60.0
+_SECONDS = 600.0
 
 
 class _Log:

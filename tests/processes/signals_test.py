@@ -12,7 +12,7 @@ import pytest
 
 from seedzero.processes import signals
 
-TIMEOUT_SECONDS = 60.0
+TIMEOUT_SECONDS = 600.0
 
 
 @pytest.fixture(autouse=True)

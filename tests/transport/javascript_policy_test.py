@@ -20,7 +20,7 @@ from seedzero.transport import policy_codec, policy_servers, policy_sides, secur
 
 FOLDER = pathlib.Path(__file__).parents[2] / "examples" / "javascript"
 TOKEN = "0123456789abcdef"
-SECONDS = 60.0
+SECONDS = 600.0
 NUM_GAMES = 40
 
 

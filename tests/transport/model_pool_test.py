@@ -16,7 +16,7 @@ from wire import SETTINGS, Learner, serving
 from seedzero.core import errors
 from seedzero.transport import codec, model_pool, security
 
-SECONDS = 30.0
+SECONDS = 600.0
 WORKERS, POOL = "0123456789abcdef", "fedcba9876543210"
 ARRAYS = [np.arange(700_000, dtype=np.float32), np.zeros((0, 3), np.float32), np.array(7, np.int32)]
 NUM_BYTES = 2_800_004

@@ -26,7 +26,7 @@ from seedzero.transport import (
     streams,
 )
 
-SECONDS = 30.0
+SECONDS = 600.0
 SPEC = types.EnvSpec((2,), "float32", 3, has_action_mask=True, tasks=("a", "b"))
 SETTINGS = sections.TransportConfig(listen="127.0.0.1:0")
 ACT = f"/{policy_codec.SERVICE}/Act"

@@ -19,7 +19,7 @@ from seedzero.config import sections
 from seedzero.core import errors, types
 from seedzero.transport import client, handshake, messages, security, servers
 
-TIMEOUT_SECONDS = 20.0
+TIMEOUT_SECONDS = 600.0
 NUM_GROUPS = 2
 E = 2
 SPEC = types.EnvSpec((3,), "float32", 4)

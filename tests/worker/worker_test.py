@@ -25,7 +25,7 @@ from seedzero.transport import servers
 from seedzero.worker import process, worker
 
 ROOT = pathlib.Path(__file__).parents[2]
-DEADLINE_SECONDS = 60
+DEADLINE_SECONDS = 600
 
 
 class Learner:

@@ -117,7 +117,7 @@ class DMLab:
         name: a level, or DMLAB30. settings: `frame_skip`, `kwargs` (Lab's config), `level_cache`, `level_seeds`.
         role: evaluation holds out levels and seeds. indices: as in `registry.make`.
 
-        EnvironmentFailure: Lab is missing, or the level or cache cannot be used.
+        Raises EnvironmentFailure if Lab is missing, or the level or cache cannot be used.
         """
         self._lab = _import()
         self.num_envs = num_envs

@@ -1,12 +1,12 @@
-"""EnvPool's environments: one call steps a whole group in C++, on EnvPool's own threads.
+"""Runs EnvPool's environments: one call steps a whole group in C++, on EnvPool's own threads.
 
 The package is large, so only this file imports it, and only for its environments. It resets at the next step, as
-types.EnvStep has it. Its deviations: - DM Control rewards first observations; - seeds are fixed when a pool is made,
-so that each reset makes a new one; - an unknown argument, game or missing library of the system is explained poorly:
-this file says more; - it would import JAX where it is installed: workers do without; - MuJoCo's pictures end the
-process where there is no OpenGL: they are refused; - Atari and VizDoom stack frames, press FIRE and hold buttons by
-default; this family's settings decide. Uncorrected: an episode that terminates in the very step of its time limit is
-reported as truncated.
+types.EnvStep does. This file corrects its deviations: - DM Control rewards first observations; - seeds are fixed when
+a pool is made, so each reset makes a new one; - its messages about an unknown argument or game, or a missing system
+library, explain little; - it imports JAX if that is installed, which workers do without; - MuJoCo's pictures end the
+process if there is no OpenGL, so they are rejected; - Atari and VizDoom stack frames, press FIRE and hold buttons by
+default; this family's settings decide instead. Uncorrected: an episode that terminates in the very step of its time
+limit is reported as truncated.
 """
 
 from __future__ import annotations
@@ -25,13 +25,13 @@ from seedzero.envs import env_base, envpool_spaces, gym_env, gym_wrappers, impor
 
 PACKAGE = "envpool"
 OWN_ARGUMENTS = ("num_envs", "batch_size", "num_threads", "seed", "env_seed", "gym_reset_return_info", "base_path")
-"""Arguments that --env.kwargs must not have."""
+"""Arguments that --env.kwargs must not contain."""
 
 _MUJOCO, _PROCGEN = "envpool.mujoco", "envpool.procgen"
 
 
 class EnvPool:
-    """A pool of E copies of one environment. info: EnvPool's other arrays of the newest step, [E, ...] each."""
+    """A pool of E copies of one environment. info: EnvPool's other arrays from the newest step, [E, ...] each."""
 
     def __init__(
         self, name: str, num_envs: int, settings: sections.EnvConfig, *, threads: int = 0, render: bool = False
@@ -39,9 +39,10 @@ class EnvPool:
         """Reads the environments' spaces; reset() makes the pool.
 
         name: EnvPool's id, such as MiniGrid-Empty-8x8-v0.
-        threads: of the pool; 0: one for each core available to this process, at most one for each environment.
+        threads: of the pool; 0 means one per core of this process, but no more than environments.
 
-        EnvironmentFailure: EnvPool is missing or does not know the id or an argument, or a space is not supported.
+        Raises EnvironmentFailure if EnvPool is missing, does not know the id or an argument, or a space is not
+        supported.
         """
         self.num_envs, self._name = num_envs, name
         self._library = load()
@@ -64,7 +65,7 @@ class EnvPool:
         with env_base.failures_of(f"environment {name!r} cannot be made"), gym_env.quiet():
             spaces = declared.observation_space, declared.action_space
             self.spec, self._encode, self._decode = envpool_spaces.read(name, *spaces, wrappers)
-        if "stack_num" in declared.config._fields:  # Atari and VizDoom
+        if "stack_num" in declared.config._fields:  # for Atari and VizDoom
             self.spec = dataclasses.replace(self.spec, frames_per_step=declared.config.frame_skip)
         self._arguments |= {
             "num_envs": num_envs,
@@ -77,7 +78,7 @@ class EnvPool:
 
     def reset(self, seeds: Sequence[int]) -> types.EnvStep:
         env_base.check_seeds(seeds, self.num_envs)
-        self._pool = None  # its threads end before those of the next one begin
+        self._pool = None  # its threads must end before the next ones begin
         failures = env_base.failures_of(f"environment {self._name!r} raised in reset")
         with failures, gym_env.quiet(), imports.without("jax"):
             seed = [int(value) % 2**31 for value in seeds]
@@ -99,12 +100,15 @@ class EnvPool:
             return pictures.converted(self._pool.render()[0])
 
     def close(self) -> None:
-        self._pool = None  # dropping the last reference ends its threads
+        self._pool = None  # drops the last reference, which ends its threads
 
 
 def load() -> Any:
-    """Returns the package; EnvironmentFailure if it, or a package that it needs, is missing, or Qt does not load."""
-    qt.load()  # EnvPool asks for it once, when it is imported
+    """Returns the package.
+
+    Raises EnvironmentFailure if it, or a package that it needs, is missing, or Qt does not load.
+    """
+    qt.load()  # EnvPool looks for it only once, when it is imported
     try:
         with imports.without("jax"):
             return importlib.import_module(PACKAGE)
@@ -117,13 +121,13 @@ def load() -> Any:
 
 
 def check_id(name: str) -> None:
-    """Raises EnvironmentFailure, with the nearest ids, for an id unknown to an installed EnvPool."""
+    """Raises EnvironmentFailure, with the nearest ids, if an installed EnvPool does not know the id."""
     if importlib.util.find_spec(PACKAGE) is not None and name not in (known := load().list_all_envs()):
         raise env_base.no_such("EnvPool has no environment", name, known, f"it has {len(known)}")
 
 
 def _arguments(library: Any, name: str, settings: sections.EnvConfig) -> tuple[dict[str, Any], Any]:
-    """Returns EnvPool's arguments besides the id, and its description of the environment."""
+    """Returns EnvPool's arguments without the id, and its description of the environment."""
     given = gym_env.arguments(settings)
     if own := [key for key in given if key in OWN_ARGUMENTS]:
         raise errors.EnvironmentFailure(
@@ -143,11 +147,11 @@ def _arguments(library: Any, name: str, settings: sections.EnvConfig) -> tuple[d
 
 
 def _defaults(known: Mapping[str, Any], settings: sections.EnvConfig) -> dict[str, Any]:
-    """Returns the family's defaults for the arguments of an environment."""
+    """Returns this family's defaults for an environment's arguments."""
     arguments: dict[str, Any] = {"stack_num": 1} if "stack_num" in known else {}  # the learner stacks frames
-    if "use_combined_action" in known:  # VizDoom: every combination of buttons is an action
+    if "use_combined_action" in known:  # makes every combination of buttons an action in VizDoom
         arguments |= dict(use_combined_action=True, frame_skip=settings.frame_skip)
-    if "repeat_action_probability" in known:  # Atari, as atari:GAME
+    if "repeat_action_probability" in known:  # same as for atari:GAME
         arguments |= dict(
             img_height=settings.frame_size,
             img_width=settings.frame_size,

@@ -1,7 +1,7 @@
-"""EnvPool's spaces to an `EnvSpec`: corrected declarations, then read like Gymnasium's.
+"""Converts EnvPool's spaces to an `EnvSpec`: corrects their declarations, then reads them like Gymnasium's.
 
-EnvPool 1.2 declares some bounds by the smallest and largest float, shows images channels first, and MiniGrid's cells,
-numbers up to 10, as bytes up to 255.
+EnvPool 1.2 declares some bounds as the smallest and largest float, puts an image's channels first, and declares
+MiniGrid's cells, numbers up to 10, as bytes up to 255.
 
 Shape letters: E environments of one group, H height, W width, C channels.
 """
@@ -19,11 +19,11 @@ from seedzero.core import errors, types
 from seedzero.envs import env_base, gym_spaces, gym_wrappers, space_text
 
 WRAPPERS = ("BoundAction", "FilterObservation")
-"""The names of --env.wrappers that go with a pool: they change what is declared, not a step."""
+"""Names in --env.wrappers that work with a pool, because they change declarations, not steps."""
 TEXT = "mission"
-"""MiniGrid's task in words, as bytes with zeros behind its end: left out unless a FilterObservation names it."""
+"""MiniGrid's task in words, as bytes padded with zeros; left out unless a FilterObservation names it."""
 LARGEST_CELL = 10
-"""The largest number of an object, colour or state in MiniGrid's pictures."""
+"""The largest number for an object, colour or state in MiniGrid's pictures."""
 
 
 def read(
@@ -34,7 +34,7 @@ def read(
 ) -> tuple[types.EnvSpec, gym_spaces.Coder, gym_spaces.Coder]:
     """Returns the spec of a pool's environments, the encoder of observations [E, ...], and the decoder of actions.
 
-    EnvironmentFailure: a space that is not supported, or a wrapper that does not go with it.
+    Raises EnvironmentFailure for an unsupported space, or a wrapper that does not fit it.
     """
     shown, taken = _without_text(_repaired(observation), wrappers), _repaired(action)
     for wrapper in wrappers:
@@ -56,7 +56,7 @@ def read(
 def of_pool(
     name: str, shown: spaces.Space[Any], taken: spaces.Space[Any]
 ) -> tuple[types.EnvSpec, gym_spaces.Coder, gym_spaces.Coder]:
-    """Returns the same of corrected spaces, of observations and of actions."""
+    """Returns the same for corrected spaces of observations and actions."""
     spec, encode, decode = gym_spaces.read(name, channels_last(shown), taken)
     packed = (dataclasses.replace(array, text=array.name == TEXT) for array in spec.packed)
     text = space_text.write(space_text.Pair(shown, taken, channels_first=True))
@@ -65,20 +65,20 @@ def of_pool(
 
 
 def _repaired(space: spaces.Space[Any]) -> spaces.Space[Any]:
-    """Returns the space with infinite bounds instead of the smallest and largest float."""
+    """Returns the space with infinite bounds where they were the smallest and largest float."""
     if isinstance(space, spaces.Dict):
         return spaces.Dict({key: _repaired(part) for key, part in space.spaces.items()})
     if not isinstance(space, spaces.Box) or space.dtype.kind != "f":
         return space
     extremes = np.finfo(space.dtype)
-    # numeric_limits<double>::min() is the smallest positive number, and is meant as the lowest one.
+    # numeric_limits<double>::min() is the smallest positive number, but was meant as the lowest one.
     low = np.where(np.isin(space.low, (extremes.tiny, extremes.min)), -np.inf, space.low)
     high = np.where(space.high == extremes.max, np.inf, space.high)
     return spaces.Box(low, high, dtype=space.dtype.type)
 
 
 def _without_text(space: spaces.Space[Any], wrappers: Sequence[gym_wrappers.Wrapper]) -> spaces.Space[Any]:
-    """Returns MiniGrid's observations with the true range of cells, without unrequested text."""
+    """Returns MiniGrid's observations with the true range of cells, and without text unless it is requested."""
     if not isinstance(space, spaces.Dict) or TEXT not in space.spaces:
         return space
     parts = dict(space.spaces)
@@ -112,7 +112,7 @@ def channels_last(space: spaces.Space[Any]) -> spaces.Space[Any]:
 
 
 def _moved(space: spaces.Space[Any], batch: Any) -> Any:
-    """Returns the arrays of a batch that the space has, images as [E, H, W, C]."""
+    """Returns those arrays of a batch that the space has, with images as [E, H, W, C]."""
     if isinstance(space, spaces.Dict):
         return {key: _moved(part, batch[key]) for key, part in space.spaces.items()}
     return np.moveaxis(batch, 1, -1) if _is_channels_first(space) else batch

@@ -1,10 +1,10 @@
-"""Google Research Football (Kurach et al. 2020) by EnvPool: one player of the left team, 19 actions.
+"""Google Research Football (Kurach et al. 2020) through EnvPool: one player of the left team, 19 actions.
 
-`football_sides.py` has players of both sides, by another package.
+`football_sides.py` has players of both sides, through another package.
 
-Observations are the Super Mini Map, [72, 96, 4] of 0 or 255: the left team, the right team, the ball, and the player
-that acts. The left team attacks to the right. Rewards are 1 for a goal and -1 for one against. EnvPool has no rewards
-for checkpoints (section 3 of the paper): they are computed here from the ball's plane and `ball_owned_team`.
+Observations are the Super Mini Map, [72, 96, 4] of 0 or 255: the left team, the right team, the ball, and the acting
+player. The left team attacks to the right. Rewards are 1 for a goal and -1 for a goal against. EnvPool has no rewards
+for checkpoints (section 3 of the paper), so they are computed here from the ball's plane and `ball_owned_team`.
 
 Shape letters: E environments of one group, H = 72 rows, W = 96 columns.
 """
@@ -46,17 +46,17 @@ OWN_TEAM = 0
 NUM_CHECKPOINTS = 10
 CHECKPOINT_REWARD = 0.1
 _FARTHEST, _NEAREST = 0.99, 0.19
-"""Distances of the first and the last checkpoint to the middle of the opponents' goal."""
+"""Distances of the first and the last checkpoint from the middle of the opponents' goal."""
 
 _HEIGHT = 1 / 2.25
-"""Distance of the map's upper and lower edge to its middle, where the goals are at -1 and 1."""
+"""Distance of the map's upper and lower edge from its middle, on a scale where the goals are at -1 and 1."""
 
 
 class Football(envpool_env.EnvPool):
     """E matches of a scenario."""
 
     def __init__(self, scenario: str, num_envs: int, settings: sections.EnvConfig, *, threads: int = 0) -> None:
-        """See EnvPool. EnvironmentFailure: EnvPool is missing, or there is no such scenario."""
+        """Makes the pool. Raises EnvironmentFailure if EnvPool is missing, or there is no such scenario."""
         check_id(scenario)
         super().__init__(f"gfootball/{scenario}-v1", num_envs, settings, threads=threads)
         self._has_checkpoints = settings.checkpoint_rewards
@@ -86,12 +86,12 @@ class Football(envpool_env.EnvPool):
 def checkpoint_rewards(
     ball: np.ndarray, is_owned: np.ndarray, score: np.ndarray, collected: np.ndarray
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Returns [E] rewards for bringing the ball towards the goal, and [E] int, checkpoints of the episode so far.
+    """Returns rewards [E] for bringing the ball towards the goal, and the checkpoints of the episode so far, [E] int.
 
-    Each of ten distances pays 0.1 once an episode. A goal pays the rest: then an episode has 1 from checkpoints.
+    Each of ten distances pays 0.1 once per episode. A goal pays the rest, so that the episode's total is 1.
 
     Args:
-      ball: [E, H, W] plane of the ball; empty: it is nowhere near.
+      ball: [E, H, W] plane of the ball; empty if the ball is far away.
       is_owned: [E] bool, true: a player of the own team has the ball.
       score: [E] rewards of goals.
       collected: [E] int, checkpoints of the episode before this step.
@@ -105,7 +105,7 @@ def checkpoint_rewards(
 
 
 def _distance(ball: np.ndarray) -> np.ndarray:
-    """Returns [E], the distance of the ball's cell on [E, H, W] to the middle of the right goal; 2 without a ball."""
+    """Returns the distance [E] of the ball's cell on [E, H, W] from the middle of the right goal; 2 without a ball."""
     num_envs, num_rows, num_columns = ball.shape
     cells = ball.reshape(num_envs, -1)
     row, column = np.divmod(cells.argmax(axis=1), num_columns)
@@ -124,16 +124,16 @@ def check_id(scenario: str) -> None:
 # Pictures -----------------------------------------------------------------------------------------------------------
 
 _CELL = (5, 8)
-"""Height and width of a cell in pixels: as long as cells are on the pitch."""
+"""Height and width of a cell in pixels, with the proportions of the pitch."""
 _GRASS, _LINE = (46, 125, 50), (120, 190, 120)
 _DOTS = ((LEFT, (255, 213, 79), 6), (RIGHT, (33, 33, 120), 6), (ACTIVE, (229, 57, 53), 6), (BALL, (255, 255, 255), 3))
-"""Plane, colour and radius in pixels, the uppermost last."""
+"""Plane, colour and radius in pixels, drawn in this order."""
 _SIDE_LINE, _GOAL_POST, _CIRCLE = 0.42, 0.044, 0.13
 _THIN = 2.5e-3
 
 
 def draw(planes: np.ndarray) -> np.ndarray:
-    """Returns a picture of the pitch, [5 H, 8 W, 3] uint8, for the planes [H, W, 4] of one match."""
+    """Draws the pitch, [5 H, 8 W, 3] uint8, from the planes [H, W, 4] of one match."""
     num_rows, num_columns, _ = planes.shape
     picture = _pitch(num_rows * _CELL[0], num_columns * _CELL[1])
     for plane, colour, radius in _DOTS:
@@ -146,7 +146,7 @@ def draw(planes: np.ndarray) -> np.ndarray:
 
 
 def _pitch(height: int, width: int) -> np.ndarray:
-    """Returns the empty pitch, [height, width, 3] uint8."""
+    """Draws the empty pitch, [height, width, 3] uint8."""
     picture = np.full((height, width, 3), _GRASS, np.uint8)
     x, y = (2 * (np.arange(size) + 0.5) / size - 1 for size in (width, height))
     y = y * _HEIGHT

@@ -1,7 +1,8 @@
-"""Google Research Football from both sides, by the package gfootball: an agent is a player of the left or right side.
+"""Google Research Football with agents on both sides, through the package gfootball; each agent is a player.
 
 Observations are gfootball's simple115v2, 115 numbers. It mirrors pitch and actions of the right side, so each agent
-sees itself on the left. The engine starts at the first reset: a learner, which only needs the spaces, does without.
+sees itself on the left. The engine starts at the first reset, so that a learner, which needs only the spaces, does
+without it.
 """
 
 from __future__ import annotations
@@ -25,25 +26,25 @@ _NUM_FEATURES, _NUM_ACTIONS = 115, 19
 _EXAMPLE = '{"left": 4, "right": 4}'
 
 Values = dict[str, Any]
-"""Values by agent."""
+"""A value for each agent."""
 
 
 class FootballSides(pettingzoo_env.PettingZoo):
-    """E rows, which are the players of copies of a match."""
+    """E rows, which are the players in copies of a match."""
 
     def try_out(self) -> None:
-        """Steps the first copy, where gfootball is installed."""
+        """Steps the first copy if gfootball is installed."""
         if importlib.util.find_spec(PACKAGE) is not None:
             super().try_out()
 
 
 class FootballMatch:
-    """A match with the form of PettingZoo's parallel environments."""
+    """A match with the interface of PettingZoo's parallel environments."""
 
     metadata: Mapping[str, Any] = {"render_modes": ["rgb_array"], "render_fps": 10}
 
     def __init__(self, scenario: str, num_players: Mapping[str, int], *, checkpoints: bool) -> None:
-        """num_players: of each side that agents control; gfootball's own AI moves the others."""
+        """num_players: number of agents on each side; gfootball's own AI moves the other players."""
         self.possible_agents = [f"{side}_{number}" for side in SIDES for number in range(num_players[side])]
         self.agents: list[str] = []
         self._arguments = {
@@ -67,7 +68,7 @@ class FootballMatch:
     def reset(self, seed: int) -> tuple[Values, Values]:
         if self._engine is None:
             self._engine = _gfootball().create_environment(**self._arguments)
-        # A match takes its seed from here when it begins; gfootball has no other way to it.
+        # The only way to give gfootball a seed: a match reads it here when it begins.
         seeds = {"game_engine_random_seed": seed, "reverse_team_processing": bool(seed % 2)}
         self._engine.unwrapped._config.update(seeds)
         self.agents = list(self.possible_agents)
@@ -81,7 +82,7 @@ class FootballMatch:
         return self._by_agent(observation), self._by_agent(reward), ends, never, {}
 
     def render(self) -> np.ndarray:
-        """Returns the pitch as the first player sees it."""
+        """Draws the pitch as the first player sees it."""
         maps = importlib.import_module(f"{PACKAGE}.env.observation_preprocessing")
         return football.draw(maps.generate_smm(self._engine.unwrapped.observation()[:1])[0])
 
@@ -90,19 +91,19 @@ class FootballMatch:
             self._engine.close()
 
     def _by_agent(self, values: np.ndarray) -> Values:
-        """Returns gfootball's values [players, ...] by agent."""
+        """Turns gfootball's values [players, ...] into values by agent."""
         return dict(zip(self.possible_agents, values, strict=True))
 
 
 def has_sides(settings: sections.EnvConfig) -> bool:
-    """Returns whether --env.kwargs has numbers of players, so that gfootball plays both sides."""
+    """Returns whether --env.kwargs contains numbers of players, so that gfootball plays."""
     return bool(set(SIDES) & env_base.arguments(settings.kwargs, "arguments", _EXAMPLE).keys())
 
 
 def make(scenario: str, num_envs: int, settings: sections.EnvConfig, *, threads: int = 0) -> env_base.VectorEnv:
     """Returns E rows of a scenario: players of both sides by gfootball, or one of the left side by EnvPool.
 
-    EnvironmentFailure: as of Football, or --env.kwargs has something other than numbers of players.
+    Raises EnvironmentFailure as Football, and if --env.kwargs contains something other than numbers of players.
     """
     if not has_sides(settings):
         return football.Football(scenario, num_envs, settings, threads=threads)
@@ -126,7 +127,7 @@ def _moves(name: str, env: Any) -> pettingzoo_moves.ParallelMoves:
 
 
 def _gfootball() -> Any:
-    """Returns the package; EnvironmentFailure: it is not installed."""
+    """Returns the package. Raises EnvironmentFailure if it is not installed."""
     if importlib.util.find_spec(PACKAGE) is None:
         raise errors.EnvironmentFailure(
             f"football from both sides needs {PACKAGE}, which is not installed here; "

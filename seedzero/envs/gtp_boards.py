@@ -1,4 +1,4 @@
-"""Moves of Go, Hex and Othello as text, by the Go Text Protocol (GTP, version 2)."""
+"""Writes and reads moves of Go, Hex and Othello as text, by the Go Text Protocol (GTP, version 2)."""
 
 from __future__ import annotations
 
@@ -10,30 +10,33 @@ from seedzero.core import errors
 COLORS = ("black", "white")
 """Black makes the first move."""
 _LETTERS = "ABCDEFGHJKLMNOPQRSTUVWXYZ"
-"""Columns of a board of Go, whose letters leave out I."""
+"""Letters of Go's columns, which leave out I."""
 _ALL_LETTERS = "ABCDEFGHIJKLMNOPQRSTUVWXYZ"
 _LAST = {"go": "pass", "othello": "pass", "hex": "swap-pieces"}
-"""The action behind those of the board's places."""
+"""Name of the action after those of the board's cells."""
 
 
 class GtpBoard(NamedTuple):
-    """The board of a game, as GTP's commands describe it."""
+    """The board of a game as GTP's commands describe it."""
 
     kind: str  # go, hex or othello
     size: int
-    komi: float | None  # None: the game has none
+    komi: float | None  # None: the game has no komi
 
     @property
     def _letters(self) -> str:
         return _LETTERS if self.kind == "go" else _ALL_LETTERS
 
     def vertex(self, action: int) -> str:
-        """Returns the name of an action: A1, or pass. In Go rows count from below, in Hex and Othello from above."""
+        """Returns the name of an action: A1, or pass.
+
+        Rows count from the bottom in Go, and from the top in Hex and Othello.
+        """
         row, column = divmod(action, self.size)
         return _LAST[self.kind] if row == self.size else f"{self._letters[column]}{row + 1}"
 
     def action(self, vertex: str) -> int:
-        """Returns the action of a name, in any case; ValueError: it is none of this board."""
+        """Returns the action with a name in any case. Raises ValueError if this board has none."""
         if vertex.lower() == _LAST[self.kind]:
             return self.size**2
         column, row = self._letters.find(vertex[:1].upper()), vertex[1:]
@@ -43,7 +46,7 @@ class GtpBoard(NamedTuple):
 
 
 def color(text: str) -> int:
-    """Returns the number of a color's name, b or black, w or white; ValueError for others."""
+    """Returns the number of a color: b or black, w or white. Raises ValueError for other names."""
     found = [number for number, name in enumerate(COLORS) if text.lower() in (name, name[0])]
     if not found:
         raise ValueError(f"{text!r} is no color; expected black or white")
@@ -51,7 +54,10 @@ def color(text: str) -> int:
 
 
 def of(game: Any) -> GtpBoard:
-    """Returns the board of a game: a pyspiel.Game, or a `pgx_games.PgxGame`; EnvironmentFailure for another game."""
+    """Returns the board of a game, a pyspiel.Game or `pgx_games.PgxGame`.
+
+    Raises EnvironmentFailure for other games.
+    """
     kind, values = str(game.get_type().short_name), game.get_parameters()
     if kind not in _LAST:
         raise errors.EnvironmentFailure(f"game {kind!r} has no moves in GTP; the protocol is for {', '.join(_LAST)}")

@@ -1,7 +1,7 @@
-"""Other programs as opponents, by the Go Text Protocol (GTP, version 2): Go, Hex and Othello.
+"""Plays against other programs that speak the Go Text Protocol (GTP, version 2): Go, Hex and Othello.
 
-An engine is a process of a worker, which all its games share: before a move it gets the game's moves that it does not
-know. It ends with the worker, at the latest when the pipe to it closes.
+An engine is a process, which all games of a worker share: before a move it gets those moves of the game that it does
+not know. It ends with the worker, at the latest when the pipe to it closes.
 """
 
 from __future__ import annotations
@@ -20,16 +20,16 @@ from seedzero.envs import gtp_boards
 ANSWER_SECONDS = 60.0
 """Longest wait for an answer."""
 _MOST_BYTES = 65_536
-"""Of an answer."""
+"""Longest answer."""
 
 
 class Engine:
-    """A program that speaks GTP, playing on one board."""
+    """A process that speaks GTP and plays on one board."""
 
     def __init__(self, command: str, board: gtp_boards.GtpBoard, *, answer_seconds: float = ANSWER_SECONDS) -> None:
-        """Starts the program; command: as a shell reads it, without a shell's other signs.
+        """Starts the program. command: split as a shell would, without interpreting a shell's other signs.
 
-        EnvironmentFailure: it does not start, or cannot play on the board.
+        Raises EnvironmentFailure if it does not start, or cannot play on the board.
         """
         self._command, self._board, self._seconds = command, board, answer_seconds
         self._moves: list[int] = []
@@ -54,9 +54,9 @@ class Engine:
         self.ask("clear_board")
 
     def move(self, state: Any) -> int:
-        """Returns the engine's legal action in a state: a pyspiel.State, or a `pgx_games.State`.
+        """Returns the engine's legal action in a state, a pyspiel.State or a `pgx_games.State`.
 
-        An engine that resigns passes, or takes the last legal place, until the game is over.
+        If an engine resigns, it passes, or takes the last legal cell, until the game is over.
         """
         self._catch_up(state.history())
         legal = state.legal_actions()
@@ -85,12 +85,12 @@ class Engine:
             self._moves.append(action)
 
     def ask(self, command: str) -> str:
-        """Returns the answer to a command; EnvironmentFailure: there is none in time, or it is a refusal."""
+        """Sends a command and returns the answer. Raises EnvironmentFailure if it is late or an error."""
         try:
             assert self._process.stdin is not None
             self._process.stdin.write(f"{command}\n".encode())
         except OSError:
-            pass  # it has ended: the answer tells
+            pass  # it has ended, as the missing answer shows
         answer = self._answer(command)
         if not answer.startswith("="):
             raise errors.EnvironmentFailure(
@@ -129,7 +129,7 @@ class Engine:
 
 
 def _end(process: subprocess.Popen[bytes]) -> None:
-    """Closes a program's input, ends it and takes its exit code."""
+    """Closes a program's input, ends it and collects its exit code."""
     for pipe in (process.stdin, process.stdout):
         if pipe is not None:
             pipe.close()
@@ -141,11 +141,11 @@ def _end(process: subprocess.Popen[bytes]) -> None:
 
 
 _RUNNING: dict[tuple[str, gtp_boards.GtpBoard], Engine] = {}
-"""As many as the settings name opponents."""
+"""Most engines at a time, as many as the settings may name opponents."""
 
 
 def engine(command: str, board: gtp_boards.GtpBoard) -> Engine:
-    """Returns this process's engine of a command on a board; errors as of `Engine`."""
+    """Returns this process's engine for a command and a board; raises as `Engine`."""
     found = _RUNNING.get((command, board))
     if found is None or not found.close.alive:
         found = _RUNNING[command, board] = Engine(command, board)

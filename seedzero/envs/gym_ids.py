@@ -1,4 +1,4 @@
-"""Finds Gymnasium's registered ids, of every process or of one program alone."""
+"""Finds Gymnasium's registered ids, known to every process or only to one program."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def find(env_id: str) -> registration.EnvSpec | None:
     """Returns the registration of an id, of its newest version if it names none; None for an unknown id."""
     try:
         namespace, name, version = registration.parse_env_id(env_id)
-    except gymnasium.error.Error:  # of another form
+    except gymnasium.error.Error:  # not in an id's form
         return None
     if version is None:
         version = registration.find_highest_version(namespace, name)
@@ -35,7 +35,7 @@ def find(env_id: str) -> registration.EnvSpec | None:
 
 
 def game(env_id: str) -> str:
-    """Returns ALE's name of the Atari game behind an id; "" if it is none, or shows no pictures."""
+    """Returns ALE's name for the Atari game behind an id, or "" if it is no such game or shows no pictures."""
     found = find(env_id)
     if found is None or not registered(env_id).startswith("ale_py") or found.kwargs.get("obs_type") == "ram":
         return ""
@@ -43,7 +43,7 @@ def game(env_id: str) -> str:
 
 
 def foreign(env_id: str) -> str:
-    """Returns `registered` for an id of a program or a further package; "" if all processes have it, or none has."""
+    """Returns `registered` for an id that a program or a further package registered, or "" for all other ids."""
     entry = registered(env_id)
     return "" if re.split("[.:]", entry)[0] in _EVERYWHERE else entry
 

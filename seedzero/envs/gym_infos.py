@@ -1,4 +1,4 @@
-"""Reads an environment's own numbers, which the info of an episode's last step has, besides masks.
+"""Reads numbers that an environment reports in the info of an episode's last step.
 
 It takes each number in the dictionary info["metrics"], info["is_success"], and the keys that the user names
 (`--metrics.info_keys`).
@@ -19,7 +19,7 @@ _LARGEST = float(np.finfo(np.float32).max)
 
 
 def read(info: Mapping[str, Any], keys: Sequence[str]) -> dict[str, float]:
-    """Returns the numbers of an episode's last info by name, NaN for none. Raises ValueError for anything else."""
+    """Returns the numbers in an episode's last info by name, NaN for None. Raises ValueError for anything else."""
     given = info.get(METRICS, {})
     if not isinstance(given, Mapping):
         raise ValueError(f"a {type(given).__name__} as info[{METRICS!r}]; expected a dict from names to numbers")
@@ -52,7 +52,7 @@ def _number(name: str, value: Any) -> float:
 
 
 def together(name: str, found: Sequence[Mapping[str, float]]) -> dict[str, np.ndarray] | None:
-    """Returns the numbers of E environments, [E] float32 by name with NaN for a missing one, or None without any.
+    """Returns the numbers of E environments by name, [E] float32 with NaN for missing ones; None if there are none.
 
     name: the environment's, for the EnvironmentFailure about too many names.
     """

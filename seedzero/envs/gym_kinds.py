@@ -1,4 +1,4 @@
-"""Rejects what is no Gymnasium environment: another package's, a vector of them, or nothing at all."""
+"""Rejects what is not a Gymnasium environment: objects of other packages, vectors of environments, or nothing."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ _SHIMMY = "of the package shimmy"
 
 
 def checked(name: str, made: Any) -> gymnasium.Env[Any, Any]:
-    """Returns what was made, a Gymnasium environment with Gymnasium's spaces.
+    """Returns an object if it is a Gymnasium environment with Gymnasium's spaces.
 
-    Raises EnvironmentFailure if it is none.
+    Raises EnvironmentFailure otherwise.
     """
     if not isinstance(made, gymnasium.Env):
         raise errors.EnvironmentFailure(f"environment {name!r} is {_described(made)}; {_way_out(made)}")
@@ -35,7 +35,7 @@ def registered_with_gym(env_id: str) -> str:
     """Ends a message about an id that a module registers with the package gym; "" if it does not."""
     registration = sys.modules.get("gym.envs.registration")
     registry = getattr(registration, "registry", {})
-    if env_id not in getattr(registry, "env_specs", registry):  # before gym 0.26
+    if env_id not in getattr(registry, "env_specs", registry):  # the registry before gym 0.26
         return ""
     wrapper = f"{_gym_wrapper()}(env_id={env_id!r})"
     return f"with the old package gym; return shimmy.{wrapper} ({_SHIMMY}) in your own function: {_FUNCTION}"
@@ -54,7 +54,7 @@ def _described(made: Any) -> str:
 
 
 def _package(made: Any) -> str:
-    """Returns the known package that has a class of an object, or that of the object's own class."""
+    """Returns the known package of one of an object's classes, or else the package of its own class."""
     packages = [kind.__module__.partition(".")[0] for kind in type(made).__mro__]
     return next((package for package in packages if package in _WAYS), packages[0])
 
@@ -80,8 +80,8 @@ def _gym_wrapper() -> str:
 
 
 _WAYS = {
-    "gym": "",  # by its version
+    "gym": "",  # depends on its version
     "dm_env": "return shimmy.DmControlCompatibilityV0(env) (of the package shimmy[dm-control])",
     "pettingzoo": "its environments have several agents: give --env=pettingzoo:MODULE:FUNCTION",
 }
-"""Package -> what to do."""
+"""Package -> what to do about its environments."""

@@ -1,10 +1,10 @@
-"""Reads the action masks of Gymnasium environments, in one of three ways; if several are present, the first counts.
+"""Reads the action masks of Gymnasium environments in one of three ways; if several are present, the first is used.
 
-- a Dict of observations has the key `action_mask` (PettingZoo, RLlib): the mask is then not part of the observation;
-- a method `action_masks()` of the environment or a wrapper (Stable-Baselines3 contrib);
-- `info["action_mask"]` of every `reset` and `step`.
+- a Dict of observations has the key `action_mask` (PettingZoo, RLlib), which is then not part of the observation;
+- the environment or a wrapper has a method `action_masks()` (Stable-Baselines3 contrib);
+- `info["action_mask"]` comes with every `reset` and `step`.
 
-Shape letters: A actions, N values of a mask: A, or with several whole numbers those of each, one after the other.
+Shape letters: A actions, N values of a mask: A, or with several whole numbers the values of each in turn.
 """
 
 from __future__ import annotations
@@ -23,11 +23,11 @@ IGNORE = "--env.action_mask=false ignores it"
 
 Array = TypeVar("Array", bound=Any)
 Finder = Callable[[Any, Mapping[str, Any]], Any]
-"""(observation, info) of a reset or step -> the mask as the environment shows it, or None."""
+"""Maps (observation, info) of a reset or step to the mask as the environment shows it, or None."""
 
 
 def is_part(observation: spaces.Space[Any]) -> bool:
-    """Returns whether a space of observations has a mask among its parts."""
+    """Returns whether a space of observations includes a mask."""
     return isinstance(observation, spaces.Dict) and KEY in observation.spaces
 
 
@@ -39,7 +39,7 @@ def without(observation: Any) -> spaces.Space[Any]:
 
 
 def finder(env: gymnasium.Env[Any, Any]) -> tuple[str, Finder]:
-    """Returns where an environment shows masks, in words, and the function that finds them; that of info, if any."""
+    """Returns where an environment shows masks, in words, and a function that finds them."""
     if is_part(env.observation_space):
         return f"the part {KEY!r} of observations", lambda observation, info: observation[KEY]
     if env.has_wrapper_attr(METHOD):
@@ -49,14 +49,14 @@ def finder(env: gymnasium.Env[Any, Any]) -> tuple[str, Finder]:
 
 
 def read(value: Any, sizes: Sequence[int]) -> np.ndarray:
-    """Returns [A] bool of an environment's mask: 0 and 1, or truth values, [N] or a tuple of arrays, which are joined.
+    """Converts an environment's mask of 0 and 1, or truth values, to [A] bool. It is [N], or a tuple of arrays.
 
-    sizes: the numbers of values of each whole number of an action (`gym_spaces.action_sizes`). Raises ValueError, with
-    what was expected, for a mask of another length, type or value.
+    sizes: the numbers of values of each whole number in an action (`gym_spaces.action_sizes`). Raises ValueError, with
+    what was expected, for a mask with another length, type or value.
     """
     try:
         array = np.concatenate(value) if isinstance(value, tuple) and len(sizes) > 1 else np.asarray(value)
-    except Exception as error:  # a value may have its own conversion, which is foreign code
+    except Exception as error:  # converts by a value's own method, which is foreign code
         raise ValueError(f"an {KEY} that numpy cannot read ({type(error).__name__})") from error
     if array.shape != (sum(sizes),):
         of_each = f": {' + '.join(map(str, sizes))}" if len(sizes) > 1 else ""
@@ -69,7 +69,7 @@ def read(value: Any, sizes: Sequence[int]) -> np.ndarray:
 
 
 def joint(mask: Array, sizes: Sequence[int]) -> Array:
-    """Returns [..., A] bool for masks [..., N] bool in numpy or JAX; a combination of legal numbers is legal."""
+    """Converts masks [..., N] bool to [..., A] bool, in numpy or JAX; a combination of legal numbers is legal."""
     if len(sizes) == 1:
         return mask
     legal: Array = mask[..., _places(tuple(sizes))].all(axis=-1)
@@ -78,7 +78,7 @@ def joint(mask: Array, sizes: Sequence[int]) -> Array:
 
 @functools.cache
 def _places(sizes: tuple[int, ...]) -> np.ndarray:
-    """Returns [A, P], the place in a mask of each of the P numbers of each combination."""
+    """Returns, for each combination, the indices of its P numbers in a mask, [A, P]."""
     numbers = np.stack(np.unravel_index(np.arange(math.prod(sizes)), sizes), axis=-1)
     places: np.ndarray = numbers + np.cumsum((0, *sizes[:-1]))
     return places

@@ -1,6 +1,6 @@
-"""Checks what an environment returns against Gymnasium's protocol and the spaces, with a sentence for each fault.
+"""Checks what an environment returns against Gymnasium's protocol and its spaces, and explains each fault.
 
-Gymnasium's own groups of environments would raise in numpy, far from the mistake, or show another value.
+Without this, Gymnasium's groups of environments would raise in numpy, far from the mistake, or show another value.
 """
 
 from __future__ import annotations
@@ -21,28 +21,31 @@ _FIX = "fix it there, or in a wrapper that your own function returns: --env=pyth
 
 
 class Fault(ValueError):
-    """A returned value that does not fit its space or the protocol; the text has the value and the expectation."""
+    """A returned value that breaks the protocol or does not fit its space.
+
+    The text has the value and the expectation.
+    """
 
 
 class Checked:
-    """An environment with checked returns: plain numbers, and an empty info, unread here.
+    """An environment whose returned values are checked, and converted to plain numbers and an empty info.
 
-    Gymnasium's groups would make arrays of infos, and raise if two environments have different ones; they raise for a
-    number of shape [1] and for one in a list, too. EnvironmentFailure, with the step of the episode: the environment
-    returned something else than its spaces and Gymnasium's interface say.
+    Gymnasium's groups would make arrays of infos, which raises if two environments have different ones; they would
+    also raise for a number in a list or of shape [1]. Raises EnvironmentFailure, with the step of the episode, if the
+    environment returns something that does not fit its spaces or Gymnasium's interface.
 
     Attributes:
       mask: [A] bool of the last observation, true: legal; None: the environment shows no masks.
       mask_place: where it shows masks, if it does.
-      info: numbers of its own about the episode that the last step ended; {}: it continues.
+      info: numbers that it reports about the episode that the last step ended; {} while an episode continues.
     """
 
     def __init__(
         self, name: str, env: gymnasium.Env[Any, Any], sizes: Sequence[int] = (), info_keys: Sequence[str] = ()
     ) -> None:
-        """sizes: the numbers of values of each whole number of an action; if empty, masks are not read.
+        """sizes: the numbers of values of each whole number in an action; if empty, masks are not read.
 
-        info_keys: as in `gym_infos.read`.
+        info_keys: see `gym_infos.read`.
         """
         self.env, self._name, self._num_steps, self._sizes = env, name, 0, sizes
         self.info: dict[str, float] = {}
@@ -50,13 +53,13 @@ class Checked:
         self._check = observation_check(env.observation_space)
         self.mask: np.ndarray | None = None
         self.mask_place, self._find_mask = gym_masks.finder(env)
-        self._is_masked: bool | None = None  # by the first reset
+        self._is_masked: bool | None = None  # set by the first reset
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self.env, name)
 
     def reset(self, **options: Any) -> tuple[Any, dict[str, Any]]:
-        """As of the environment; options: seed and options."""
+        """See the environment's method; options: seed and options."""
         self._num_steps, self.info = 0, {}
         shown: Any = self.env.reset(**options)
         try:
@@ -69,7 +72,7 @@ class Checked:
         return shown[0], {}
 
     def step(self, action: Any) -> tuple[Any, float, bool, bool, dict[str, Any]]:
-        """As of the environment."""
+        """See the environment's method."""
         self._num_steps += 1
         try:
             after: Any = self.env.step(action)
@@ -88,7 +91,7 @@ class Checked:
             is_over, is_cut = flag("terminated", terminated), flag("truncated", truncated)
             if not is_over:
                 self._read_mask(observation, info, is_cut=is_cut)
-            elif self._is_masked:  # nothing is legal now, and the environment need not report it
+            elif self._is_masked:  # nothing is legal now, so the environment need not report it
                 self.mask = np.ones(math.prod(self._sizes), bool)
             self.info = self._read_info(info) if is_over or is_cut else {}
             return observation, number(reward), is_over, is_cut, {}
@@ -104,7 +107,7 @@ class Checked:
     def _read_mask(self, observation: Any, info: Mapping[str, Any], *, is_cut: bool = False) -> None:
         """Reads the mask of an observation.
 
-        is_cut: whether it is the last of a truncated episode, where agents still search.
+        is_cut: whether the observation is the last of a truncated episode, where agents still search.
         """
         if not self._sizes:
             return
@@ -146,12 +149,12 @@ def check(
     decode: Callable[[np.ndarray], Any] = np.asarray,
     goes_on: Callable[[], bool] = lambda: True,
 ) -> bool:
-    """Resets and steps an environment, and returns whether it shows masks. The next use must begin with a reset.
+    """Resets and steps an environment; returns whether it shows masks. The next use must begin with a reset.
 
-    sizes, info_keys: as in `Checked`. decode: takes legal actions [E] of a mask and returns a batch of the
-    environment's. Raises EnvironmentFailure if it raised, or as `Checked` does.
+    sizes, info_keys: see `Checked`. decode: takes legal actions [E] by a mask and returns a batch of the environment's
+    actions. Raises EnvironmentFailure if the environment raises, and as `Checked`.
     """
-    env.action_space.seed(1)  # not that of the resets, whose numbers it would draw
+    env.action_space.seed(1)  # not the resets' seed, by which it would draw the same numbers as the environment
     random = np.random.default_rng(1)
     checked, is_over = Checked(name, env, sizes, info_keys), True
     for _ in range(num_steps):
@@ -169,7 +172,7 @@ def check(
 
 
 def _is_unpacking(error: ValueError) -> bool:
-    """Returns whether one of Gymnasium's wrappers, not a user's own code, got too few or too many values."""
+    """Returns whether one of Gymnasium's wrappers, rather than a user's code, got too few or too many values."""
     code, frame = "", error.__traceback__
     while frame is not None:
         code, frame = frame.tb_frame.f_globals.get("__name__", ""), frame.tb_next
@@ -187,13 +190,13 @@ def described(value: Any) -> str:
 def _array(title: str, value: Any) -> np.ndarray:
     try:
         return np.asarray(value)
-    except Exception as error:  # a value may have its own conversion, which is foreign code
+    except Exception as error:  # converts by a value's own method, which is foreign code
         reason = env_base.told(error)
         raise Fault(f"{described(value)} as {title}, which numpy cannot read ({reason})") from error
 
 
 def number(value: Any) -> float:
-    """Returns a reward, of any numeric type and any shape with one number."""
+    """Converts a reward, of any numeric type and any shape with one number."""
     if type(value) is float:
         return value
     array = _array("reward", value)
@@ -203,7 +206,7 @@ def number(value: Any) -> float:
 
 
 def flag(part: str, value: Any) -> bool:
-    """Returns a flag, which is a bool, or 0 or 1."""
+    """Converts a flag, which is a bool, or 0 or 1."""
     if value is True or value is False:
         return value
     array = _array(part, value)
@@ -217,7 +220,7 @@ def flag(part: str, value: Any) -> bool:
 
 
 def observation_check(space: spaces.Space[Any], place: str = "") -> Callable[[Any], None]:
-    """Returns a function that raises Fault for an observation with another shape, dtype or whole number."""
+    """Returns a function that raises Fault for a wrong shape or dtype, or an invalid whole number."""
     title = f"the observation{place}"
     if not isinstance(space, spaces.Dict | spaces.Tuple):
         return _array_check(space, title)
@@ -248,7 +251,7 @@ def _array_check(space: spaces.Space[Any], title: str) -> Callable[[Any], None]:
         if array.dtype != dtype and dtype is not None:
             if not np.can_cast(array.dtype, dtype, "same_kind"):
                 raise Fault(f"{title} of dtype {array.dtype}; its space says {dtype}")
-            if dtype.kind in "iu" and bounds is None:  # of a Box, where other numbers would be stored
+            if dtype.kind in "iu" and bounds is None:  # for a Box, which would store other numbers
                 limits = np.iinfo(dtype.name)
                 _check_inside(space, title, array, limits.min, limits.max)
         if bounds is not None:
@@ -258,7 +261,7 @@ def _array_check(space: spaces.Space[Any], title: str) -> Callable[[Any], None]:
 
 
 def _bounds(space: spaces.Space[Any]) -> tuple[Any, Any] | None:
-    """Returns the bounds of whole numbers beyond which another number would be stored; None for other spaces."""
+    """Returns the bounds of whole numbers, beyond which another number would be stored; None for other spaces."""
     if isinstance(space, spaces.Discrete):
         return space.start, space.start + space.n - 1
     if isinstance(space, spaces.MultiDiscrete):

@@ -1,7 +1,7 @@
-"""Gymnasium's spaces to an `EnvSpec`, and batches of the environment to the wire's and back.
+"""Converts Gymnasium's spaces to an `EnvSpec`, and batches between the environment's form and the wire's.
 
-An observation of a Dict or Tuple is made of named arrays: nested names are joined by "/", parts of a Tuple have their
-numbers.
+The observations of a Dict or Tuple become named arrays: nested names are joined by "/", and parts of a Tuple are
+numbered.
 
 Shape letters: E environments of one group, D numbers of a continuous action.
 """
@@ -19,27 +19,29 @@ from seedzero.core import errors, packing, types
 from seedzero.envs import gym_masks, space_text
 
 MAX_ONE_HOT = 1024
-"""Whole numbers with more values, together, are shown as they are."""
+"""Whole numbers with more values than this, altogether, are passed on unchanged instead of one-hot."""
 MAX_COMBINATIONS = 1024
-"""Actions of several whole numbers with more combinations are refused."""
+"""Actions of several whole numbers with more combinations than this are rejected."""
 
 MAX_TEXT = 2**20
-"""Characters of described spaces; of longer ones, such as of a hundred thousand different numbers, nothing is
-reported."""
+"""Most characters of described spaces.
+
+Longer descriptions, such as of a hundred thousand different numbers, are not reported.
+"""
 
 _OWN = "wrap it in an environment of your own that has one, and give that as gym:MODULE:ID"
 
 Coder = Callable[[Any], np.ndarray]
-"""Between batches of the environment and of the wire: observations [E, ...], actions [E] int32 or [E, D] float32."""
+"""Converts batches to or from the wire's form: observations [E, ...], actions [E] int32 or [E, D] float32."""
 
 
 class SpaceLeaf(NamedTuple):
-    """An array of an observation."""
+    """An array in an observation."""
 
     spec: types.ArraySpec
-    path: tuple[Any, ...]  # keys from the observation to the array
-    encode: Coder  # batch of the space -> [E, *shape] numbers; of numpy's arrays or JAX's
-    num_states: int = 0  # values of a number that is shown one-hot; 0: it is none
+    path: tuple[Any, ...]  # keys that lead from the observation to the array
+    encode: Coder  # batch of the space -> [E, *shape] numbers, from numpy's arrays or JAX's
+    num_states: int = 0  # values of a number encoded as one-hot; 0 for other arrays
 
 
 def read(
@@ -47,9 +49,9 @@ def read(
 ) -> tuple[types.EnvSpec, Coder, Coder]:
     """Returns the spec of environment `name`, the encoder of observations to [E, ...], and the decoder of actions.
 
-    The encoder takes a batch of its space (as `gymnasium.vector.utils.batch_space`); the decoder returns a batch.
-    masks: a part `action_mask` of observations masks the actions, and is not encoded.
-    EnvironmentFailure: a space that is not supported.
+    The encoder takes a batch of the space (as `gymnasium.vector.utils.batch_space`), and the decoder returns one.
+    masks: whether a part `action_mask` of observations masks the actions, instead of being encoded. Raises
+    EnvironmentFailure for an unsupported space.
     """
     actions, decode = _read_actions(name, action)
     actions["has_action_mask"] = masks and bool(actions["num_actions"]) and gym_masks.is_part(observation)
@@ -72,7 +74,7 @@ def read(
 
         return types.EnvSpec.of_arrays(arrays, **actions), pack, decode
     array, num_states = arrays[0], found[0].num_states
-    # A one-hot vector alone has always been float32.
+    # A single one-hot vector has always been float32.
     dtype = "float32" if num_states else array.dtype
     spec = types.EnvSpec(
         array.shape, dtype, observation_low=array.low, observation_high=array.high, num_states=num_states, **actions
@@ -81,7 +83,7 @@ def read(
 
 
 def _array(leaf: SpaceLeaf, batch: Any) -> np.ndarray:
-    """Returns [E, *shape] of a batch of observations."""
+    """Encodes a batch of observations as [E, *shape]."""
     for key in leaf.path:
         batch = batch[key]
     return leaf.encode(batch).reshape(len(batch), *leaf.spec.shape)
@@ -91,7 +93,7 @@ def _array(leaf: SpaceLeaf, batch: Any) -> np.ndarray:
 
 
 def leaves(name: str, space: spaces.Space[Any], path: tuple[Any, ...] = ()) -> Iterator[SpaceLeaf]:
-    """Yields the arrays of environment `name`'s observations. EnvironmentFailure: a space that is not supported."""
+    """Yields the arrays of environment `name`'s observations. Raises EnvironmentFailure for an unsupported space."""
     if not isinstance(space, spaces.Dict | spaces.Tuple):
         yield _leaf(name, space, path)
         return
@@ -123,7 +125,7 @@ def _leaf(name: str, space: spaces.Space[Any], path: tuple[Any, ...]) -> SpaceLe
 
 
 def _numbers(title: str, space: spaces.Discrete | spaces.MultiDiscrete, path: tuple[Any, ...]) -> SpaceLeaf:
-    """Returns whole numbers as concatenated one-hot vectors, or unchanged instead of very long vectors."""
+    """Encodes whole numbers as concatenated one-hot vectors, or leaves them unchanged if these would be very long."""
     sizes = np.reshape(space.n if isinstance(space, spaces.Discrete) else space.nvec, -1)
     starts = np.reshape(space.start, -1)
     if sizes.sum() > MAX_ONE_HOT:
@@ -131,7 +133,7 @@ def _numbers(title: str, space: spaces.Discrete | spaces.MultiDiscrete, path: tu
         dtype = "int32" if low >= -(2**31) and high < 2**31 else "float32"
         return SpaceLeaf(types.ArraySpec(title, space.shape or (1,), dtype, low, high), path, _unchanged)
     values = np.concatenate([np.arange(size) + start for size, start in zip(sizes, starts, strict=True)])
-    owner = np.repeat(np.arange(len(sizes)), sizes)  # of each value, the number that may have it
+    owner = np.repeat(np.arange(len(sizes)), sizes)  # index of the number that each value belongs to
     array = types.ArraySpec(title, (len(values),), "uint8", 0, 1)
     num_states = int(space.n) if isinstance(space, spaces.Discrete) else 0
     return SpaceLeaf(array, path, lambda batch: batch.reshape(batch.shape[0], -1)[:, owner] == values, num_states)
@@ -142,9 +144,9 @@ def _unchanged(batch: np.ndarray) -> np.ndarray:
 
 
 def _bounds(box: spaces.Box) -> tuple[float, float]:
-    """Returns the smallest and the largest value of a Box's elements, infinite without a bound."""
+    """Returns the smallest and the largest value of a Box's elements, infinite if they are unbounded."""
     has_low, has_high = box.bounded_below.all(), box.bounded_above.all()
-    if box.dtype.kind in "iu" and box.dtype.itemsize >= 4:  # the limits of such a type are no scale, if they are given
+    if box.dtype.kind in "iu" and box.dtype.itemsize >= 4:  # bounds at the limits of such a type say nothing
         limits = np.iinfo(box.dtype.name)
         has_low &= limits.min == 0 or box.low.min() > limits.min
         has_high &= box.high.max() < limits.max
@@ -163,7 +165,10 @@ def _wire_dtype(box: spaces.Box) -> str:
 
 
 def action_sizes(space: spaces.Space[Any]) -> list[int]:
-    """Returns the numbers of values of each whole number of an action; empty for vectors and other spaces."""
+    """Returns the numbers of values of each whole number in an action.
+
+    Empty for continuous actions and other spaces.
+    """
     if isinstance(space, spaces.Discrete):
         return [int(space.n)]
     if isinstance(space, spaces.MultiBinary):
@@ -171,14 +176,14 @@ def action_sizes(space: spaces.Space[Any]) -> list[int]:
     if isinstance(space, spaces.MultiDiscrete):
         return [int(size) for size in space.nvec.reshape(-1)]
     if isinstance(space, spaces.Box) and space.dtype.kind in "iu" and space.low.size:
-        numbers = np.asarray(space.high.astype(object) - space.low.astype(object) + 1)  # exact, whatever the dtype
+        numbers = np.asarray(space.high.astype(object) - space.low.astype(object) + 1)  # exact for every dtype
         found = [int(size) for size in numbers.reshape(-1)]
         return found if max(found) <= MAX_COMBINATIONS else []
     return []
 
 
 def _read_actions(name: str, space: spaces.Space[Any]) -> tuple[dict[str, Any], Coder]:
-    """Returns EnvSpec's fields about actions, and the decoder of actions."""
+    """Returns the spec's fields for actions, and the decoder of actions."""
     if isinstance(space, spaces.Discrete):
         first = int(space.start)
         return dict(num_actions=int(space.n)), lambda actions: (actions.astype(np.int64) + first).astype(space.dtype)
@@ -202,7 +207,7 @@ def _read_actions(name: str, space: spaces.Space[Any]) -> tuple[dict[str, Any], 
         )
 
     def decode(actions: np.ndarray) -> np.ndarray:
-        # Float32 bounds may lie an ulp outside those of a Box of float64.
+        # Rounded to float32, bounds may be an ulp outside those of a Box of float64.
         batch: np.ndarray = np.clip(actions.reshape(len(actions), *space.shape), space.low, space.high)
         return batch.astype(space.dtype)
 
@@ -211,7 +216,10 @@ def _read_actions(name: str, space: spaces.Space[Any]) -> tuple[dict[str, Any], 
 
 
 def _bounds_remedy(space: spaces.Box, low: np.ndarray, high: np.ndarray) -> str:
-    """Returns the remedy for a Box that is no continuous action, from its bounds as float32; "": it is one."""
+    """Advises what to do about a Box that cannot be continuous actions; "" if it can.
+
+    low, high: its bounds as float32.
+    """
     with np.errstate(over="ignore"):
         is_finite = np.isfinite(high - low)
     if space.dtype.kind != "f":
@@ -228,7 +236,7 @@ def _bounds_remedy(space: spaces.Box, low: np.ndarray, high: np.ndarray) -> str:
 def _read_combinations(
     name: str, space: spaces.MultiDiscrete | spaces.MultiBinary | spaces.Box, start: np.ndarray
 ) -> tuple[dict[str, Any], Coder]:
-    """Returns the same for several whole numbers at a time, from given starts: each combination is an action."""
+    """Returns the same for several whole numbers that count from `start`; each combination is an action."""
     sizes = action_sizes(space)
     num_actions = math.prod(sizes)
     if num_actions > MAX_COMBINATIONS:

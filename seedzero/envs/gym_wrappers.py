@@ -1,4 +1,4 @@
-"""The wrappers of --env.wrappers: Gymnasium's wrappers of observations, rewards and actions, and our own."""
+"""Applies the wrappers in --env.wrappers: Gymnasium's for observations, rewards and actions, and our own."""
 
 from __future__ import annotations
 
@@ -30,11 +30,11 @@ _GYMNASIUMS = (
     "StickyAction",
     "TimeAwareObservation",
 )
-"""Others keep statistics that no checkpoint has, record, or need JAX; frames are stacked by the learner."""
+"""Other wrappers keep statistics that no checkpoint has, record, or need JAX; the learner stacks frames."""
 
 _FORM = """--env.wrappers='["GrayscaleObservation", {"ResizeObservation": {"shape": [64, 64]}}]'"""
 _ARRAYS = ("min_action", "max_action", "min_obs", "max_obs", "low", "high")
-"""Arguments that are arrays where they are lists; other lists are tuples."""
+"""Arguments whose lists become arrays; other lists become tuples."""
 
 
 _Env = gymnasium.Env[Any, Any]
@@ -48,12 +48,15 @@ class Wrapper(NamedTuple):
 
 
 def _bound_action(env: _Env, low: Any, high: Any) -> _Env:
-    """Returns continuous actions within bounds of the user's, passed on unchanged: an environment may declare none."""
+    """Declares the user's bounds for continuous actions, which pass unchanged; an environment may declare none."""
     return wrappers.TransformAction(env, lambda action: action, bounded(env.action_space, low, high))
 
 
 def bounded(space: spaces.Space[Any], low: Any, high: Any) -> spaces.Box:
-    """Returns a Box of actions with other bounds, numbers or arrays of the Box's shape. Raises TypeError."""
+    """Returns a Box of actions with other bounds, numbers or arrays of the Box's shape.
+
+    Raises TypeError for other spaces.
+    """
     if not isinstance(space, spaces.Box):
         raise TypeError(f"expected a Box of actions, got {space}")
     low, high = (np.broadcast_to(np.asarray(bound, space.dtype), space.shape) for bound in (low, high))
@@ -61,7 +64,7 @@ def bounded(space: spaces.Space[Any], low: Any, high: Any) -> spaces.Box:
 
 
 def _rescale_action(env: _Env, min_action: Any, max_action: Any) -> _Env:
-    """Returns Gymnasium's wrapper, for floats: no result lies outside the environment's bounds by a rounding error."""
+    """Rescales actions by Gymnasium's wrapper, and clips rounding errors beyond the environment's bounds."""
     space = env.action_space
     if not isinstance(space, spaces.Box) or space.dtype.kind != "f":
         raise TypeError(f"expected a Box of floats, got {space}")
@@ -73,7 +76,7 @@ def _rescale_action(env: _Env, min_action: Any, max_action: Any) -> _Env:
 
 
 def _select_observation(env: _Env, key: str) -> _Env:
-    """Returns a single part of a Dict of observations, for wrappers of arrays."""
+    """Selects one part of a Dict of observations, for wrappers that take arrays."""
     space = env.observation_space
     if not isinstance(space, spaces.Dict) or key not in space.spaces:
         raise TypeError(f"expected a Dict of observations with {key}, got {space}")
@@ -81,7 +84,7 @@ def _select_observation(env: _Env, key: str) -> _Env:
 
 
 def _channels_last(env: _Env) -> _Env:
-    """Returns images [channels, height, width] as [height, width, channels]."""
+    """Moves the channels of images [channels, height, width] to the end."""
     space = env.observation_space
     if not isinstance(space, spaces.Box) or len(space.shape) != 3:
         raise TypeError(f"expected a Box of three dimensions, got {space}")
@@ -100,12 +103,12 @@ OWN: Mapping[str, Callable[..., _Env]] = {
     "RescaleAction": _rescale_action,
     "SelectObservation": _select_observation,
 }
-"""Wrappers that Gymnasium has not, or has otherwise."""
+"""Wrappers that Gymnasium lacks, or implements differently."""
 NAMES = tuple(sorted((*_GYMNASIUMS, *OWN)))
 
 
 def parse(text: str) -> tuple[Wrapper, ...]:
-    """Returns the wrappers of env.wrappers, innermost first; EnvironmentFailure for other forms or names."""
+    """Parses env.wrappers, the innermost first. Raises EnvironmentFailure for other forms or names."""
     reason = ""
     try:
         entries = json.loads(text or "[]")
@@ -139,13 +142,13 @@ def _argument(name: str, value: Any) -> Any:
 
 
 def change_rewards(chosen: Sequence[Wrapper]) -> bool:
-    """Returns whether returns in the wrappers differ from the environment's own."""
+    """Returns whether wrappers change returns."""
     known = (getattr(wrappers, name) for name, _ in chosen if name not in OWN)
     return any(issubclass(wrapper, gymnasium.RewardWrapper) for wrapper in known)
 
 
 def apply(env: _Env, chosen: Sequence[Wrapper]) -> _Env:
-    """Returns the wrapped environment, the first wrapper innermost; EnvironmentFailure for one that does not fit."""
+    """Wraps an environment, by the first wrapper innermost. Raises EnvironmentFailure for one that does not fit."""
     for name, arguments in chosen:
         make = OWN[name] if name in OWN else getattr(wrappers, name)
         shown = ", ".join(f"{key}={value}" for key, value in arguments.items())

@@ -1,4 +1,4 @@
-"""Imports of foreign packages without drawing and acceleration parts."""
+"""Imports foreign packages without their parts for drawing and acceleration."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import Any
 
 @contextlib.contextmanager
 def without(*names: str) -> Iterator[None]:
-    """While entered, the named modules cannot be imported, unless already imported."""
+    """Prevents the import of the named modules, unless already imported, while the context is entered."""
     hidden: dict[str, Any] = {name: None for name in names if name not in sys.modules}
     sys.modules.update(hidden)
     try:

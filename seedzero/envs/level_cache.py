@@ -1,9 +1,9 @@
-"""Levels that DeepMind Lab has compiled, kept for later episodes, other workers and other runs.
+"""Caches levels that DeepMind Lab has compiled, for later episodes, other workers and other runs.
 
-Lab asks a cache before it compiles a level, and hands over what it compiled: `fetch` and `write`, by Lab's key. The
-levels lie in a folder or in a bucket. A level appears whole or not at all, whoever is killed meanwhile: in a folder it
-is written beside its place and renamed, in a bucket objects appear whole. A cache never ends an episode: what fails is
-reported once, and counts as a level that is not there.
+Lab asks a cache for a level before it compiles it, and hands over what it has compiled: `fetch` and `write`, by Lab's
+key. Levels are stored in a folder or in a bucket. A level appears as a whole or not at all, whichever process is
+killed meanwhile: in a folder it is written under another name and renamed, and in a bucket objects appear as a whole.
+A cache never ends an episode: failures are reported once, and count as missing levels.
 """
 
 from __future__ import annotations
@@ -21,27 +21,30 @@ from seedzero.bucket import bucket
 from seedzero.core import errors, packages
 
 REPORT_EVERY = 100
-"""Levels asked for between two lines about the hit rate."""
+"""Number of requested levels between two messages about the hit rate."""
 RETRY_SECONDS = 5.0
-"""How long a bucket's failing requests are repeated; then Lab compiles the level."""
+"""How long requests to a bucket are repeated if they fail, before Lab compiles the level."""
 _ABANDONED_SECONDS = 3600.0
-"""Age at which an unfinished file belongs to a process that was killed."""
+"""An unfinished file older than this belongs to a process that was killed."""
 _UNFINISHED = ".unfinished-"
 
 _logger = logging.getLogger(__name__)
 
 
 class LevelCache:
-    """Lab's interface of a cache: `Lab(..., level_cache=LevelCache(read, write, place))`."""
+    """Implements Lab's interface for caches: `Lab(..., level_cache=LevelCache(read, write, place))`."""
 
     def __init__(self, read: Callable[[str], bytes | None], write: Callable[[str, bytes], object], place: str) -> None:
-        """read: None: no such level; it and `write` may raise OSError or BucketError. place: for reports."""
+        """Prepares the cache.
+
+        read: returns None for a missing level; it and `write` may raise OSError or BucketError. place: for reports.
+        """
         self._read, self._write, self._place = read, write, place
         self._has_failed = False
         self.num_hits = self.num_fetches = 0
 
     def fetch(self, key: str, pk3_path: str) -> bool:
-        """Copies a key's level, if present, to a path; returns whether it was present."""
+        """Copies the level with a key to a path; returns whether it was cached."""
         is_there = False
         with self._reported("read"):
             if (content := self._read(_name(key))) is not None:
@@ -65,7 +68,7 @@ class LevelCache:
 
     @contextlib.contextmanager
     def _reported(self, action: str) -> Iterator[None]:
-        """While entered, logs the first failure of the cache's place, and suppresses all."""
+        """Suppresses failures of the place while the context is entered, and logs the first one."""
         try:
             yield
         except (OSError, errors.BucketError) as error:
@@ -77,14 +80,14 @@ class LevelCache:
 
 
 class Folder:
-    """Levels in a folder shared by any number of processes and machines."""
+    """Levels in a folder, which any number of processes and machines may share."""
 
     def __init__(self, path: pathlib.Path) -> None:
-        """Makes the folder if it is missing; deletes the remains of killed processes. Raises OSError."""
+        """Makes the folder if it is missing, and deletes what killed processes left. Raises OSError."""
         self._path = path
         path.mkdir(parents=True, exist_ok=True)
         for file in path.glob(f"*/{_UNFINISHED}*"):
-            with contextlib.suppress(FileNotFoundError):  # another process was quicker
+            with contextlib.suppress(FileNotFoundError):  # another process deleted it first
                 if time.time() - file.stat().st_mtime > _ABANDONED_SECONDS:
                     file.unlink()
 
@@ -104,7 +107,7 @@ class Folder:
             with unfinished.open("xb") as opened:
                 opened.write(content)
                 opened.flush()
-                os.fsync(opened.fileno())  # else a crash of the machine may leave the name without the bytes
+                os.fsync(opened.fileno())  # otherwise a crash of the machine may leave the name without the bytes
             unfinished.rename(file)
         finally:
             unfinished.unlink(missing_ok=True)
@@ -114,9 +117,10 @@ class Folder:
 
 
 def make(place: str) -> LevelCache:
-    """Returns the cache in a folder, or in a bucket: gs://BUCKET/PATH, s3://BUCKET/PATH; UsageError for another URL.
+    """Returns the cache in a folder, or in a bucket: gs://BUCKET/PATH, s3://BUCKET/PATH.
 
-    EnvironmentFailure: the folder cannot be made, or tensorstore is missing, which reads buckets.
+    Raises UsageError for another URL, and EnvironmentFailure if the folder cannot be made, or tensorstore is missing,
+    which reads buckets.
     """
     try:
         url = bucket.parse(place, flag="dmlab.level_cache")

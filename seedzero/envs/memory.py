@@ -1,4 +1,4 @@
-"""Small tasks that only an agent with a memory solves: a T-maze, repeating earlier symbols, CartPole by positions."""
+"""Small tasks that only agents with a memory solve: a T-maze, repeated symbols, CartPole without velocities."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ FORWARD, UP, DOWN = 0, 1, 2
 STANDING_COST = 0.1
 NUM_SYMBOLS = 4
 NUM_SCORED = 32
-"""Steps of an episode of `Repeat` in which a symbol is to be repeated: the largest return."""
+"""Number of steps in an episode of `Repeat` that repeat a symbol, which is the largest return."""
 
 _LARGEST = 1000
 _FORM = re.compile(r"(tmaze|repeat)-([1-9][0-9]{0,3})")
@@ -25,7 +25,7 @@ _DARK, _GREY = 0, 90
 
 
 def make(name: str, num_envs: int, *, render: bool = False) -> env_base.VectorEnv:
-    """Returns tmaze-LENGTH, repeat-LAG or cartpole; EnvironmentFailure for another task."""
+    """Makes tmaze-LENGTH, repeat-LAG or cartpole. Raises EnvironmentFailure for other tasks."""
     check_id(name)
     if name == "cartpole":
         return gym_env.GymVectorEnv.from_factory(lambda: _cartpole(render), num_envs)
@@ -34,7 +34,7 @@ def make(name: str, num_envs: int, *, render: bool = False) -> env_base.VectorEn
 
 
 def check_id(name: str) -> None:
-    """Raises EnvironmentFailure unless the name is a task's."""
+    """Raises EnvironmentFailure unless the name is that of a task."""
     found = _FORM.fullmatch(name)
     if name != "cartpole" and not (found and int(found[2]) <= _LARGEST):
         raise errors.EnvironmentFailure(
@@ -44,7 +44,7 @@ def check_id(name: str) -> None:
 
 
 def _cartpole(render: bool) -> gymnasium.Env[np.ndarray, np.int64]:
-    """Returns CartPole-v1 with the cart's position and the pole's angle, without their velocities."""
+    """Returns CartPole-v1 that shows the cart's position and the pole's angle, but not their velocities."""
     env = gymnasium.make("CartPole-v1", disable_env_checker=True, render_mode="rgb_array" if render else None)
     low, high = env.observation_space.low[[0, 2]], env.observation_space.high[[0, 2]]  # type: ignore[attr-defined]
     shown = gymnasium.spaces.Box(low, high, dtype=np.float32)
@@ -52,12 +52,12 @@ def _cartpole(render: bool) -> gymnasium.Env[np.ndarray, np.int64]:
 
 
 class TMaze(env_base.ArrayEnv):
-    """A corridor; the start shows the turn at the end (Bakker 2002, "RL with Long Short-Term Memory").
+    """A corridor whose start shows which way to turn at its end (Bakker 2002, "RL with Long Short-Term Memory").
 
     Observations are one-hot [4]: cue up, cue down, corridor, junction. The start shows the cue, the next `length` - 1
-    cells are corridor, then comes the junction. There FORWARD stands still; elsewhere UP and DOWN do, at a cost of
-    STANDING_COST. A turn terminates the episode with a reward of 1 if it is the cue's, else -1. An episode of
-    10 (length + 1) steps is truncated.
+    cells are corridor, then comes the junction. FORWARD does nothing at the junction; elsewhere UP and DOWN do
+    nothing, at a cost of STANDING_COST. A turn terminates the episode with a reward of 1 if the cue showed it, else
+    -1. An episode of 10 (length + 1) steps is truncated.
     """
 
     def __init__(self, length: int, num_envs: int) -> None:
@@ -96,10 +96,12 @@ class TMaze(env_base.ArrayEnv):
 
 
 class Repeat(env_base.ArrayEnv):
-    """Every step shows one of NUM_SYMBOLS; the right action is the symbol `lag` steps ago (POPGym's RepeatPrevious).
+    """Shows one of NUM_SYMBOLS at every step.
 
-    Observations are one-hot. Right actions are rewarded by 1 and others by 0, NUM_SCORED times from step `lag` on;
-    then the episode is truncated.
+    The right action is the symbol `lag` steps ago (POPGym's RepeatPrevious).
+
+    Observations are one-hot. From step `lag` on, NUM_SCORED actions are rewarded, by 1 if they are right and 0
+    otherwise; then the episode is truncated.
     """
 
     def __init__(self, lag: int, num_envs: int) -> None:

@@ -1,4 +1,4 @@
-"""MinAtar's games as Gymnasium environments, such as gym:MinAtar/Breakout-v1."""
+"""Plays MinAtar's games as Gymnasium environments, such as gym:MinAtar/Breakout-v1."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ import gymnasium
 from seedzero.envs import imports, pictures
 
 MAX_STEPS = 27_000
-"""Steps before truncation, like Atari's 108,000 frames: a good player's game never ends."""
+"""Steps before truncation, as many as in Atari's 108,000 frames, because a good player's game never ends."""
 
 _PLOTTING = ("matplotlib", "seaborn")
 
 
 def register(env_id: str) -> bool:
-    """Returns whether the id is MinAtar's; if so, registers MinAtar's games (its package does not)."""
+    """Returns whether an id is MinAtar's, and registers MinAtar's games if so, because its package does not."""
     if env_id.partition("/")[0].lower() != "minatar":
         return False
     if not any(spec.namespace == "MinAtar" for spec in gymnasium.registry.values()):
@@ -31,7 +31,7 @@ def register(env_id: str) -> bool:
 
 @contextlib.contextmanager
 def _without_plotting() -> Iterator[None]:
-    """Hides matplotlib and seaborn, which take seconds and 90 MiB, from imports, and silences the complaints."""
+    """Prevents the import of matplotlib and seaborn, which take seconds and 90 MiB, and silences the complaints."""
     silence = logging.NullHandler()
     logging.root.addHandler(silence)  # without a handler, a warning would configure logging
     logging.root.addFilter(drop := lambda record: False)

@@ -1,4 +1,4 @@
-"""PettingZoo's environments of several agents, parallel or in turn (AEC). A row is an agent.
+"""Plays PettingZoo's environments with several agents, parallel or in turn (AEC). Each row is an agent.
 
 Shape letters: E rows of one group, S agents of an environment, A actions.
 """
@@ -31,11 +31,11 @@ from seedzero.envs import (
 
 _FUNCTION = "--env=pettingzoo:MODULE:FUNCTION"
 _MADE_BY = ("parallel_env", "env")
-"""Functions of PettingZoo's modules that make an environment; the first that there is counts."""
+"""Functions in PettingZoo's modules that make an environment; the first that exists is used."""
 
 
 class PettingZoo:
-    """E rows, which are the agents of copies of an environment: row g * S + s is agent s of copy g."""
+    """E rows, the agents in copies of an environment: row g * S + s is agent s of copy g."""
 
     def __init__(
         self,
@@ -49,10 +49,13 @@ class PettingZoo:
     ) -> None:
         """Makes as many copies as the rows need, at least one; the spec is complete after a reset.
 
-        name: in errors. masks: masks of legal actions are used. joint: observations have the agents' joint one, too.
-        moves: returns the course of moves of an environment.
+        Args:
+          name: for errors.
+          masks: whether to use action masks.
+          joint: whether to add the agents' joint observation.
+          moves: returns an environment's `AgentMoves`.
 
-        EnvironmentFailure: no environment of PettingZoo, an exception of it, or spaces that are not supported.
+        Raises EnvironmentFailure if an environment is not PettingZoo's or raises, or for unsupported spaces.
         """
         self._name, self._make, self._reads_masks, self.num_envs = name, make, masks, num_envs
         unmade = env_base.failures_of(f"environment {name!r} cannot be made, fix this first")
@@ -73,12 +76,12 @@ class PettingZoo:
         self.spec, self._envs, self._courses = self._joint.spec if self._joint else spec, envs, courses
         self._places = {seat.agent: place for place, seat in enumerate(self._shared.seats)}
         self._checks = [gym_protocol.observation_check(seat.own.observation) for seat in self._shared.seats]
-        self._has_mask: dict[Any, bool] = {}  # of agents that had a row: whether they show masks
+        self._has_mask: dict[Any, bool] = {}  # whether an agent shows masks, once it has had a row
 
     def reset(self, seeds: Sequence[int]) -> types.EnvStep:
-        """Starts a new episode everywhere; all seeds of a copy follow from that of its first row.
+        """Starts a new episode everywhere; the seed of a copy's first row determines all of its seeds.
 
-        EnvironmentFailure: the rows make no whole copies, or the environment raised.
+        Raises EnvironmentFailure if the rows do not make whole copies, or an environment raises.
         """
         env_base.check_seeds(seeds, self.num_envs)
         size = len(self._places)
@@ -106,7 +109,7 @@ class PettingZoo:
         self._step(courses, actions)
 
     def check_another(self) -> None:
-        """Makes an environment more and raises EnvironmentFailure if it has other agents or spaces."""
+        """Makes one more environment and raises EnvironmentFailure if its agents or spaces differ."""
         with env_base.failures_of(f"environment {self._name!r} cannot be made a second time"), gym_env.quiet():
             another = self._make()
             with env_base.closing(another):
@@ -115,13 +118,13 @@ class PettingZoo:
 
     @property
     def different_spaces(self) -> str:
-        """The spaces of the agents, in words; "": all have the same."""
+        """The agents' spaces in words, or "" if all are equal."""
         first, *others = self._spaces.values()
         return "" if all(own == first for own in others) else pettingzoo_spaces.described(self._spaces)
 
     @property
     def frames_per_second(self) -> float | None:
-        """The declared speed of the environment's pictures, if any."""
+        """The speed that the environment declares for its pictures, if any."""
         declared = self._envs[0].metadata.get("render_fps")
         return float(declared) if isinstance(declared, int | float) and declared > 0 else None
 
@@ -149,7 +152,7 @@ class PettingZoo:
             )
 
     def _begin(self, courses: Sequence[pettingzoo_moves.AgentCourse], seeds: Sequence[int]) -> types.EnvStep:
-        """Begins the first episode of each course; seeds: of each."""
+        """Begins the first episode of each course; seeds: one for each."""
         with gym_env.quiet(), self._failures("reset"):
             seen = [course.begin(int(seed)) for course, seed in zip(courses, seeds, strict=True)]
         if self.spec.num_actions and self._reads_masks:
@@ -158,7 +161,7 @@ class PettingZoo:
         return self._rows(seen, "reset")
 
     def _step(self, courses: Sequence[pettingzoo_moves.AgentCourse], actions: np.ndarray) -> types.EnvStep:
-        """Advances each course; actions: of all their rows."""
+        """Advances each course; actions: for all their rows."""
         taken, seats, size, seen = self._shared.decode(actions), self._shared.seats, len(self._places), []
         with self._failures("step"):
             for index, course in enumerate(courses):
@@ -169,7 +172,7 @@ class PettingZoo:
 
     @contextlib.contextmanager
     def _failures(self, call: str) -> Iterator[None]:
-        """Turns exceptions and faults of the environment into EnvironmentFailure."""
+        """Turns the environment's exceptions and faults into EnvironmentFailure."""
         with env_base.failures_of(f"environment {self._name!r} raised in {call}"):
             try:
                 yield
@@ -180,7 +183,7 @@ class PettingZoo:
                 ) from None
 
     def _rows(self, seen: Sequence[Mapping[Any, pettingzoo_moves.AgentStep]], call: str) -> types.EnvStep:
-        """Returns the rows of copies that have shown some of their agents."""
+        """Returns the rows of copies, each of which has shown some agents."""
         size, spec = len(self._places), self._shared.spec
         has_mask = self.spec.has_action_mask
         found = [
@@ -218,7 +221,10 @@ class PettingZoo:
         return types.EnvStep(observation, reward, terminated, truncated, mask, task, shown if spec.seats else None)
 
     def _legal(self, seat: pettingzoo_spaces.Seat, seen: pettingzoo_moves.AgentStep) -> np.ndarray:
-        """Returns the mask of an agent's own actions; of its last observation all of the network's."""
+        """Returns the mask of an agent's own actions.
+
+        For its last observation, all actions of the network are legal.
+        """
         if not self.spec.num_actions:
             return np.zeros(0, bool)
         found = seen.observation[gym_masks.KEY] if seat.has_mask_part else seen.info.get(gym_masks.KEY)
@@ -243,9 +249,9 @@ class PettingZoo:
 
 
 def make(name: str, settings: sections.EnvConfig, num_envs: int, *, render: bool = False) -> PettingZoo:
-    """Returns E rows of the environment of a module, or of a user's function; errors as of PettingZoo.
+    """Returns E rows of the environment that a module or a user's function makes; raises as PettingZoo.
 
-    name: MODULE, with a function `parallel_env` or `env` as PettingZoo's modules have them, or MODULE:FUNCTION.
+    name: MODULE, with a function `parallel_env` or `env` as PettingZoo's modules have, or MODULE:FUNCTION.
     """
     given = env_base.arguments(settings.kwargs, "arguments", '{"max_cycles": 100}')
     options = {**given, **(gym_env.drawing() if render else {})}
@@ -256,12 +262,12 @@ def make(name: str, settings: sections.EnvConfig, num_envs: int, *, render: bool
 
 
 def check_id(name: str) -> None:
-    """Raises ConfigError unless a name has the form MODULE or MODULE:FUNCTION; nothing is imported."""
+    """Raises ConfigError unless a name has the form MODULE or MODULE:FUNCTION; imports nothing."""
     user_code.check(name if ":" in name else f"{name}:{_MADE_BY[0]}")
 
 
 def _function(name: str) -> Callable[..., Any]:
-    """Returns the function that makes an environment. EnvironmentFailure: there is none, or a package is missing."""
+    """Returns the function that makes an environment. Raises EnvironmentFailure if it, or a package, is missing."""
     module = name.partition(":")[0]
     for offer in families.of("pettingzoo").offers:
         is_asked = offer.module == module.partition(".")[0] or offer.module == "pettingzoo"
@@ -286,7 +292,7 @@ def _function(name: str) -> Callable[..., Any]:
 
 
 def _spaces_of(name: str, env: Any) -> dict[Any, pettingzoo_spaces.Spaces]:
-    """Returns the spaces of an environment's agents; EnvironmentFailure: it lists none."""
+    """Returns the spaces of an environment's agents. Raises EnvironmentFailure if it does not list agents."""
     agents = list(getattr(env, "possible_agents", None) or ())
     if not agents:
         raise errors.EnvironmentFailure(

@@ -1,6 +1,6 @@
-"""The joint observation of the agents of an environment, for a value that training alone has.
+"""Adds the joint observation of an environment's agents, for a value that only training uses.
 
-It is the environment's own `state()`, where it has a `state_space`, else the newest observations of all agents.
+It is the environment's own `state()` if there is a `state_space`; otherwise the newest observations of all agents.
 
 Shape letters: E rows of one group, S agents of an environment, N numbers of an agent's observation.
 """
@@ -17,14 +17,17 @@ from seedzero.core import errors, packing, training_arrays, types
 from seedzero.envs import gym_protocol
 
 NAME = "joint_observation"
-"""Of the array, for training alone."""
+"""Name of the array, which only training sees."""
 
 
 class Joint:
-    """Adds the array to the rows of a group. spec: with it."""
+    """Adds the joint observation to a group's rows. spec: the group's spec with it."""
 
     def __init__(self, name: str, env: Any, spec: types.EnvSpec, num_rows: int) -> None:
-        """env: a copy of the environment. EnvironmentFailure: its agents have no observations that can be joined."""
+        """Finds out how to join observations. env: a copy of the environment.
+
+        Raises EnvironmentFailure if its agents' observations cannot be joined.
+        """
         self._size = max(1, len(spec.seats))
         space = getattr(env, "state_space", None)
         space = space if isinstance(space, spaces.Box) else None
@@ -42,14 +45,15 @@ class Joint:
         self._array = types.ArraySpec(NAME, (size,), "float32", low, high, training_only=True)
         self.spec = training_arrays.add(spec, self._array)
         self._seen = np.zeros((num_rows, size // self._size if not self._has_state else 0), np.float32)
-        self._is_over = np.ones(num_rows, bool)  # the row's last observation ended its episode, or there was none
+        # whether the row's last observation ended its episode, or there was none
+        self._is_over = np.ones(num_rows, bool)
 
     def add(
         self, envs: Sequence[Any], observation: np.ndarray, shown: np.ndarray, final: np.ndarray, *, begins: bool
     ) -> np.ndarray:
-        """Returns the bytes [E, ...] of observations with the array; those of an agent that is out are zeros.
+        """Returns the bytes [E, ...] of observations with the joint one; agents that are out contribute zeros.
 
-        envs: the copies of the rows. shown, final: [E] bool of the rows. begins: all episodes do.
+        envs: the copies of the rows. shown, final: [E] bool, for each row. begins: whether all episodes begin.
         """
         rows, number = len(observation), len(envs)
         if self._has_state:
@@ -65,7 +69,7 @@ class Joint:
         return np.concatenate([own, packed], axis=1)
 
     def _state(self, env: Any) -> np.ndarray:
-        """Returns the environment's state as one vector. Fault: it has another size than its space."""
+        """Returns the environment's state as a vector. Raises Fault if its size is not the space's."""
         found = np.asarray(env.state(), np.float32).reshape(-1)
         if len(found) != self._array.shape[0]:
             raise gym_protocol.Fault(f"a state() of {len(found)} numbers; expected {self._array.shape[0]}")

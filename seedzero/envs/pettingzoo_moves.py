@@ -1,4 +1,4 @@
-"""PettingZoo's parallel environments, and its environments in turn (AEC), as courses of moves."""
+"""Drives PettingZoo's parallel environments, and those in turn (AEC), through a common interface."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from seedzero.envs import gym_protocol
 
 
 class AgentStep(NamedTuple):
-    """The observation of an agent, with its reward and ends."""
+    """An agent's observation, with its reward and ends."""
 
     observation: Any
     reward: float
@@ -26,20 +26,20 @@ class AgentStep(NamedTuple):
 
 
 class AgentMoves(Protocol):
-    """An environment in which an agent that is shown moves next, unless its episode is over."""
+    """An environment in which every agent that is shown moves next, unless its episode is over."""
 
     def reset(self, seed: int) -> dict[Any, AgentStep]:
-        """Begins an episode; returns the agents that move first. Raises `gym_protocol.Fault`."""
+        """Begins an episode; returns the observations of the agents that move first. Raises `gym_protocol.Fault`."""
 
     def step(self, actions: Mapping[Any, Any]) -> dict[Any, AgentStep]:
-        """Takes an action of each agent that moves; returns the next movers, and the agents that end."""
+        """Takes an action for each agent that moves; returns the next movers, and the agents whose episodes end."""
 
     def shows_masks(self) -> bool:
-        """Returns whether an agent's info has a mask of actions, after a reset."""
+        """Returns whether any agent's info has an action mask, after a reset."""
 
 
 class ParallelMoves:
-    """Living agents move at the same time."""
+    """All living agents move at the same time."""
 
     def __init__(self, env: Any) -> None:
         self._env = env
@@ -83,7 +83,7 @@ class TurnMoves:
 
     def __init__(self, env: Any) -> None:
         self._env = env
-        self._begun: set[Any] = set()  # agents that have had a turn and live on
+        self._begun: set[Any] = set()  # living agents that have had a turn
 
     def reset(self, seed: int) -> dict[Any, AgentStep]:
         self._begun.clear()
@@ -99,7 +99,7 @@ class TurnMoves:
         return any("action_mask" in (info or {}) for info in self._env.infos.values())
 
     def _until_a_turn(self) -> dict[Any, AgentStep]:
-        """Returns the agent that has the turn, if any, and all found dead before it."""
+        """Returns the agent whose turn it is, if any, and all agents that died before it."""
         shown: dict[Any, AgentStep] = {}
         while self._env.agents:
             agent, num_living = self._env.agent_selection, len(self._env.agents)
@@ -123,28 +123,28 @@ class TurnMoves:
 
 
 class AgentCourse:
-    """The episodes of one environment, as rows of agents need them.
+    """Plays the episodes of one environment in the form that rows of agents need.
 
     Attributes:
-      moving: agents that move now; none: the next step begins an episode.
+      moving: agents that move now; if there are none, the next step begins an episode.
     """
 
     def __init__(self, moves: AgentMoves) -> None:
         self.moves = moves
         self.moving: tuple[Any, ...] = ()
         self._generator = np.random.default_rng(0)
-        self._owed: dict[Any, float] = {}  # agent that has a row -> its reward of before that, which a first row lacks
-        self._over: set[Any] = set()  # agents whose episode is over
+        self._owed: dict[Any, float] = {}  # agent with a row -> reward it is still owed, because a first row has none
+        self._over: set[Any] = set()  # agents whose episodes are over
 
     def begin(self, seed: int) -> dict[Any, AgentStep]:
-        """Begins the first episode; the seeds of all episodes follow from a seed. The rest is as of `step`."""
+        """Begins the first episode; the seed determines those of all episodes. See `step`."""
         self._generator, self.moving = np.random.default_rng(seed), ()
         return self.step({})
 
     def step(self, actions: Mapping[Any, Any]) -> dict[Any, AgentStep]:
-        """Takes an action of each mover, or begins an episode; returns the agents that have a row now.
+        """Takes an action for each mover, or begins an episode; returns the agents that have a row now.
 
-        An agent without a turn before its end has none. Raises `gym_protocol.Fault`.
+        An agent that ends without having had a turn gets no row. Raises `gym_protocol.Fault`.
         """
         begins = not self.moving
         if begins:
@@ -171,7 +171,7 @@ class AgentCourse:
 
 
 def of(name: str, env: Any) -> AgentMoves:
-    """Returns the course of moves of environment `name`; EnvironmentFailure: it is none of PettingZoo's."""
+    """Returns the moves of environment `name`. Raises EnvironmentFailure if it is not PettingZoo's."""
     from pettingzoo.utils import env as kinds
 
     if isinstance(env, kinds.ParallelEnv):
@@ -185,14 +185,14 @@ def of(name: str, env: Any) -> AgentMoves:
 
 
 def _values(found: Any, *names: str) -> tuple[Any, ...]:
-    """Returns values by number; Fault for another number of them."""
+    """Checks the number of returned values. Raises Fault for any other number."""
     if not (isinstance(found, tuple) and len(found) == len(names)):
         raise gym_protocol.Fault(f"{gym_protocol.described(found)}; expected ({', '.join(names)})")
     return found
 
 
 def _of(values: Mapping[Any, Any], what: str, agent: Any) -> Any:
-    """Returns an agent's value of a dict; Fault: it has none."""
+    """Returns an agent's value in a dict. Raises Fault if it has none."""
     if not isinstance(values, Mapping) or agent not in values:
         raise gym_protocol.Fault(f"no {what} of agent {agent!r}")
     return values[agent]

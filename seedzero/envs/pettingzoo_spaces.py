@@ -1,4 +1,4 @@
-"""The spaces of an environment's agents as spaces of one network: equal, or padded to the largest.
+"""Fits the spaces of an environment's agents to one network: they are equal, or padded to the largest.
 
 Shape letters: E rows of one group, N numbers of an observation, A actions and D numbers of an action of the network.
 """
@@ -16,46 +16,46 @@ from seedzero.core import errors, types
 from seedzero.envs import gym_masks, gym_spaces
 
 _PART = "observation"
-"""The part of a Dict of observations beside `action_mask`, by PettingZoo's convention."""
+"""The part of a Dict of observations next to `action_mask`, by PettingZoo's convention."""
 
 
 class Spaces(NamedTuple):
-    """The spaces of an agent, as its environment has them."""
+    """The spaces of an agent as its environment declares them."""
 
     observation: spaces.Space[Any]
     action: spaces.Space[Any]
 
 
 class Seat(NamedTuple):
-    """An agent's place among the agents that share a network."""
+    """An agent among those that share a network."""
 
-    agent: Any  # the environment's name for it
+    agent: Any  # as the environment names it
     own: Spaces
-    has_mask_part: bool  # its observations have a mask of actions among their parts
-    padded: Callable[[Any], Any]  # an observation -> one of `Shared.space`
-    cut: Callable[[Any], Any]  # one of a batch of `Shared.decode` -> an action of the agent
+    has_mask_part: bool  # whether its observations include an action mask
+    padded: Callable[[Any], Any]  # from an observation to one in `Shared.space`
+    cut: Callable[[Any], Any]  # from a row of what `Shared.decode` returns to the agent's action
 
     @property
     def sizes(self) -> list[int]:
-        """The numbers of values of each whole number of an action; empty for vectors."""
+        """The numbers of values of each whole number in an action; empty for continuous actions."""
         return gym_spaces.action_sizes(self.own.action)
 
 
 class Shared(NamedTuple):
-    """The spaces of one network for all agents."""
+    """The spaces that one network uses for all agents."""
 
-    spec: types.EnvSpec  # its `has_action_mask` leaves out infos
+    spec: types.EnvSpec  # its `has_action_mask` does not take infos into account
     seats: tuple[Seat, ...]
     space: spaces.Space[Any]  # of observations
-    encode: gym_spaces.Coder  # a batch of `space` -> [E, *observation_shape]
-    decode: gym_spaces.Coder  # actions [E] or [E, D] -> a batch
+    encode: gym_spaces.Coder  # from a batch of `space` to [E, *observation_shape]
+    decode: gym_spaces.Coder  # from actions [E] or [E, D] to a batch
 
 
 def share(name: str, found: Mapping[Any, Spaces], *, masks: bool) -> Shared:
-    """Returns the spaces of one network for all agents of environment `name`; found: those of each, in their order.
+    """Returns the spaces that one network can use for all agents of environment `name`.
 
-    masks: parts `action_mask` of observations are masks.
-    EnvironmentFailure: a space that is not supported, or agents with spaces that one network cannot share.
+    found: those of each agent, in order. masks: whether parts `action_mask` of observations are masks. Raises
+    EnvironmentFailure for an unsupported space, or if one network cannot share the agents' spaces.
     """
     own = list(found.values())
     is_alike = all(one == own[0] for one in own)
@@ -79,7 +79,7 @@ def share(name: str, found: Mapping[Any, Spaces], *, masks: bool) -> Shared:
 
 
 def described(found: Mapping[Any, Spaces]) -> str:
-    """Returns the spaces of each group of agents with equal spaces, in words."""
+    """Describes the spaces of each group of agents with equal spaces."""
     groups: list[tuple[Spaces, list[str]]] = []
     for agent, own in found.items():
         members = next((names for spaces, names in groups if spaces == own), None)
@@ -91,7 +91,7 @@ def described(found: Mapping[Any, Spaces]) -> str:
 
 
 def _without_mask(space: Any, *, masks: bool) -> spaces.Space[Any]:
-    """Returns a space of observations without their mask; by PettingZoo's convention it is that of one part then."""
+    """Returns a space of observations without the mask; if only PettingZoo's conventional part is left, that part."""
     if not (masks and gym_masks.is_part(space)):
         return space  # type: ignore[no-any-return]
     rest: Any = gym_masks.without(space)
@@ -99,7 +99,7 @@ def _without_mask(space: Any, *, masks: bool) -> spaces.Space[Any]:
 
 
 def _seat(agent: Any, own: Spaces, seen: Any, shared: Any, *, masks: bool) -> Seat:
-    """seen: its space of observations without padding; shared: with it."""
+    """seen: its space of observations without padding. shared: the padded one."""
     takes_part = isinstance(own.observation, spaces.Dict) and not isinstance(seen, spaces.Dict)
 
     def padded(observation: Any) -> Any:
@@ -119,9 +119,9 @@ def _seat(agent: Any, own: Spaces, seen: Any, shared: Any, *, masks: bool) -> Se
 
 
 def _largest(found: Sequence[Any], *, are_actions: bool = False) -> spaces.Space[Any] | None:
-    """Returns the space that holds all given spaces, padded; None: there is none.
+    """Returns the space that holds all given spaces, with padding, or None if there is none.
 
-    are_actions: a number of vectors must have the same bounds in all of them.
+    are_actions: whether each number of continuous actions must have the same bounds in all of them.
     """
     first = found[0]
     if all(space == first for space in found):

@@ -1,6 +1,6 @@
-"""Pgx's games as environments: a group of games is stepped by one compiled program.
+"""Plays Pgx's games: one compiled program steps a group of games.
 
-A worker of these needs JAX, on its CPU alone. Shape letters: E environments of one group, A actions, N bytes of a
+A worker for these needs JAX, but only on its CPU. Shape letters: E environments of one group, A actions, N bytes of a
 state.
 """
 
@@ -33,9 +33,9 @@ class PgxGames:
         against: Sequence[str] = (),
         random_opening: int = 0,
     ) -> None:
-        """Makes the games; against, random_opening: as of `spiel.Games`, but an opponent moves at random alone.
+        """Makes the games. against, random_opening: see `spiel.Games`, except that opponents always move at random.
 
-        has_state: shows the state beside the observation.
+        has_state: shows the game's state next to the observation.
         """
         self._rules, self.num_envs, self._has_state = rules, num_envs, has_state
         two_players = rules.num_players == 2
@@ -44,12 +44,12 @@ class PgxGames:
         self.spec = rules.spec(has_state=has_state)
         self._raised = f"game {rules.name!r} raised"
         self._keys: Any = None
-        self._number = np.zeros(num_envs, np.int64)  # of the key's next use
+        self._number = np.zeros(num_envs, np.int64)  # how often the key was used
         self._episodes = np.zeros(num_envs, np.int64)
         self._states: State = None
         self._mask = np.ones((num_envs, rules.num_actions), bool)
         self._members: list[bots.Members] = []
-        self._player = np.zeros(num_envs, np.int64)  # whose turns the agent sees, where others move too
+        self._player = np.zeros(num_envs, np.int64)  # the player whose turns the agent sees, if others move, too
 
     def reset(self, seeds: Sequence[int]) -> types.EnvStep:
         env_base.check_seeds(seeds, self.num_envs)
@@ -90,7 +90,7 @@ class PgxGames:
 
     @functools.cached_property
     def _game(self) -> pgx_games.PgxGame:
-        """The game as bots see it."""
+        """The game in the form that bots take."""
         return pgx_games.PgxGame(self._rules.name)
 
     def _next_keys(self) -> jax.Array:
@@ -99,7 +99,7 @@ class PgxGames:
         return keys
 
     def _begin(self, where: np.ndarray) -> None:
-        """Starts a game in some environments, [E] bool, perhaps with the opponent's first move."""
+        """Starts a game in some environments, [E] bool, and makes the opponent's first move where it begins."""
         fresh = _programs(self._rules).begin(self._next_keys(), self._opening)
         self._states = fresh if self._states is None else _merge(where, fresh, self._states)
         if self._has_opponent:
@@ -107,7 +107,7 @@ class PgxGames:
             begun, first = self._states, np.asarray(self._states.current_player)
             self._player[where] = ((first + second) % 2)[where]
             self._reply(where)
-            # An opening that ends the game leaves the agent no turn: the agent then moves first.
+            # An opening that ends the game leaves the agent no turn, so the agent moves first then.
             has_ended = where & np.asarray(pgx_rules.is_over(self._states))
             self._states = _merge(has_ended, begun, self._states) if has_ended.any() else self._states
             self._player[has_ended] = first[has_ended]
@@ -129,14 +129,14 @@ class PgxGames:
         return np.where(where, np.asarray(reward, np.float32), np.float32(0.0))
 
     def _reply(self, where: np.ndarray) -> np.ndarray:
-        """Makes random moves in some environments up to the agent's turn, or the end; returns their rewards [E]."""
+        """Makes random moves in some environments until the agent's turn or the end; returns their rewards [E]."""
         total = np.zeros(self.num_envs, np.float32)
         while np.any(moving := where & self._is_others()):
             total += self._move(np.asarray(_random_moves(self._next_keys(), self._states)), moving)
         return total
 
     def _is_others(self) -> np.ndarray:
-        """Returns where the opponent has the turn, [E] bool."""
+        """Returns where it is the opponent's turn, [E] bool."""
         is_over = np.asarray(pgx_rules.is_over(self._states))
         found: np.ndarray = ~is_over & (np.asarray(self._states.current_player) != self._player)
         return found
@@ -158,14 +158,17 @@ class PgxGames:
 class _Programs(NamedTuple):
     """The compiled functions of a game."""
 
-    begin: Callable[[jax.Array, int], State]  # (keys [E], most random moves) -> states [E]
-    step: Callable[[State, jax.Array, jax.Array], tuple[State, jax.Array]]  # as of `pgx_rules.GameRules.step`
+    begin: Callable[[jax.Array, int], State]  # (keys [E], largest number of random moves) -> states [E]
+    step: Callable[[State, jax.Array, jax.Array], tuple[State, jax.Array]]  # see `pgx_rules.GameRules.step`
 
 
 @functools.cache
 def _programs(rules: pgx_rules.GameRules) -> _Programs:
     def opened(key: jax.Array, most: int) -> State:
-        """Returns the state after up to `most` random moves, each number equally likely; no move ends the game."""
+        """Returns the state after 0 to `most` random moves, equally likely numbers.
+
+        Stops before a move that ends the game.
+        """
         begin_key, number_key, move_key = jax.random.split(key, 3)
         state, number = rules.env.init(begin_key), jax.random.randint(number_key, (), 0, most + 1)
 
@@ -187,7 +190,7 @@ def _programs(rules: pgx_rules.GameRules) -> _Programs:
 
 
 def _random_move(key: jax.Array, state: State) -> jax.Array:
-    """Returns a legal action, each with the same probability."""
+    """Draws a legal action, all equally likely."""
     return jax.random.categorical(key, jnp.where(state.legal_action_mask, 0.0, -jnp.inf))
 
 
@@ -197,16 +200,16 @@ _fold = jax.jit(jax.vmap(jax.random.fold_in))
 
 @jax.jit
 def _merge(where: jax.Array, new: State, old: State) -> State:
-    """Returns new states [E] at true places [E] bool, and old ones elsewhere."""
+    """Takes new states where `where` [E] bool is true, and old ones elsewhere."""
     return jax.tree.map(lambda a, b: jnp.where(where.reshape(-1, *[1] * (a.ndim - 1)), a, b), new, old)
 
 
 def make(
     name: str, settings: sections.EnvConfig, num_envs: int, *, role: types.Role = types.Role.TRAIN
 ) -> PgxGames | spiel.Games:
-    """Returns E copies of a game by its name: self-play, or evaluation against the opponents of the settings.
+    """Returns E copies of a game by name: self-play, or evaluation against the opponents in the settings.
 
-    Opponents that look at single states play single games. Errors as in `pgx_rules.GameRules`.
+    If opponents look at single states, games are single, too. Raises as `pgx_rules.GameRules`.
     """
     against, rules = opponents.parse(settings.opponents) if role is types.Role.EVALUATE else (), pgx_rules.game(name)
     if rules.num_players == 2 and set(against) - {opponents.RANDOM}:

@@ -1,7 +1,7 @@
-"""Pgx's games as single states, for matches, and for opponents with a look at a state: OpenSpiel's search, engines.
+"""Pgx's games as single states, for matches and for opponents that look at a state: OpenSpiel's search, engines.
 
-A state has methods of `pyspiel.State`, and a game those of `spiel.Game`: `spiel.Games` and matches play either. Shape
-letters: A actions.
+A state has methods of `pyspiel.State`, and a game those of `spiel.Game`, so that `spiel.Games` and matches can play
+either. Shape letters: A actions.
 """
 
 from __future__ import annotations
@@ -17,17 +17,17 @@ from seedzero.envs import env_base, pgx_ids, pgx_rules
 
 
 class _Facts(NamedTuple):
-    """The facts about a state, in the host's memory."""
+    """What is known about a state, in the host's memory."""
 
     observation: Any
     legal: Any  # [A] bool
     mover: Any  # scalar int
-    rewards: Any  # [players] of the step that led here
+    rewards: Any  # [players] of the step that led to the state
     is_over: Any  # scalar bool
 
 
 class State:
-    """A state of a game, with the moves that led there; None: they are not known."""
+    """A state of a game, with the moves that led to it, or None if they are not known."""
 
     def __init__(
         self, game: PgxGame, state: pgx_rules.State, facts: _Facts, returns: np.ndarray, moves: tuple[int, ...] | None
@@ -50,7 +50,7 @@ class State:
         return int(self.facts.mover)
 
     def legal_actions(self, player: int | None = None) -> list[int]:
-        """Returns the mover's legal actions, of another player none, and none in a terminal state."""
+        """Returns the legal actions of the player to move; other players, and terminal states, have none."""
         is_free = not self.is_terminal() and player in (None, self.current_player())
         found: list[int] = np.flatnonzero(self.facts.legal).tolist() if is_free else []
         return found
@@ -71,12 +71,12 @@ class State:
         return State(self._game, arrays, facts, self._returns + facts.rewards, moves)
 
     def returns(self) -> list[float]:
-        """Returns each player's sum of rewards since the first move, or the first known state."""
+        """Returns each player's sum of rewards since the first move, or since the first known state."""
         found: list[float] = self._returns.tolist()
         return found
 
     def history(self) -> list[int]:
-        """Returns the moves since the start, chance's choices left out; ValueError: they are not known."""
+        """Returns the moves since the start, without those of chance. Raises ValueError if they are not known."""
         if self._moves is None:
             raise ValueError("the moves before this state are not known; use the state alone")
         return list(self._moves)
@@ -90,11 +90,11 @@ class _Programs(NamedTuple):
 
     begin: Any  # seed -> state, facts
     step: Any  # (state, action) -> state, facts
-    rollout: Any  # (state, seed) -> each player's sum of rewards in a game of random moves
+    rollout: Any  # (state, seed) -> each player's sum of rewards in a game with random moves
 
 
 class _Type(NamedTuple):
-    """The parts of a `pyspiel.GameType` that a search reads."""
+    """Those parts of a `pyspiel.GameType` that a search reads."""
 
     short_name: str
     reward_model: Any
@@ -103,7 +103,7 @@ class _Type(NamedTuple):
 
 
 class _Rollouts(NamedTuple):
-    """Values of states for OpenSpiel's tree search: the outcome of one game of random moves, as one compiled loop."""
+    """Evaluates states for OpenSpiel's tree search by one game of random moves, which is a compiled loop."""
 
     run: _Programs
     random: np.random.RandomState
@@ -115,18 +115,18 @@ class _Rollouts(NamedTuple):
         return rest + state.returns()
 
     def prior(self, state: State) -> list[tuple[int, float]]:
-        """Returns the legal actions, each with the same probability."""
+        """Returns the legal actions, all with the same probability."""
         legal = state.legal_actions()
         return [(action, 1 / len(legal)) for action in legal]
 
 
 class PgxGame:
-    """The rules of a game of two players without chance, as functions of single states, like `spiel.Game`."""
+    """The rules of a game for two players without chance, as functions of single states, like `spiel.Game`."""
 
     has_chance = False
 
     def __init__(self, name: str, *, has_state: bool = False) -> None:
-        """name, errors: as of `pgx_rules.GameRules`; has_state: observations hold the game's state."""
+        """name: see `pgx_rules.GameRules`, which also raises. has_state: observations contain the game's state."""
         self._rules = pgx_rules.game(name)
         self.name, self._has_state, self.spec = name, has_state, self._rules.spec(has_state=has_state)
         if self._rules.num_players != 2 or self._rules.has_chance:
@@ -139,13 +139,13 @@ class PgxGame:
         self.first_mover = self.mover(self.initial())
 
     def initial(self, generator: np.random.Generator | None = None) -> State:
-        """Returns the state before the first move; nothing is drawn."""
+        """Returns the state before the first move, without drawing anything."""
         with env_base.failures_of(f"game {self.name!r} cannot be started"), pgx_rules.on_cpu():
             arrays, facts = self.run.begin(np.uint32(0))
             return State(self, arrays, _Facts(*map(np.asarray, facts)), np.zeros(2), ())
 
     def of_group(self, states: pgx_rules.State, index: int) -> State:
-        """Returns one of states [E]; the moves before it are not known."""
+        """Returns one of the states [E], whose earlier moves are not known."""
         arrays = jax.tree.map(lambda leaf: np.asarray(leaf)[index], states)
         return State(self, arrays, _facts(self._rules, arrays), np.zeros(2), None)
 
@@ -169,7 +169,7 @@ class PgxGame:
         return np.ones(self.num_actions, bool) if state.is_terminal() else state.facts.legal.copy()
 
     def apply(self, state: State, action: int, generator: np.random.Generator | None = None) -> State:
-        """Returns the state after a legal move; EnvironmentFailure for an illegal one."""
+        """Returns the state after a move. Raises EnvironmentFailure if it is illegal."""
         with env_base.failures_of(f"game {self.name!r} refuses action {action}"):
             return state.child(action)
 
@@ -181,7 +181,7 @@ class PgxGame:
         return tuple(state.returns())
 
     def get_type(self) -> Any:
-        """Returns OpenSpiel's kind of such a game: its name, rewards at the end, players in turn."""
+        """Returns what OpenSpiel needs to know about the game: its name, rewards at the end, and players in turn."""
         import pyspiel  # type: ignore[import-not-found, unused-ignore]
 
         kind = pyspiel.GameType
@@ -189,7 +189,7 @@ class PgxGame:
         return _Type(self._kind, kind.RewardModel.TERMINAL, kind.Dynamics.SEQUENTIAL, is_open)
 
     def get_parameters(self) -> dict[str, Any]:
-        """Returns the size of a square board, and Go's komi, by OpenSpiel's names."""
+        """Returns the size of a square board, and Go's komi, under OpenSpiel's names."""
         game = getattr(self._rules.env, "_game", None)
         found = {"board_size": getattr(game, "size", None), "komi": getattr(game, "komi", None)}
         return {name: value for name, value in found.items() if value is not None}
@@ -198,7 +198,7 @@ class PgxGame:
         return 1.0
 
     def rollouts(self, random: np.random.RandomState) -> _Rollouts:
-        """Returns the evaluator of states for OpenSpiel's tree search in Python; random: for its moves."""
+        """Returns the evaluator for OpenSpiel's tree search in Python; random: draws its moves."""
         return _Rollouts(self.run, random)
 
 

@@ -1,6 +1,6 @@
-"""Names of Pgx's games, and their environments on request: without JAX, which the rules of these games need.
+"""Checks the names of Pgx's games, and makes their environments, without importing JAX, which their rules need.
 
-The learner reads names before it has chosen its devices, and a worker of other environments has no JAX.
+The learner reads names before it has chosen its devices, and a worker for other environments has no JAX.
 """
 
 from __future__ import annotations
@@ -15,17 +15,20 @@ from seedzero.envs import env_base
 
 
 def check(name: str) -> None:
-    """Raises EnvironmentFailure for names that no game has; imports neither Pgx nor a user's module."""
+    """Raises EnvironmentFailure for a name that no game has; imports neither Pgx nor a user's module."""
     parsed(name)
 
 
 def module(name: str) -> str:
-    """Returns the module of a user's MODULE:OBJECT; "": a game of Pgx."""
+    """Returns the module in a user's MODULE:OBJECT, or "" for a game of Pgx."""
     return user_code.module_of(f"pgx:{name}")
 
 
 def parsed(name: str) -> tuple[str, dict[str, Any]]:
-    """Returns the name of a game and its arguments: GAME, or GAME(size=5, ...); EnvironmentFailure for other forms."""
+    """Parses the name of a game and its arguments: GAME, or GAME(size=5, ...).
+
+    Raises EnvironmentFailure for other forms.
+    """
     if module(name):
         return name, {}
     game_name, bracket, rest = name.partition("(")
@@ -42,7 +45,7 @@ def parsed(name: str) -> tuple[str, dict[str, Any]]:
 def make(
     name: str, settings: sections.EnvConfig, num_envs: int, *, role: types.Role = types.Role.TRAIN
 ) -> env_base.VectorEnv:
-    """As `pgx_env.make`; EnvironmentFailure, too, where JAX is missing."""
+    """See `pgx_env.make`; also raises EnvironmentFailure if JAX is missing."""
     try:
         pgx_env = importlib.import_module("seedzero.envs.pgx_env")
     except ModuleNotFoundError as error:

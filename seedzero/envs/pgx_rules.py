@@ -1,8 +1,8 @@
-"""Pgx's games: their rules are JAX functions, which the worker steps, and a search on the learner may follow.
+"""The rules of Pgx's games, which are JAX functions: workers step games, and a search on the learner may follow them.
 
-These workers need JAX, on the CPU alone; no other module of a worker imports it. Games of perfect information for one
-player, or for two in turn with zero-sum returns. Shape letters: E environments of one group, A actions, H height, W
-width.
+Such workers need JAX, but only on the CPU; no other module of a worker imports it. Supported are games of perfect
+information for one player, or for two in turn with zero-sum returns. Shape letters: E environments of one group, A
+actions, H height, W width.
 """
 
 from __future__ import annotations
@@ -21,20 +21,20 @@ from seedzero.core import errors, packages, types, user_code
 from seedzero.envs import env_base, pgx_ids
 
 State: TypeAlias = Any
-"""pgx.State: a pytree of arrays, or of arrays [E, ...]."""
+"""pgx.State: a pytree of arrays, or of arrays [E, ...] for several games."""
 
 _CHANCE = ("2048", "backgammon", "minatar")
 _HIDDEN = ("bridge_bidding", "kuhn_poker", "leduc_holdem", "sparrow_mahjong")
 _REMADE = ("observation", "legal_action_mask")
-"""Fields of a state that are no part of its bytes: acting sees the one anyway, and its mask is the other."""
+"""Fields of a state left out of its bytes, because acting has them anyway, as observation and mask."""
 
 _TRIAL_GAMES = 64
 NUM_OUTCOMES = 32
-"""Outcomes of a step in the search of a game with chance: this many fixed keys, each with the same probability."""
+"""Number of outcomes of a step that a search of a game with chance knows: fixed keys with equal probabilities."""
 
 
 class StateArray(NamedTuple):
-    """An array of a state among its bytes."""
+    """An array of a state, as part of its bytes."""
 
     shape: tuple[int, ...]
     dtype: np.dtype[Any]
@@ -50,7 +50,7 @@ class GameRules:
     def __init__(self, name: str) -> None:
         """Makes a game: GAME or GAME(size=5) of Pgx, or a user's MODULE:OBJECT with Pgx's interface.
 
-        EnvironmentFailure: Pgx is missing, or the game is unknown or unsupported.
+        Raises EnvironmentFailure if Pgx is missing, or the game is unknown or unsupported.
         """
         self.name = name
         self.env = _load(name)
@@ -65,20 +65,20 @@ class GameRules:
             for (_, leaf), remade in zip(leaves, self._is_remade, strict=True)
             if not remade
         )
-        """The arrays of a state's bytes, in their order."""
+        """The arrays in a state's bytes, in order."""
         if self.num_players > 2:
             raise errors.EnvironmentFailure(f"game {name!r} has {self.num_players} players; supported are 1 and 2")
 
     @property
     def state_name(self) -> str:
-        """The name of the array with a game's state as bytes: another layout of the state has another name."""
+        """The name of the array with a game's state as bytes; it depends on the layout of the state."""
         paths = [jax.tree_util.keystr(path) for path, _ in jax.tree_util.tree_leaves_with_path(self._example)]
         layout = repr((paths, [(leaf.shape, leaf.dtype.str) for leaf in self.leaves]))
         return f"state {hashlib.sha256(layout.encode()).hexdigest()[:8]}"
 
     @property
     def num_bytes(self) -> int:
-        """Bytes of a state."""
+        """Number of bytes in a state."""
         return sum(leaf.num_bytes for leaf in self.leaves)
 
     @property
@@ -92,7 +92,7 @@ class GameRules:
         return types.ArraySpec(types.OBSERVATION, shape, dtype, *bounds)
 
     def spec(self, *, has_state: bool) -> types.EnvSpec:
-        """Returns the interface of the game's environments; has_state: with the state beside what is seen."""
+        """Returns the interface of the game's environments; has_state: with the state next to the observation."""
         players: dict[str, Any] = dict(
             num_actions=self.num_actions,
             num_players=self.num_players,
@@ -114,7 +114,7 @@ class GameRules:
         return np.concatenate([row.view(np.uint8) for row in rows if row.size], axis=1)
 
     def decode(self, states: jax.Array, mask: jax.Array) -> State:
-        """Returns the states [E] of bytes [E, N] uint8 and masks [E, A], with observations of 0."""
+        """Returns the states [E] from bytes [E, N] uint8 and masks [E, A], with observations of 0."""
         start, found, others = 0, [], {"legal_action_mask": mask.astype(bool)}
         leaves = iter(self.leaves)
         for path, like in jax.tree_util.tree_leaves_with_path(self._example):
@@ -129,7 +129,7 @@ class GameRules:
 
     @property
     def has_chance(self) -> bool:
-        """Whether chance has a part in the game; a user's object declares it by an attribute of this name."""
+        """Whether the game has chance; a user's object declares it by an attribute of this name."""
         of_pgx = not pgx_ids.module(self.name) and self.name.startswith(_CHANCE)
         return of_pgx or bool(getattr(self.env, "has_chance", False))
 
@@ -137,17 +137,17 @@ class GameRules:
     def moves_again(self) -> bool:
         """Whether one of two players may move several times in a row, as in games with chance.
 
-        Observations then have the mover as their last number, or plane.
+        If so, the last number or plane of observations is the mover.
         """
         return self.has_chance and self.num_players == 2
 
     def without_shown(self, states: State) -> tuple[jax.Array, ...]:
-        """Returns the arrays [E, ...] of states, but for the observations."""
+        """Returns the arrays [E, ...] of states, without the observations."""
         leaves = jax.tree_util.tree_leaves_with_path(states)
         return tuple(leaf for path, leaf in leaves if _field(path) != types.OBSERVATION)
 
     def with_nothing_shown(self, arrays: Sequence[jax.Array]) -> State:
-        """Returns the states [E] of `without_shown`, with observations of 0."""
+        """Rebuilds states [E] from what `without_shown` returned, with observations of 0."""
         rest, found = iter(arrays), []
         for path, like in jax.tree_util.tree_leaves_with_path(self._example):
             is_shown = _field(path) == types.OBSERVATION
@@ -155,16 +155,16 @@ class GameRules:
         return jax.tree.unflatten(self._structure, found)
 
     def show(self, states: State) -> jax.Array:
-        """Returns the observations [E, ...] of the players to move in states [E], in `observation`'s dtype."""
+        """Computes the observations [E, ...] of the players to move in states [E], in `observation`'s dtype."""
         return _with_mover(self, jax.vmap(self.env.observe)(states), states)
 
     def seen(self, states: State) -> Any:
-        """Returns the observations [E, ...] that states [E] hold, in `observation`'s dtype."""
+        """Returns the observations [E, ...] stored in states [E], in `observation`'s dtype."""
         return _with_mover(self, states.observation, states)
 
     def step(self, states: State, actions: jax.Array, keys: jax.Array | None = None) -> tuple[State, jax.Array]:
-        """Returns the states [E] after actions [E], and the rewards [E] of the movers; keys: of chance."""
-        movers = jnp.clip(states.current_player, 0, self.num_players - 1)  # a worker's bytes may be anything
+        """Returns the states [E] after actions [E], and the movers' rewards [E]; keys: for chance."""
+        movers = jnp.clip(states.current_player, 0, self.num_players - 1)  # bytes from a worker may be anything
         if keys is None:
             after = jax.vmap(self.env.step)(states, actions)
         else:
@@ -172,7 +172,7 @@ class GameRules:
         return after, jnp.take_along_axis(after.rewards, movers[:, None], axis=1)[:, 0]
 
     def rollout(self, state: State, key: jax.Array) -> jax.Array:
-        """Returns each player's sum of rewards [players] of random moves from a single state, key: of them."""
+        """Plays random moves from a single state to the end; returns each player's sum of rewards [players]."""
 
         def move(carry: tuple[State, jax.Array, jax.Array]) -> tuple[State, jax.Array, jax.Array]:
             state, key, total = carry
@@ -187,14 +187,14 @@ class GameRules:
 
 
 def is_over(states: State) -> Any:
-    """Returns whether games are over, [E] bool."""
+    """Returns which games are over, [E] bool."""
     return states.terminated | states.truncated
 
 
 def other_result(rules: GameRules) -> float | None:
-    """Returns a result but -1, 0 and 1 that a game may have; None: there is none, or not in a few random games.
+    """Returns a result other than -1, 0 and 1 that the game may have, or None.
 
-    Pgx's own games are known; one of a user's is played.
+    For Pgx's own games this is known; for a user's game, a few random games are played.
     """
     if not pgx_ids.module(rules.name):
         return 2.0 if rules.num_players == 1 or rules.has_chance else None
@@ -216,7 +216,7 @@ def _with_mover(rules: GameRules, shown: jax.Array, states: State) -> jax.Array:
 
 
 def outcome_keys(codes: jax.Array) -> jax.Array:
-    """Returns the keys [E] of chance for outcomes [E] int32, from 0 to NUM_OUTCOMES - 1."""
+    """Returns the keys [E] for chance that outcomes [E] int32, from 0 to NUM_OUTCOMES - 1, stand for."""
     return jax.random.split(jax.random.key(0), NUM_OUTCOMES)[codes]
 
 
@@ -225,25 +225,25 @@ def _field(path: Any) -> str:
 
 
 def _from_bytes(part: jax.Array, leaf: StateArray) -> jax.Array:
-    """Returns the numbers [E, ...] of bytes [E, N]."""
+    """Joins bytes [E, N] to numbers [E, ...]."""
     if leaf.dtype == np.bool_:
         return part.astype(bool)
     size = leaf.dtype.itemsize
     unsigned = np.dtype(f"uint{8 * size}")
-    # Joined by shifts, as of `unpacking.unpack`: an exported program of any number of rows cannot cast bytes.
+    # Joined by shifts, as in `unpacking.unpack`, because an exported program for any number of rows cannot cast bytes.
     parts = part.reshape(part.shape[0], leaf.num_bytes // size, size).astype(unsigned)
     whole = functools.reduce(jnp.bitwise_or, (parts[..., i] << unsigned.type(8 * i) for i in range(size)))
     return jax.lax.bitcast_convert_type(whole, leaf.dtype)
 
 
 def on_cpu() -> Any:
-    """Returns a context in which new arrays lie in the host's memory, also in the learner's process."""
+    """Returns a context in which new arrays are in the host's memory, even in the learner's process."""
     return jax.default_device(jax.local_devices(backend="cpu")[0])
 
 
 @functools.cache
 def game(name: str) -> GameRules:
-    """Returns the rules of a game by its name; errors as of `GameRules`."""
+    """Returns the rules of a game by name; raises as `GameRules`."""
     return GameRules(name)
 
 
@@ -277,7 +277,7 @@ def _load(name: str) -> Any:
 
 
 def _mended_hex(made: Any) -> Any:
-    """Returns Pgx's hex, which begins with a board of 11x11 whatever its size is (version 2.6), with its own board."""
+    """Returns Pgx's hex with a board of its own size; in version 2.6 it always begins with 11x11."""
     begin = made._init
 
     def init(key: jax.Array) -> State:
@@ -290,7 +290,7 @@ def _mended_hex(made: Any) -> Any:
 
 
 def _find_own(name: str) -> Any:
-    """Returns a user's object; EnvironmentFailure: there is none."""
+    """Returns a user's object. Raises EnvironmentFailure if it does not exist."""
     try:
         user_code.check(name)
         found = user_code.find(name)
@@ -302,7 +302,7 @@ def _find_own(name: str) -> Any:
 
 
 def _check_own(name: str, found: Any) -> None:
-    """Raises EnvironmentFailure unless a user's object has Pgx's interface, for a game of perfect information."""
+    """Raises EnvironmentFailure unless a user's object has Pgx's interface and perfect information."""
     names = ("init", "step", "observe", "num_players", "num_actions")
     if missing := [each for each in names if not hasattr(found, each)]:
         raise errors.EnvironmentFailure(
@@ -320,10 +320,10 @@ def _check_own(name: str, found: Any) -> None:
 
 
 class Symmetry(NamedTuple):
-    """A change of the board after which the game is the same."""
+    """A change of the board that leaves the game the same."""
 
     board: Callable[[Any], Any]  # [..., H, W, C] -> the same shape
-    actions: np.ndarray  # [A] int, for each action after the change the one that it was before
+    actions: np.ndarray  # [A] int, which action each action was before the change
 
 
 def _turned(number: int, *, mirrored: bool) -> Callable[[Any], Any]:
@@ -338,15 +338,15 @@ _DIHEDRAL = tuple((number, mirrored) for mirrored in (False, True) for number in
 _SYMMETRIES: Mapping[str, tuple[tuple[int, bool], ...]] = {
     "tic_tac_toe": _DIHEDRAL,
     "go": _DIHEDRAL,
-    "othello": ((0, False), (2, False), (1, True), (3, True)),  # its first four discs lie askew
+    "othello": ((0, False), (2, False), (1, True), (3, True)),  # its first four discs lie diagonally
     "hex": ((0, False), (2, False)),
     "connect_four": ((0, False), (0, True)),
 }
-"""Game -> quarter turns and mirror images of its board, the first of which changes nothing."""
+"""Game -> quarter turns and mirror images of its board, beginning with the one that changes nothing."""
 
 
 def symmetries(name: str) -> tuple[Symmetry, ...]:
-    """Returns the changes of a game's board that leave the game the same; none is known: ()."""
+    """Returns the changes of a game's board that leave the game the same; () if none are known."""
     kind = "go" if name.startswith("go") else pgx_ids.parsed(name)[0]
     rules = game(name)
     found = []

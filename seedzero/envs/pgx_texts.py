@@ -1,4 +1,4 @@
-"""Games of Pgx as texts: boards with names of their cells, or the numbers that a player observes.
+"""Shows games of Pgx as texts: boards with names for their cells, or the numbers that a player observes.
 
 Shape letters: H height, W width, C channels.
 """
@@ -13,23 +13,23 @@ import numpy as np
 from seedzero.envs import pgx_ids
 
 _MARKS = "XO"
-"""Stones of the first and of the second side."""
+"""Stones of the first and the second side."""
 _FREE = "."
 _MOST_NUMBERS = 64
-"""Of an array in a text."""
+"""Most numbers of an array in a text."""
 _BOARDS = ("tic_tac_toe", "connect_four", "othello", "hex", "go", "go_9x9", "go_19x19")
-"""Games whose observation's first two planes are the stones of the side to move, and of the other one."""
+"""Games whose observations begin with a plane of the mover's stones, and a plane of the opponent's."""
 
 
 class PgxBoard(NamedTuple):
-    """A board of H x W places; game: its name without arguments."""
+    """A board of H x W cells; game: its name without arguments."""
 
     game: str
     height: int
     width: int
 
     def text(self, seen: np.ndarray, mover: int) -> str:
-        """Returns the board in an observation [H, W, C] of the side to move: 0 the first one, 1 the second."""
+        """Draws the board from the mover's observation [H, W, C]; mover: 0 for the first side, 1 for the second."""
         own, other = (seen[..., plane] > 0 for plane in (0, 1))
         stones = np.where(own, 1 + mover, np.where(other, 2 - mover, 0)).tolist()
         cells = [" ".join(f"{_FREE}{_MARKS}"[stone] for stone in line) for line in stones]
@@ -50,14 +50,14 @@ class PgxBoard(NamedTuple):
 
 
 def board(name: str, shape: tuple[int, ...]) -> PgxBoard | None:
-    """Returns the board of a game with observations of a shape; None: its observations show none."""
+    """Returns the board of a game, given the shape of its observations; None if they show no board."""
     if pgx_ids.module(name) or pgx_ids.parsed(name)[0] not in _BOARDS:
         return None
     return PgxBoard(pgx_ids.parsed(name)[0], *shape[:2])
 
 
 def numbers(array: np.ndarray) -> str:
-    """Returns an array of any game as text; of several planes in a cell the highest one's number, from 1."""
+    """Shows an array of any game as text; where several planes are set in a cell, the highest one's number, from 1."""
     if array.ndim == 3:
         highest = np.where(array > 0, np.arange(1, array.shape[-1] + 1), 0).max(axis=-1)
         return "\n" + "\n".join(" ".join(f"{cell or _FREE:>3}" for cell in line) for line in highest.tolist())

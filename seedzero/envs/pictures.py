@@ -1,4 +1,4 @@
-"""Pictures: those of boards, for environments without their own, and conversion of an environment's own."""
+"""Draws boards for environments without pictures, and converts pictures of other environments."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ _COLOURS = np.array(
 
 
 def paint(planes: np.ndarray) -> np.ndarray:
-    """Returns a picture [32 H, 32 W, 3] uint8 of [H, W, C]: a cell has the colour of its last non-zero plane."""
+    """Draws [H, W, C] as [32 H, 32 W, 3] uint8: a cell has the colour of its last non-zero plane."""
     lit = planes != 0
     last = lit.shape[-1] - 1 - np.argmax(lit[..., ::-1], axis=-1)
     picture = np.where(lit.any(axis=-1, keepdims=True), _COLOURS[last % len(_COLOURS)], np.uint8(0))
@@ -22,25 +22,25 @@ def paint(planes: np.ndarray) -> np.ndarray:
 
 
 def enlarged(picture: np.ndarray, factor: int) -> np.ndarray:
-    """Returns a picture [H, W, C] as [factor H, factor W, C] of the same dtype."""
+    """Enlarges a picture [H, W, C] to [factor H, factor W, C] of the same dtype."""
     return picture.repeat(factor, axis=0).repeat(factor, axis=1)
 
 
 def converted(value: Any) -> np.ndarray:
-    """Returns an environment's picture as [H, W, 3] uint8.
+    """Converts an environment's picture to [H, W, 3] uint8.
 
     Args:
-      value: [H, W], [H, W, 1], [H, W, 3], or [H, W, 4] with opacity, which is shown on white. uint8 stays; truth
-        values, and numbers from 0 to 1 of every other dtype, become 0 to 255; whole numbers from 0 to 255 stay. Of a
-        list of arrays (Gymnasium's `rgb_array_list`), the newest.
+      value: [H, W], [H, W, 1], [H, W, 3], or [H, W, 4] with opacity, which is shown on white. uint8 stays unchanged;
+        truth values, and numbers from 0 to 1 of every other dtype, become 0 to 255; whole numbers from 0 to 255 stay.
+        A list of arrays (Gymnasium's `rgb_array_list`) stands for its newest.
 
-    Raises ValueError, with the value's description and the expectation, for everything else: NaN, too.
+    Raises ValueError, with a description of the value and of what was expected, for everything else, including NaN.
     """
     if isinstance(value, list | tuple) and value and isinstance(value[-1], np.ndarray):
         value = value[-1]
     try:
         picture = np.asarray(value)
-    except Exception as error:  # ragged lists, and foreign conversions
+    except Exception as error:  # ragged lists, and errors in foreign conversions
         raise ValueError(f"{type(value).__name__}, not an array [height, width, 3]") from error
     if picture.dtype.kind not in "biuf" or picture.ndim == 0:
         raise ValueError(f"{type(value).__name__}, not an array [height, width, 3] of numbers")
@@ -55,7 +55,7 @@ def converted(value: Any) -> np.ndarray:
 
 
 def _as_bytes(picture: np.ndarray) -> np.ndarray:
-    """Returns the numbers of a picture as uint8 of 0 to 255; ValueError for numbers of an unknown scale."""
+    """Converts a picture's numbers to uint8 of 0 to 255. Raises ValueError for numbers on an unknown scale."""
     if picture.dtype == np.uint8:
         return picture
     low, high = picture.min(), picture.max()
@@ -70,7 +70,7 @@ def _as_bytes(picture: np.ndarray) -> np.ndarray:
 
 
 def _opaque(picture: np.ndarray) -> np.ndarray:
-    """Returns a picture [H, W, 1, 3 or 4] uint8 as [H, W, 3], without opacity: on white."""
+    """Converts a picture [H, W, 1, 3 or 4] uint8 to [H, W, 3]; puts one with opacity on white."""
     if picture.shape[2] == 1:
         return picture.repeat(3, axis=2)
     if picture.shape[2] == 3:

@@ -1,4 +1,4 @@
-"""POPGym's environments (Morad et al. 2023): tasks in which something must be remembered, as Gymnasium's."""
+"""Plays POPGym's environments (Morad et al. 2023), Gymnasium tasks in which an agent must remember something."""
 
 from __future__ import annotations
 
@@ -13,11 +13,14 @@ from seedzero.envs import env_base, gym_env
 
 PACKAGE = "popgym"
 _PREFIX = "popgym-"
-"""Of its ids among Gymnasium's; ours have the family's name in its place."""
+"""Prefix of its ids in Gymnasium; in our ids, the family's name replaces it."""
 
 
 def make(name: str, settings: sections.EnvConfig, num_envs: int, *, render: bool = False) -> gym_env.GymVectorEnv:
-    """Returns E environments in the settings' wrappers; errors as of GymVectorEnv. name: RepeatPreviousEasy-v0."""
+    """Returns E environments in the settings' wrappers; raises as GymVectorEnv.
+
+    name: such as RepeatPreviousEasy-v0.
+    """
     if importlib.util.find_spec(PACKAGE) is None:
         command = packages.install_command(*families.of(PACKAGE).offers[0].needs)
         raise errors.EnvironmentFailure(
@@ -29,7 +32,7 @@ def make(name: str, settings: sections.EnvConfig, num_envs: int, *, render: bool
 
 
 def check_id(name: str) -> None:
-    """Raises EnvironmentFailure, with the nearest ids, for an id unknown to an installed POPGym."""
+    """Raises EnvironmentFailure, with the nearest ids, if an installed POPGym does not know the id."""
     if importlib.util.find_spec(PACKAGE) is None:
         return
     with env_base.failures_of(f"{PACKAGE} cannot be imported, fix this first"), gym_env.quiet():

@@ -1,4 +1,4 @@
-"""Qt 5 of PyPI's package PyQt5-Qt5: Procgen draws with Qt, and EnvPool looks for the system's alone."""
+"""Loads Qt 5 from PyPI's package PyQt5-Qt5: Procgen draws with Qt, but EnvPool looks only for the system's."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ from seedzero.core import errors, packages
 
 PACKAGE = "PyQt5-Qt5"
 _LIBRARIES = ("icudata", "icuuc", "icui18n", "Qt5Core", "Qt5Gui")
-"""Each needs those before it."""
+"""Each library needs the ones before it."""
 
 
 def load() -> None:
-    """Loads an installed Qt package, for libraries loaded later; EnvironmentFailure if that fails."""
+    """Loads an installed Qt package for libraries loaded later. Raises EnvironmentFailure if that fails."""
     spec = importlib.util.find_spec("PyQt5")
     folders = (spec.submodule_search_locations or []) if spec else []
     try:
@@ -30,7 +30,7 @@ def load() -> None:
 
 
 def check(name: str) -> None:
-    """Raises EnvironmentFailure if neither the package nor the system has Qt for an environment."""
+    """Raises EnvironmentFailure if neither the package nor the system provides Qt for an environment."""
     if importlib.util.find_spec("PyQt5") is None and not ctypes.util.find_library("Qt5Core"):
         command = packages.install_command(PACKAGE)
         raise errors.EnvironmentFailure(f"environment {name!r} needs Qt 5; on every machine with workers: {command}")

@@ -12,7 +12,7 @@ from seedzero.core import env_ids, errors, types, user_code
 from seedzero.envs import env_base
 
 LOCAL_KINDS = tuple(family.prefix for family in families.FAMILIES if family.make)
-"""The families of seedzero's own worker: the part of an id before its first colon."""
+"""The families that seedzero's own worker can make: the part of an id before its first colon."""
 
 
 def make(
@@ -25,14 +25,14 @@ def make(
     render: bool = False,
     indices: Sequence[int] = (),
 ) -> env_base.VectorEnv:
-    """Returns one group of `num_envs` environments; EnvironmentFailure if none can be made here.
+    """Returns a group of `num_envs` environments. Raises EnvironmentFailure if they cannot be made here.
 
     Args:
-      env_id: any that `check_id` accepts, but remote.
-      role: games of two players are self-play in training, against random moves in evaluation.
-      threads: those of Atari and EnvPool; 0: one for each core.
-      indices: [num_envs] places of the environments among all of the run, over which tasks are spread; empty: the
-        first ones.
+      env_id: any that `check_id` accepts, except remote.
+      role: games of two players are self-play in training, and played against random moves in evaluation.
+      threads: of Atari and EnvPool; 0 means one per core.
+      indices: [num_envs] indices among all environments of the run, over which tasks are spread; empty means the first
+        ones.
     """
     if env_id == env_ids.REMOTE:
         raise errors.EnvironmentFailure("environments of --env=remote are the worker's own; give it an env_factory")
@@ -48,7 +48,7 @@ def make(
 def check_id(env_id: str) -> None:
     """Raises ConfigError, with the valid forms and the nearest name, if no such environment can exist.
 
-    Ids of a user's own modules are only checked for their form.
+    Ids of a user's own modules are checked only for their form.
     """
     family = _family(env_id, errors.ConfigError)
     try:
@@ -60,7 +60,7 @@ def check_id(env_id: str) -> None:
 
 
 def check_bots(env_id: str, names: Sequence[str]) -> None:
-    """Raises ConfigError for a bot of a league that does not play a game; a user's modules stay unread."""
+    """Raises ConfigError for a league's bot that does not play a game; does not import a user's modules."""
     from seedzero.envs import bots, spiel
 
     family, _, name = env_id.partition(":")
@@ -76,7 +76,7 @@ def check_bots(env_id: str, names: Sequence[str]) -> None:
 
 
 def _family(env_id: str, refusal: type[errors.Error]) -> families.Family:
-    """Returns the family of a complete id; raises a refusal of any other."""
+    """Returns the family of a complete id. Raises the error for any other id."""
     family = families.of(env_id)
     has_name = ":" in family.form and bool(env_id.partition(":")[2])
     if not family.offers or not (has_name or env_id == family.form):
@@ -85,11 +85,11 @@ def _family(env_id: str, refusal: type[errors.Error]) -> families.Family:
 
 
 def advice(env_id: str) -> str:
-    """Returns a sentence about another id, possibly the intended one, for an existing environment; "": none."""
+    """Suggests another id that the user may have meant, although the environment exists; "" without a suggestion."""
     family, _, name = env_id.partition(":")
     if family != "gym":
         return ""
-    from seedzero.envs import atari, gym_ids  # ALE and Gymnasium, which other families do without
+    from seedzero.envs import atari, gym_ids  # import ALE and Gymnasium, which other families do without
 
     game = atari.find(gym_ids.game(name))
     if not game:
@@ -101,11 +101,12 @@ def advice(env_id: str) -> str:
 
 
 def spec(settings: sections.EnvConfig, tell: Callable[[types.EnvSpec], None] = lambda spec: None) -> types.EnvSpec:
-    """Returns the spec of an environment, made for this purpose; an environment in Python is reset and stepped once.
+    """Makes an environment to read its spec; resets and steps it once if it is written in Python.
 
-    Another one is made, too, to see that their spaces are equal; tell: takes the spec before that, which may hang.
+    Then another one is made to check that the spaces are equal. tell: receives the spec before that, because it may
+    hang.
 
-    EnvironmentFailure: it cannot be made here, or not used.
+    Raises EnvironmentFailure if an environment cannot be made or used here.
     """
     with env_base.closing(make(settings.id, settings, 1, threads=1)) as env:
         tried: Any = env if hasattr(env, "try_out") and hasattr(env, "check_another") else None
@@ -118,7 +119,7 @@ def spec(settings: sections.EnvConfig, tell: Callable[[types.EnvSpec], None] = l
 
 
 def seated_by(settings: sections.EnvConfig) -> str:
-    """Returns what makes an environment's rows seats, in words; "": they are none."""
+    """Returns why an environment's rows are seats, in words, or "" if they are not."""
     prefix = families.of(settings.id).prefix
     has_agents = prefix == "pettingzoo"
     if prefix == "football":
@@ -133,19 +134,19 @@ def seated_by(settings: sections.EnvConfig) -> str:
 
 
 def reward_threshold(settings: sections.EnvConfig) -> float | None:
-    """Returns the mean return at which an environment's registration calls it solved; None: it names none.
+    """Returns the mean return at which an environment's registration calls it solved, or None.
 
-    Arguments, limits or wrappers of the user that may change returns leave none.
+    Arguments, limits or wrappers from the user that may change returns make it None.
     """
     if families.of(settings.id).prefix != "gym":
         return None
-    from seedzero.envs import gym_env  # Gymnasium, which other families do without
+    from seedzero.envs import gym_env  # imports Gymnasium, which other families do without
 
     return gym_env.reward_threshold(settings.id.partition(":")[2], settings)
 
 
 def _unknown(env_id: str) -> str:
-    from seedzero.envs import atari, gym_env  # ALE and Gymnasium, which other families do without
+    from seedzero.envs import atari, gym_env  # import ALE and Gymnasium, which other families do without
 
     kind, separator, name = env_id.partition(":")
     nearest = difflib.get_close_matches(kind.lower(), [*LOCAL_KINDS, env_ids.REMOTE], n=1, cutoff=0.75)

@@ -1,4 +1,4 @@
-"""Rows that are seats of games: hidden information, simultaneous moves, several players.
+"""Plays games in which a row is a seat: hidden information, simultaneous moves, or several players.
 
 Shape letters: E rows of one group, S seats of a game, A actions.
 """
@@ -15,10 +15,10 @@ from seedzero.core import errors, opponents, types
 from seedzero.envs import bots, env_base
 
 State = Any
-"""A state of a game, of the game's own type; no function here changes one."""
+"""A state of a game, of the game's own type; functions here return new ones instead of changing them."""
 
 _MAX_SKIPPED = 1000
-"""After this number of games in a row without a turn, a row's seat is treated as one that never moves."""
+"""If a row's seat gets no turn in this many consecutive games, it counts as one that never moves."""
 
 
 class SeatGame(Protocol):
@@ -32,10 +32,10 @@ class SeatGame(Protocol):
         """Returns the state before the first move."""
 
     def movers(self, state: State) -> tuple[int, ...]:
-        """Returns the seats that move now, at the same time; none: the game is over."""
+        """Returns the seats that move now, simultaneously; none if the game is over."""
 
     def is_out(self, state: State, seat: int) -> bool:
-        """Returns whether a seat's episode has ended while others continue; such a seat is none of the movers."""
+        """Returns whether a seat's episode has ended while others continue, so that it no longer moves."""
 
     def observe(self, state: State, seat: int) -> np.ndarray:
         """Returns a seat's observation, [*observation_shape] of the spec's dtype."""
@@ -44,37 +44,37 @@ class SeatGame(Protocol):
         """Returns [A] bool, true: legal; at least one."""
 
     def apply(self, state: State, actions: Mapping[int, int], generator: np.random.Generator) -> State:
-        """Returns the state after the action of each mover, by seat; chance is drawn from the generator."""
+        """Returns the state after the actions of all movers, by seat; the generator draws chance."""
 
     def returns(self, state: State) -> Sequence[float]:
         """Returns [S], each seat's sum of rewards since the first move."""
 
 
 def random_action(mask: np.ndarray, generator: np.random.Generator) -> int:
-    """Returns a legal action, each with the same probability; mask: [A] bool."""
+    """Draws a legal action, all equally likely; mask: [A] bool."""
     legal = np.flatnonzero(mask)
     return int(legal[generator.integers(len(legal))])
 
 
 @dataclasses.dataclass
 class _Table:
-    """A game under way, with its rows. Chairs without a row move at random."""
+    """A game in progress, with its rows. Chairs without a row move at random."""
 
     index: int
     generator: np.random.Generator
     state: State = None
-    movers: Sequence[int] = ()  # chairs that move, those without a row too
-    moving: Sequence[int] = ()  # chairs with a row that moves; none: the game is over
-    rows: dict[int, int] = dataclasses.field(default_factory=dict)  # of each chair that has one
-    # chair that has begun and continues -> its rewards
+    movers: Sequence[int] = ()  # chairs that move, including those without a row
+    moving: Sequence[int] = ()  # chairs that move and have a row; none: the game is over
+    rows: dict[int, int] = dataclasses.field(default_factory=dict)  # chair -> its row
+    # chair whose episode has begun and continues -> rewards paid so far
     paid: dict[int, float] = dataclasses.field(default_factory=dict)
     num_episodes: int = 0
-    opponent: str = opponents.RANDOM  # that moves in chairs without a row
+    opponent: str = opponents.RANDOM  # moves in chairs without a row
     members: bots.Members = dataclasses.field(default_factory=lambda: bots.Members(0))
 
 
 class SeatGames:
-    """E rows, which are seats of copies of one game."""
+    """E rows, which are seats in copies of one game."""
 
     def __init__(
         self,
@@ -84,13 +84,13 @@ class SeatGames:
         role: types.Role = types.Role.TRAIN,
         against: Sequence[str] = (opponents.RANDOM,),
     ) -> None:
-        """Makes the rows; `reset` refuses a number of rows that makes no whole games.
+        """Makes the rows; `reset` rejects a number of rows that does not make whole games.
 
-        role: in training row g * S + r is a seat of game g, in its episode j in chair (r + j + g) % S. An evaluating
-          row e is a game of its own, in its episode j in chair (e + j) % S; the others move at random.
-        against: names of the opponents of evaluating rows in games of two seats. With others than random moves alone,
-          episode j of row e is number n = e + E j, and is played in chair n % 2 against opponent n // 2 modulo their
-          number: any first numbers have all opponents equally often.
+        role: in training row g * S + r is a seat of game g, and sits in chair (r + j + g) % S in its episode j. An
+          evaluating row e is a separate game, and sits in chair (e + j) % S; the others move at random.
+        against: names of opponents for evaluating rows in games of two seats. If there are others than random moves,
+          episode j of row e has number n = e + E j, and is played in chair n % 2 against opponent n // 2 modulo their
+          number, so that the first episodes, however many, have all opponents equally often.
         """
         tasks = opponents.tasks(against) if role is types.Role.EVALUATE else ()
         self._against = tuple(against) if tasks else ()
@@ -104,13 +104,13 @@ class SeatGames:
 
     @property
     def states(self) -> list[State]:
-        """The games' states, behind a reset."""
+        """The games' states, after a reset."""
         return [table.state for table in self._tables]
 
     def reset(self, seeds: Sequence[int]) -> types.EnvStep:
-        """Starts a new game everywhere, by the seed of its first row.
+        """Starts a new game everywhere, with the seed of its first row.
 
-        EnvironmentFailure: in training the number of rows is no multiple of the seats.
+        Raises EnvironmentFailure if, in training, the number of rows is not a multiple of the seats.
         """
         env_base.check_seeds(seeds, self.num_envs)
         size = self._rows_per_game
@@ -135,7 +135,7 @@ class SeatGames:
             return self._step(actions.tolist())
 
     def with_bots(self, actions: np.ndarray, names: Sequence[str]) -> np.ndarray:
-        """Returns the actions [E] for the next step, as of `bots.BotEnv`; for games with OpenSpiel's states."""
+        """Returns the actions [E] for the next step, see `bots.BotEnv`; for games whose states are OpenSpiel's."""
         found: np.ndarray = actions.copy()
         for table in self._tables:
             for chair in table.moving:
@@ -207,7 +207,7 @@ class SeatGames:
                 )
 
     def _moved(self, table: _Table, actions: dict[int, int]) -> State:
-        """Returns the state after the actions of chairs, and the opponent's moves for other movers."""
+        """Returns the state after the given actions of chairs, and the opponent's moves for the other movers."""
         for chair in table.movers:
             if chair not in actions and table.opponent != opponents.RANDOM:
                 actions[chair] = table.members.move(table.opponent, table.state, chair)
@@ -216,7 +216,7 @@ class SeatGames:
         return self._game.apply(table.state, actions, table.generator)
 
     def _begin(self, table: _Table) -> State:
-        """Returns another game's first state, with a row in each of its chairs."""
+        """Starts another game and assigns its rows to chairs; returns its first state."""
         size, step = self._rows_per_game, self.num_envs if self._against else 1
         number = table.index + table.num_episodes * step
         table.rows = {(row + number) % self._game.num_seats: table.index * size + row for row in range(size)}

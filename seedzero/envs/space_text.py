@@ -1,7 +1,7 @@
-"""Gymnasium's spaces as JSON text and back, so that a saved agent knows its environment's values without one.
+"""Writes and reads Gymnasium's spaces as JSON text, so that a saved agent needs no environment to know its values.
 
-The text has the facts that coders of values need: kinds, shapes, dtypes and numbers of values. The smallest and the
-largest bound of a Box of observations stand for all of its bounds.
+The text has what is needed to encode values: kinds, shapes, dtypes and numbers of values. For a Box of observations,
+only the smallest and the largest bound are kept.
 """
 
 from __future__ import annotations
@@ -18,7 +18,10 @@ from seedzero.core import json_object
 
 
 class Pair(NamedTuple):
-    """The spaces of an environment; channels_first: its images of bytes are [C, H, W], and the learner's [H, W, C]."""
+    """The spaces of an environment.
+
+    Channels_first: its images of bytes are [C, H, W], but [H, W, C] in the learner.
+    """
 
     observation: spaces.Space[Any]
     action: spaces.Space[Any]
@@ -26,14 +29,14 @@ class Pair(NamedTuple):
 
 
 def write(pair: Pair) -> str:
-    """Returns the text of spaces that `gym_spaces.read` takes; equal spaces have equal texts."""
+    """Describes spaces as text, from which `gym_spaces.read` can work; equal spaces have equal texts."""
     shown, taken = _described(pair.observation, all_bounds=False), _described(pair.action, all_bounds=True)
     first = {"channels_first": True} if pair.channels_first else {}
     return json.dumps({"observation": shown, "action": taken, **first}, separators=(",", ":"))
 
 
 def read(text: str, max_elements: int) -> Pair:
-    """Returns the spaces of a text; max_elements: of an array. Raises ValueError for a text of another form."""
+    """Reads spaces from a text; max_elements: in an array. Raises ValueError for other texts."""
     try:
         found = json_object.parse(text)
         shown, taken = _made(found["observation"], max_elements), _made(found["action"], max_elements)
@@ -62,12 +65,12 @@ def _described(space: spaces.Space[Any], *, all_bounds: bool) -> dict[str, Any]:
 
 
 def key(name: Any) -> str | int:
-    """Returns a Dict's key as the text has it: of other types than str and int, its words."""
+    """Returns a Dict's key as it is written: str and int unchanged, other types as text."""
     return name if isinstance(name, str | int) else str(name)
 
 
 def _numbers(array: Any) -> Any:
-    """Returns the numbers in C order, or their common number; infinity is text."""
+    """Returns the numbers in C order, or a single number if all are equal; infinity is written as text."""
     values = np.asarray(array).reshape(-1).tolist()
     texts = [str(value) if isinstance(value, float) and math.isinf(value) else value for value in values]
     return texts[0] if len(set(texts)) == 1 else texts

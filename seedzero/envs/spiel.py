@@ -1,7 +1,7 @@
-"""OpenSpiel's games of perfect information: one player, or two in turn with zero-sum returns. Chance is drawn here.
+"""Plays OpenSpiel's games of perfect information: one player, or two in turn with zero-sum returns. Draws chance.
 
-States are OpenSpiel's own and immutable: a move returns a new one. Shape letters: H height, W width, C channels,
-E environments of one group, A actions.
+States are OpenSpiel's and are not changed: a move returns a new one. Shape letters: H height, W width, C channels, E
+environments of one group, A actions.
 """
 
 from __future__ import annotations
@@ -28,28 +28,28 @@ _SUPPORTED = (
 
 TRIAL_MOVES = 1000
 TRIAL_GAMES = 20
-"""Limits of the random trial games."""
+"""Limits of the random games in which a game is tried out."""
 
 _MAX_OBSERVATION_SIZE = 2**20
-"""Numbers in one observation; protects the memory from a mistyped board size."""
+"""Most numbers in an observation, which protects the memory from a mistyped board size."""
 
 
 _CHANCE = -1
-"""The number that OpenSpiel gives for a player where chance moves."""
+"""The number that OpenSpiel gives as the player where chance moves."""
 
 
 class Game:
-    """The rules of a game, as functions of single states; `spec` describes the environments.
+    """The rules of a game as functions of single states; `spec` describes the environments.
 
-    Generators draw what is left to chance; a game without chance draws nothing, and needs none.
+    Generators draw chance; a game without chance does not use them.
     """
 
     def __init__(self, name: str) -> None:
-        """Loads a game and plays a few random games: OpenSpiel does not declare whether players alternate.
+        """Loads a game and plays a few random games, because OpenSpiel does not declare whether players alternate.
 
-        name: as of `load`.
+        name: see `load`.
 
-        EnvironmentFailure: OpenSpiel is missing, or the game is unknown, unsupported or over at its start.
+        Raises EnvironmentFailure if OpenSpiel is missing, or the game is unknown, unsupported, or over at its start.
         """
         self.name = name
         self._game = load(name)
@@ -64,7 +64,7 @@ class Game:
             state = self.initial(np.random.default_rng(0))
             if state.is_terminal():
                 raise over_at_start(name)
-            # Where chance decides who begins, player 0 stands for the first side.
+            # Where chance decides who begins, player 0 counts as the first side.
             self.first_mover = 0 if self.has_chance else int(state.current_player())
             low, high = (0.0, 1.0) if self._try_out() else (-math.inf, math.inf)
             self.spec = types.EnvSpec(
@@ -80,11 +80,11 @@ class Game:
             )
 
     def initial(self, generator: np.random.Generator | None = None) -> State:
-        """Returns the state before the first move, behind chance."""
+        """Returns the state before the first move, after chance."""
         return self._drawn(self._game.new_initial_state(), generator)
 
     def mover(self, state: State) -> int:
-        """Returns the player to move, 0 or 1; in a terminal state the player next in order if players alternate."""
+        """Returns the player to move, 0 or 1; in a terminal state the next one in order, if players alternate."""
         if self._moves_again:
             return max(0, int(state.current_player()))
         return int((self.first_mover + state.move_number()) % self.num_players)
@@ -92,9 +92,9 @@ class Game:
     def observe(self, state: State) -> np.ndarray:
         """Returns the observation of the player to move, float32.
 
-        Boards are [H, W, C + 1], everything else [n + 1]. The last channel or number is the mover, 0 or 1, which
-        OpenSpiel's tensors may omit. A game of one player has no such channel. Of 2048, channel n is 1 where the tile
-        is 2 ** n, channel 0 where there is none: as numbers, small tiles would be nothing beside large ones.
+        Boards are [H, W, C + 1], everything else is [n + 1]. The last channel or number is the mover, 0 or 1, which
+        OpenSpiel's tensors may omit; a game of one player does without. In 2048, channel n is 1 where the tile is 2 **
+        n, and channel 0 where there is none, because as numbers small tiles would vanish next to large ones.
         """
         mover = self.mover(state)
         if self._most_tile:
@@ -117,8 +117,8 @@ class Game:
     def apply(self, state: State, action: int, generator: np.random.Generator | None = None) -> State:
         """Returns the state after a legal move, and after chance.
 
-        EnvironmentFailure: it is no legal move, or the same player moves again for the first time: not in any of the
-        random games at the start.
+        Raises EnvironmentFailure if the move is illegal, or if the same player moves again although that happened in
+        none of the random games at the start.
         """
         with env_base.failures_of(f"game {self.name!r} refuses action {action}"):
             after = state.clone()
@@ -145,9 +145,9 @@ class Game:
         return state if generator is None else draw_chance(state, generator)
 
     def _try_out(self) -> bool:
-        """Returns whether the observations of a few random games (always the same) are only 0 and 1.
+        """Returns whether the observations of a few random games, always the same, contain only 0 and 1.
 
-        Finds out whether players alternate, too.
+        Also finds out whether players alternate.
         """
         generator = np.random.default_rng(0)
         state, num_games, binary = self.initial(generator), 1, True
@@ -166,7 +166,7 @@ class Game:
 
 
 class Games:
-    """E copies of one game. A step's reward is the acting player's, since the previous step."""
+    """E copies of one game. A step's reward is the acting player's, since its previous step."""
 
     def __init__(
         self, game: turn_games.TurnGame, num_envs: int, *, against: Sequence[str] = (), random_opening: int = 0
@@ -174,12 +174,12 @@ class Games:
         """Makes the games.
 
         Args:
-          against: names of opponents, as of `opponents.parse`. None: each action is the mover's, and the next
-            observation is the other player's. With some, the environment plays one side; the agent sees its own turns
-            and terminal states only. In episode j of environment i the agent moves first if i + j is even, against
-            opponent i // 2 + j // 2 modulo their number. Ignored for a single player.
-          random_opening: largest number of random moves before an episode; numbers up to it are equally likely. The
-            opening stops before a move that ends the game. Only for two players without `against`.
+          against: names of opponents, see `opponents.parse`. Without any, each action is the mover's, and the next
+            observation is the other player's. With some, the environment plays one side, and the agent sees only its
+            own turns and terminal states. In episode j of environment i the agent moves first if i + j is even,
+            against opponent i // 2 + j // 2 modulo their number. Ignored for a single player.
+          random_opening: largest number of random moves before an episode; all numbers up to it are equally likely.
+            The opening stops before a move that ends the game. Only for two players without `against`.
         """
         self.num_envs = num_envs
         self._against = tuple(against) if game.num_players == 2 else ()
@@ -192,7 +192,7 @@ class Games:
         self._members: list[bots.Members] = []
         self._opponent = [0] * num_envs
         self._side = [0] * num_envs
-        self._player = [0] * num_envs  # whose turns the agent sees, where others move too
+        self._player = [0] * num_envs  # the player whose turns the agent sees, if others move, too
         self._num_episodes = [0] * num_envs
         self.states: list[State] = [game.initial(np.random.default_rng(0))] * num_envs
         self._returns = np.zeros((num_envs, game.num_players))
@@ -248,7 +248,7 @@ class Games:
             self._player[index] = (first_mover + self._side[index]) % 2
         if self._against and self._side[index]:
             opened = self._reply(index, state)
-            # An opening that ends the game leaves the agent no turn: the agent then moves first.
+            # An opening that ends the game leaves the agent no turn, so the agent moves first then.
             self._side[index] = int(not self._game.is_terminal(opened))
             self._player[index] = (first_mover + self._side[index]) % 2
             state = opened if self._side[index] else state
@@ -261,10 +261,10 @@ class Games:
         self._members[index].begin(self._num_episodes[index])
         self._num_episodes[index] += 1
         self.states[index] = state
-        self._returns[index] = 0  # the opponent's opening counts in the next reward
+        self._returns[index] = 0  # the next reward includes the opponent's opening
 
     def _play(self, index: int, action: int) -> float:
-        """Makes a move, and the opponent's if there is one; returns the mover's reward."""
+        """Makes a move, and the opponent's moves if there is one; returns the mover's reward."""
         mover = self._game.mover(self.states[index])
         state = self._game.apply(self.states[index], action, self._generators[index])
         if self._against:
@@ -274,7 +274,7 @@ class Games:
         return float(self._returns[index, mover] - before[mover])
 
     def _reply(self, index: int, state: State) -> State:
-        """Returns the state at the agent's next turn, or at the end."""
+        """Makes the opponent's moves; returns the state at the agent's next turn, or at the end."""
         bot = self._bots[index][self._opponent[index]]
         while not self._game.is_terminal(state) and self._game.mover(state) != self._player[index]:
             state = self._game.apply(state, bot(state), self._generators[index])
@@ -292,20 +292,20 @@ class Games:
 
 
 def make(name: str, settings: sections.EnvConfig, num_envs: int, *, role: types.Role = types.Role.TRAIN) -> Games:
-    """Returns E copies of a game by its name: self-play, or evaluation against the opponents of the settings.
+    """Returns E copies of a game by name: self-play, or evaluation against the opponents in the settings.
 
-    Errors as in Game.
+    Raises as Game.
     """
     against = opponents.parse(settings.opponents) if role is types.Role.EVALUATE else ()
     return Games(Game(name), num_envs, against=against, random_opening=settings.random_opening)
 
 
 def load(name: str) -> Any:
-    """Returns OpenSpiel's game of a name, perhaps with parameters: "tic_tac_toe", "connect_four(rows=4,columns=5)".
+    """Returns OpenSpiel's game by name, with or without parameters: "tic_tac_toe", "connect_four(rows=4,columns=5)".
 
-    OpenSpiel's games in Python are known, too, and "MODULE:GAME" imports a user's module, which registers the game.
+    Includes OpenSpiel's games in Python; "MODULE:GAME" imports a user's module, which must register the game.
 
-    EnvironmentFailure: OpenSpiel is missing, or does not know the game; or the module is missing or fails.
+    Raises EnvironmentFailure if OpenSpiel is missing, does not know the game, or a user's module is missing or fails.
     """
     try:
         import pyspiel  # type: ignore[import-not-found, unused-ignore]
@@ -320,9 +320,9 @@ def load(name: str) -> Any:
     with env_base.failures_of(f"OpenSpiel cannot load {name!r}"):
         if module:
             _import(name, f"{module}:{game}")
-        elif game not in pyspiel.registered_names() or "python_" in text:  # perhaps as a parameter
+        elif game not in pyspiel.registered_names() or "python_" in text:  # possibly as a parameter
             importlib.import_module("open_spiel.python.games")
-        # OpenSpiel itself answers an unknown name with the names of all games.
+        # OpenSpiel answers an unknown name with the names of all games.
         if game not in (known := pyspiel.registered_names()):
             thing = f"module {module!r} was imported, and OpenSpiel has" if module else "OpenSpiel has"
             advice = f"it has {len(known)}, as tic_tac_toe and connect_four; one of your own is spiel:MODULE:GAME"
@@ -338,7 +338,7 @@ def load(name: str) -> Any:
 
 
 def check_form(name: str) -> bool:
-    """Returns whether a name is a user's, MODULE:GAME; EnvironmentFailure for one that cannot be imported."""
+    """Returns whether a name is a user's MODULE:GAME; raises EnvironmentFailure for an impossible module."""
     module = user_code.module_of(f"spiel:{name}")
     game = name.removeprefix(f"{module}:").partition("(")[0]
     if module == "__main__":
@@ -349,7 +349,7 @@ def check_form(name: str) -> bool:
 
 
 def _import(name: str, game: str) -> None:
-    """Imports a user's module of MODULE:GAME, also from the current directory; EnvironmentFailure: it cannot be."""
+    """Imports the module in a user's MODULE:GAME, also from the current directory; raises EnvironmentFailure."""
     check_form(name)
     try:
         user_code.find(game)
@@ -358,26 +358,26 @@ def _import(name: str, game: str) -> None:
 
 
 def draw_chance(state: State, generator: np.random.Generator) -> State:
-    """Plays chance in a state until a player moves, or the game is over; returns it."""
+    """Plays chance in a state until a player moves or the game is over; returns the state."""
     while state.current_player() == _CHANCE:
         drawn = generator.random()
         for action, probability in state.chance_outcomes():
             chosen, drawn = action, drawn - probability
-            if drawn < 0:  # else, by rounding, the last one
+            if drawn < 0:  # otherwise rounding leaves the last one
                 break
         state.apply_action(chosen)
     return state
 
 
 def over_at_start(name: str) -> errors.Error:
-    """Returns the refusal of a game without a move."""
+    """Returns the error for a game without a single move."""
     return errors.EnvironmentFailure(
         f"game {name!r} is over before its first move, and an agent has none to learn; give other parameters"
     )
 
 
 def _refuse_unsupported(name: str, game: Any) -> None:
-    """Raises EnvironmentFailure with all reasons against an unsupported game."""
+    """Raises EnvironmentFailure with all reasons why a game is unsupported."""
     kind = game.get_type()
     num_players = game.num_players()
     reasons = {
@@ -392,7 +392,7 @@ def _refuse_unsupported(name: str, game: Any) -> None:
 
 
 def refuse(name: str, reasons: Mapping[str, bool], observation_shape: Callable[[], Sequence[int]]) -> None:
-    """Raises EnvironmentFailure with the reasons that hold against a game, or against its observation's size."""
+    """Raises EnvironmentFailure with the reasons that apply to a game, or for an observation that is too large."""
     found = [reason for reason, holds in reasons.items() if holds]
     if not found and not 1 <= math.prod(shape := observation_shape()) <= _MAX_OBSERVATION_SIZE:
         found = [f"its observation has the shape {shape}, 1 to {_MAX_OBSERVATION_SIZE} numbers are possible"]

@@ -1,6 +1,6 @@
-"""OpenSpiel's games of several players whose rows are seats: hidden information, chance, simultaneous moves.
+"""Plays OpenSpiel's games in which rows are seats: several players, hidden information, chance, simultaneous moves.
 
-States are OpenSpiel's own and immutable here: a move returns a new one. Shape letters: N numbers of an observation,
+States are OpenSpiel's and are not changed here: a move returns a new one. Shape letters: N numbers of an observation,
 A actions, S seats.
 """
 
@@ -20,18 +20,18 @@ from seedzero.envs import bots, env_base, seats, spiel
 State = spiel.State
 
 _SIMULTANEOUS = -2
-"""The number that OpenSpiel gives for a player where all move; those of seats are not negative."""
+"""The number that OpenSpiel gives as the player where all move; seats have numbers from 0."""
 
 
 class SpielSeats:
-    """The rules of a game of seats, as functions of single states; a `seats.SeatGame`."""
+    """The rules of a game with seats, as functions of single states; a `seats.SeatGame`."""
 
     def __init__(self, name: str) -> None:
-        """Loads a game and plays a few random games: OpenSpiel does not declare the range of observations.
+        """Loads a game and plays a few random games, because OpenSpiel does not declare the range of observations.
 
-        name: as of `spiel.load`: "kuhn_poker", "goofspiel(num_cards=4)".
+        name: see `spiel.load`, such as "kuhn_poker" or "goofspiel(num_cards=4)".
 
-        EnvironmentFailure: OpenSpiel is missing, or the game is unknown, unsupported or over at its start.
+        Raises EnvironmentFailure if OpenSpiel is missing, or the game is unknown, unsupported, or over at its start.
         """
         self.name = name
         self._game = spiel.load(name)
@@ -54,18 +54,18 @@ class SpielSeats:
             )
 
     def initial(self, generator: np.random.Generator) -> State:
-        """Returns the state before the first move, behind chance."""
+        """Returns the state before the first move, after chance."""
         return spiel.draw_chance(self._game.new_initial_state(), generator)
 
     def movers(self, state: State) -> tuple[int, ...]:
-        """Returns the seats that move; all of them in simultaneous moves, none if the game is over."""
+        """Returns the seats that move: all of them if moves are simultaneous, none if the game is over."""
         player = state.current_player()
         if player >= 0:
             return (player,)
         return tuple(range(self.num_seats)) if player == _SIMULTANEOUS else ()
 
     def is_out(self, state: State, seat: int) -> bool:
-        """Returns whether a seat's part of the game has ended early: OpenSpiel tells of none."""
+        """Returns whether a seat's game has ended early, which OpenSpiel never reports."""
         return False
 
     def observe(self, state: State, seat: int) -> np.ndarray:
@@ -75,7 +75,7 @@ class SpielSeats:
         return shown
 
     def legal_mask(self, state: State, seat: int) -> np.ndarray:
-        """Returns [A] bool, true: legal; all true if the game is over, action 0 alone if a seat has no choice."""
+        """Returns [A] bool, true: legal; all true if the game is over, only action 0 if a seat has no choice."""
         is_over = state.is_terminal()
         mask = np.full(self.num_actions, is_over)
         if not is_over:
@@ -83,7 +83,10 @@ class SpielSeats:
         return mask
 
     def apply(self, state: State, actions: Mapping[int, int], generator: np.random.Generator) -> State:
-        """Returns the state after a legal action of each mover, and after chance; EnvironmentFailure if refused."""
+        """Returns the state after a legal action of each mover, and after chance.
+
+        Raises EnvironmentFailure if it is refused.
+        """
         with env_base.failures_of(self._refusal):
             after = state.clone()
             if state.current_player() == _SIMULTANEOUS:
@@ -99,10 +102,10 @@ class SpielSeats:
         return tuple(state.returns())
 
     def _own_first(self, seat: int) -> slice | np.ndarray:
-        """Returns the order of a seat's numbers.
+        """Returns the order in which a seat's numbers are shown.
 
-        OpenSpiel shows the last moves of a repeated game, [moves, seats, actions], to all seats alike, which would not
-        know which moves are their own: these come first.
+        OpenSpiel shows the last moves of a repeated game, [moves, seats, actions], in the same order to all seats,
+        which then could not tell their own moves; these come first here.
         """
         if self._shows_information_state or self._game.get_type().short_name != opponents.REPEATED:
             return slice(None)
@@ -110,7 +113,7 @@ class SpielSeats:
         return np.roll(places, -seat, axis=1).reshape(-1)
 
     def _try_out(self) -> bool:
-        """Returns whether the observations of a few random games (always the same) are only 0 and 1."""
+        """Returns whether the observations of a few random games, always the same, contain only 0 and 1."""
         generator = np.random.default_rng(0)
         state, num_games, binary, has_moves = self.initial(generator), 1, True, False
         for _ in range(spiel.TRIAL_MOVES):
@@ -131,7 +134,7 @@ class SpielSeats:
 
 
 _made = functools.lru_cache(SpielSeats)
-"""Rules are shared by all groups: in some games, as bridge, the random games take seconds."""
+"""All groups share the rules, because in some games, such as bridge, the random games take seconds."""
 
 
 def make(
@@ -142,9 +145,9 @@ def make(
     role: types.Role = types.Role.TRAIN,
     render: bool = False,
 ) -> spiel.Games | seats.SeatGames:
-    """Returns E rows of a game by its name: `spiel.make`, or seats; render: they are to be drawn.
+    """Returns E rows of a game by name, from `spiel.make` or with seats; render: whether pictures are needed.
 
-    EnvironmentFailure: as of the game, or settings or pictures that games of seats do not have.
+    Raises EnvironmentFailure as the game, and for settings or pictures that games with seats do not have.
     """
     if not has_seats(spiel.load(name), by_turns=settings.by_turns):
         return spiel.make(name, settings, num_envs, role=role)
@@ -169,21 +172,21 @@ def make(
 
 
 def check(name: str) -> None:
-    """Raises EnvironmentFailure for a name of no game, or of an unsupported one; a user's module stays unread."""
+    """Raises EnvironmentFailure for an unknown or unsupported game; does not import a user's module."""
     if not spiel.check_form(name):
         (_made if has_seats(spiel.load(name)) else spiel.Game)(name)
 
 
 def has_seats(game: Any, *, by_turns: bool = False) -> bool:
-    """Returns whether rows are seats in OpenSpiel's game; else `spiel.Game` plays it, or tells why it cannot.
+    """Returns whether rows are seats in OpenSpiel's game; otherwise `spiel.Game` plays it, or explains why it cannot.
 
-    by_turns: as of the settings; chance alone makes no seats then.
+    by_turns: see the settings; chance alone makes no seats then.
     """
     return bool(set(_seated_by(game)) - ({opponents.CHANCE} if by_turns else set()))
 
 
 def seated_by(name: str, *, by_turns: bool = False) -> str:
-    """Returns what makes the rows of a game by its name seats: "chance and hidden information"; "": they are none."""
+    """Returns why a game's rows are seats, such as "chance and hidden information", or "" if they are not."""
     game = spiel.load(name)
     return " and ".join(_seated_by(game)) if has_seats(game, by_turns=by_turns) else ""
 
@@ -208,7 +211,7 @@ def _observation_shape(game: Any) -> list[int]:
 
 
 def _refuse_unsupported(name: str, game: Any) -> None:
-    """Raises EnvironmentFailure with all reasons against an unsupported game."""
+    """Raises EnvironmentFailure with all reasons why a game is unsupported."""
     kind = game.get_type()
     has_state, is_perfect = (
         kind.provides_information_state_tensor,

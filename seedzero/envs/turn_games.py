@@ -9,11 +9,11 @@ import numpy as np
 from seedzero.core import types
 
 State = Any
-"""A pyspiel.State, or a `pgx_games.State` with the same methods; no function here changes one."""
+"""A pyspiel.State, or a `pgx_games.State` with the same methods; functions here do not change it."""
 
 
 class TurnGame(Protocol):
-    """The rules of a game; `spec` describes its environments. Generators draw what is left to chance."""
+    """The rules of a game; `spec` describes its environments. Generators draw chance."""
 
     name: str
     spec: types.EnvSpec
@@ -23,7 +23,7 @@ class TurnGame(Protocol):
     first_mover: int  # 0 or 1; where chance decides who begins, 0 stands for the first side
 
     def initial(self, generator: np.random.Generator | None = None) -> State:
-        """Returns the state before the first move, behind chance."""
+        """Returns the state before the first move, after chance."""
 
     def mover(self, state: State) -> int:
         """Returns the player to move, 0 or 1; in a terminal state the one whose turn it would be."""
@@ -35,7 +35,7 @@ class TurnGame(Protocol):
         """Returns [A] bool, true: legal; all true in a terminal state, which ignores every action."""
 
     def apply(self, state: State, action: int, generator: np.random.Generator | None = None) -> State:
-        """Returns the state after a legal move, and after chance; EnvironmentFailure for an illegal one."""
+        """Returns the state after a legal move, and after chance. Raises EnvironmentFailure if the move is illegal."""
 
     def is_terminal(self, state: State) -> bool:
         """Returns whether the game is over."""

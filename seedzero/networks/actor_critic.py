@@ -1,11 +1,12 @@
-"""A torso, an optional LSTM behind it, and one of three heads: the networks of agents without a model.
+"""Networks of agents without a model: a torso, an optional LSTM after it, and one of three heads.
 
-V-trace's head is a policy and a value (IMPALA, Espeholt et al. 2018). That of Ape-X and R2D2 has the dueling streams
-of Q values (Wang et al. 2016). PPO's is a policy and a value with two networks for vectors, one with convolutions for
-grids and images; with an LSTM, both come from one torso. A torso that does not fit the observations is a ConfigError.
+V-trace's head predicts a policy and a value (IMPALA, Espeholt et al. 2018). That of Ape-X and R2D2 has the dueling
+streams of Q values (Wang et al. 2016). PPO's head predicts a policy and a value, from two networks for vectors or from
+one with convolutions for grids and images; with an LSTM, both come from one torso. A torso that does not fit the
+observations raises ConfigError.
 
 Shape letters: B batch, T steps of an unroll, A actions, K numbers of PPO's policy: logits of actions, or means of a
-vector's numbers.
+continuous action's numbers.
 """
 
 from __future__ import annotations
@@ -42,13 +43,15 @@ _ILLEGAL = -1e9
 
 
 class Steps(NamedTuple):
-    """Inputs of a network for T steps."""
+    """Inputs to a network for T steps."""
 
     observation: Mapping[str, jax.Array]  # {name: [B, T, *shape]}, stacked frames on the last axis
     first: jax.Array  # [B, T] bool, true: an episode begins; the recurrent state is 0 there
-    reward: jax.Array  # [B, T] received on the way to the observation; read by an LSTM, but where an episode begins
-    last_action: jax.Array  # [B, T] int32 of the step before, or [B, T, K] of vectors, in -1 to 1; read likewise
-    # [B, T] int32, whose value is wanted where there is one for each task; None: the first one's
+    # [B, T] received on the way to the observation; an LSTM reads it, except where an episode begins
+    reward: jax.Array
+    # [B, T] int32 of the step before, or [B, T, K] in -1 to 1 if continuous; read like `reward`
+    last_action: jax.Array
+    # [B, T] int32, the task whose value is wanted, if each has one; None: the first task
     task: jax.Array | None = None
 
 
@@ -58,33 +61,36 @@ class RecurrentNetwork(NamedTuple, Generic[Out]):
     init: Callable[[jax.Array], Params]  # key -> parameters
     # batch size -> recurrent state [B, 2 * LSTM units]; [B, 0] without an LSTM
     initial_state: Callable[[int], jax.Array]
-    # (params, state, Steps) -> (state behind them, outputs of the head ...). Moments as the last argument normalize
+    # (params, state, Steps) -> (state after them, outputs of the head ...). Moments as the last argument normalize
     # the features
     unroll: Callable[..., Out]
-    # the same function for loops; on a CPU PPO's convolutions are products of matrices
+    # the same function for use in loops; on a CPU, PPO's convolutions are matrix products then
     unroll_in_loop: Callable[..., Out]
-    # () -> moments before anything was seen; None: nothing is normalized
+    # () -> moments before the first batch; None: nothing is normalized
     no_moments: Callable[[], network_inputs.Moments | None] = lambda: None
-    # (moments, observation, counted [N] bool, axis_name) -> moments with these observations
+    # (moments, observation, counted [N] bool, axis_name) -> moments with these observations added
     add_moments: Callable[..., network_inputs.Moments] = lambda moments, *_: moments
 
 
 class PpoPrediction(NamedTuple):
     """Outputs of the network for T steps, float32."""
 
-    policy: jax.Array  # [B, T, K] logits, or means of a normal distribution over vectors that fill -1 to 1
-    # [K] logs of its standard deviations, the same for all observations; [0] where actions are numbers
+    policy: jax.Array  # [B, T, K] logits, or means of a normal distribution over continuous actions that fill -1 to 1
+    # [K] logs of its standard deviations, the same for all observations; [0] for discrete actions
     log_std: jax.Array
     value: jax.Array  # [B, T]
 
 
 def masked(logits: jax.Array, legal: jax.Array | None) -> jax.Array:
-    """Returns logits [..., A], far below all others for illegal actions; legal: bool, None: all are."""
+    """Makes the logits [..., A] of illegal actions far lower than all others; legal: bool, or None if all are."""
     return logits if legal is None else jnp.where(legal, logits, _ILLEGAL)
 
 
 def rescale(params: Params, factor: jax.Array, shift: jax.Array) -> Params:
-    """Returns V-trace's parameters with which the value v of task i is factor_i v + shift_i; both are [N]."""
+    """Returns V-trace's parameters changed so that the value v of task i becomes factor_i v + shift_i.
+
+    Both are [N].
+    """
     head = params[_VALUE]
     return {**params, _VALUE: {"kernel": head["kernel"] * factor, "bias": head["bias"] * factor + shift}}
 
@@ -97,10 +103,10 @@ def actor_critic(
     own_torso: nn.Module | None = None,
     num_values: int = 1,
 ) -> RecurrentNetwork[tuple[jax.Array, jax.Array, jax.Array]]:
-    """Returns V-trace's network for discrete actions: state, policy logits [B, T, A], values [B, T].
+    """Returns V-trace's network for discrete actions, with outputs state, policy logits [B, T, A], values [B, T].
 
     own_torso: replaces the torso; from prepared observations [N, ...] to features [N, F], or of any other shape.
-    num_values: N, tasks that have a value of their own.
+    num_values: N, the number of tasks with their own values.
     """
     more: dict[str, Any] = {"own_torso": own_torso, "num_values": num_values}
     return _with_moments(_network(_ActorCritic, layers, spec, platform, "deep", **more))
@@ -109,7 +115,7 @@ def actor_critic(
 def dueling(
     layers: shared.NetworkConfig, spec: types.EnvSpec, platform: str, *, own_torso: nn.Module | None = None
 ) -> RecurrentNetwork[tuple[jax.Array, jax.Array]]:
-    """Returns the network of Q learning for discrete actions: state, Q values [B, T, A]. own_torso: as V-trace's."""
+    """Returns the network for Q-learning with discrete actions: state, Q values [B, T, A]. own_torso: as V-trace's."""
     return _with_moments(_network(_Dueling, layers, spec, platform, "nature", own_torso=own_torso))
 
 
@@ -127,7 +133,7 @@ def ppo(
 
 
 def _with_moments(network: RecurrentNetwork[Any]) -> RecurrentNetwork[Any]:
-    """Returns the network with its moments, if any, among its parameters."""
+    """Moves the network's moments, if any, into its parameters."""
     if network.no_moments() is None:
         return network
 
@@ -150,7 +156,7 @@ def _network(
     normalizes: bool = False,
     **more: Any,
 ) -> RecurrentNetwork[Any]:
-    """Returns a network with a head, a `_Model` with fields of its own; of_images: the torso for images."""
+    """Returns a network with a head, which is a `_Model`, and its own fields. of_images: the torso for images."""
     kind = kinds.choose_kind("network.kind", layers.kind, spec)
     layers = dataclasses.replace(layers, kind=of_images if kind == "resnet" else kind)
     inputs = network_inputs.InputFunctions(
@@ -160,7 +166,8 @@ def _network(
     model: _Model = head(layers, spec.num_actions, dtype, **more)
 
     def see(observation: network_inputs.Observation, moments: network_inputs.Moments | None) -> _Seen:
-        texts = [observation[array.name][..., -array.shape[0] :] for array in spec.arrays if array.text]  # the newest
+        # the newest one
+        texts = [observation[array.name][..., -array.shape[0] :] for array in spec.arrays if array.text]
         return _Seen(inputs.features(moments, observation), tuple(texts))
 
     def initial_state(num_rows: int) -> jax.Array:
@@ -196,13 +203,13 @@ class _Seen(NamedTuple):
 
 
 class _Model(nn.Module):
-    """Observations [B * T], state [B, 2 * units], steps -> state, and the head's outputs [B, T, ...].
+    """Maps observations [B * T], state [B, 2 * units] and steps to the state and the head's outputs [B, T, ...].
 
-    Flax names parameters by their classes and order: those of saved runs have the names in this file.
+    Flax names parameters by classes and their order; saved runs have the names in this file, so keep them.
     """
 
     layers: shared.NetworkConfig
-    num_actions: int  # 0: they are continuous
+    num_actions: int  # 0: continuous
     dtype: Any
     convolve: Any = None  # instead of `lax.conv_general_dilated`
     own_torso: nn.Module | None = None
@@ -229,7 +236,7 @@ class _Model(nn.Module):
 
 
 class _ActorCritic(_Model):
-    """Logits [B, T, A], values [B, T] of the steps' tasks. See `actor_critic`."""
+    """Predicts logits [B, T, A], and values [B, T] of the steps' tasks. See `actor_critic`."""
 
     num_values: int = 1
 
@@ -247,22 +254,25 @@ class _ActorCritic(_Model):
 
 
 class _Dueling(_Model):
-    """Q values [B, T, A]."""
+    """Predicts Q values [B, T, A]."""
 
     def head(self, x: jax.Array, steps: Steps) -> tuple[jax.Array]:
         value, advantage = self._stream(x, 1), self._stream(x, self.num_actions)
         return (value + advantage - jnp.mean(advantage, axis=-1, keepdims=True),)  # equation 9
 
     def _stream(self, x: jax.Array, size: int) -> jax.Array:
-        """Returns [B, T, size]; the last layer computes in float32: bfloat16 has a step of 0.5 at values of 64."""
+        """Returns [B, T, size].
+
+        The last layer computes in float32, because bfloat16 has a step of 0.5 at values of 64.
+        """
         x = nn.relu(nn.Dense(self.layers.width, dtype=self.dtype)(x)).astype(jnp.float32)
         return nn.Dense(size)(x)
 
 
 class _Ppo(_Model):
-    """PPO's prediction.
+    """Predicts what PPO needs.
 
-    num_dimensions: those of continuous actions, 0 for discrete; initial_std: that of continuous actions.
+    num_dimensions: of continuous actions; 0 for discrete ones. initial_std: of continuous actions.
     """
 
     num_dimensions: int = 0
@@ -275,7 +285,7 @@ class _Ppo(_Model):
         if layers.kind == "mlp" and layers.lstm_width:
             return self._vectors(features.main, "torso")
         if layers.kind == "mlp":
-            # What a small network learns of values, on the scale of returns, would drown what the policy needs.
+            # What a small network learns about values, on the scale of returns, would drown what the policy needs.
             return self._vectors(features.main, "policy"), self._vectors(features.main, "value")
         small = ((max(1, layers.width // 8), 3, 1),)
         convolutions = _CONVOLUTIONS.get(layers.kind, small)
@@ -303,15 +313,15 @@ class _Ppo(_Model):
 def _policy_and_values(
     policy: jax.Array, value: jax.Array, of_policy: tuple[int, str | None], of_value: tuple[int, str]
 ) -> tuple[jax.Array, jax.Array]:
-    """Returns the outputs [B, T, size] of two layers for features [B, T, F]; each has a size and a name."""
-    # In float32: bfloat16 has a step of 0.5 at values of 64.
+    """Returns the outputs [B, T, size] of two layers for features [B, T, F]; each layer has a size and a name."""
+    # In float32, because bfloat16 has a step of 0.5 at values of 64.
     policy, value = policy.astype(jnp.float32), value.astype(jnp.float32)
     policy = nn.Dense(of_policy[0], kernel_init=nn.initializers.orthogonal(0.01), name=of_policy[1])(policy)
     return policy, nn.Dense(of_value[0], kernel_init=nn.initializers.orthogonal(1.0), name=of_value[1])(value)
 
 
 class _Torso(nn.Module):
-    """Observations [N, ...], vectors [N, ...] beside images or None -> features [N, width]."""
+    """Maps observations [N, ...], and vectors [N, ...] next to images or None, to features [N, width]."""
 
     kind: str
     width: int
@@ -330,7 +340,7 @@ class _Torso(nn.Module):
 
 
 def _residual(x: jax.Array, dtype: Any) -> jax.Array:
-    """Returns IMPALA's residual network (figure 3): three times convolution, pooling, two residual blocks."""
+    """Applies IMPALA's residual network (figure 3): three times a convolution, pooling, and two residual blocks."""
     pool: Callable[..., jax.Array] = nn.max_pool
     for channels in _DEEP_CHANNELS:
         x = nn.Conv(channels, (3, 3), dtype=dtype)(x)
@@ -342,14 +352,14 @@ def _residual(x: jax.Array, dtype: Any) -> jax.Array:
 
 
 def _convolved(x: jax.Array, convolutions: tuple[tuple[int, int, int], ...], dtype: Any, **more: Any) -> jax.Array:
-    """Returns images [N, H, W, C] behind convolutions; more: arguments of each."""
+    """Applies convolutions to images [N, H, W, C]; more: arguments for each."""
     for channels, size, stride in convolutions:
         x = nn.relu(nn.Conv(channels, (size, size), stride, dtype=dtype, **more)(x))
     return x
 
 
 def _joined(x: jax.Array, vector: jax.Array | None, width: int, dtype: Any, name: str | None = None) -> jax.Array:
-    """Returns features [N, width] of x [N, ...], and of a vector [N, ...] beside images."""
+    """Returns features [N, width] from x [N, ...] and, next to images, a vector [N, ...]."""
     x = x.reshape(x.shape[0], -1)
     if vector is not None:
         beside = nn.relu(mlp.first(width, kernel_init=_ORTHOGONAL, name="vector")(vector))

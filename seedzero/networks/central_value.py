@@ -1,6 +1,6 @@
-"""A value of all that training sees: an agent's own observation and arrays for training alone.
+"""A value that sees all that training sees: an agent's own observation, and arrays for training alone.
 
-MAPPO (Yu et al. 2022, arXiv 2103.01955) has such a value: acting needs none, so it may see all agents.
+MAPPO (Yu et al. 2022, arXiv 2103.01955) has such a value: it may see all agents, because acting does not need it.
 
 Shape letters: N rows.
 """
@@ -19,7 +19,7 @@ from seedzero.core import types
 from seedzero.networks import mlp, network_inputs, observations
 
 PARAMS = "central_value"
-"""Name of its parameters among the agent's; acting's lack them."""
+"""Name of its parameters among the agent's; acting does without them."""
 _ORTHOGONAL = nn.initializers.orthogonal(2**0.5)
 
 
@@ -29,13 +29,13 @@ class CentralValue(NamedTuple):
     init: Callable[[jax.Array], dict[str, Any]]  # key -> parameters, to add to the agent's
     # (the agent's parameters, moments, observation {name: [B, T, ...]}) -> values [B, T]
     values: Callable[[Any, Any, network_inputs.Observation], jax.Array]
-    no_moments: Callable[[], Any]  # () -> moments before anything was seen; an empty tuple: nothing is normalized
-    # (moments, observation {name: [N, ...]}, counted [N] bool, axis_name) -> moments with these observations
+    no_moments: Callable[[], Any]  # () -> moments before the first batch; an empty tuple: nothing is normalized
+    # (moments, observation {name: [N, ...]}, counted [N] bool, axis_name) -> moments with these observations added
     add_moments: Callable[..., Any]
 
 
 class _Value(nn.Module):
-    """Features [N, F] -> values [N]; the layers of PPO's value of vectors."""
+    """Maps features [N, F] to values [N], with the layers of PPO's value for vectors."""
 
     width: int
     dtype: Any
@@ -49,12 +49,12 @@ class _Value(nn.Module):
 
 
 def acting(params: Any) -> Any:
-    """Returns an agent's parameters without those of a central value."""
+    """Returns an agent's parameters without those of its central value."""
     return {name: part for name, part in params.items() if name != PARAMS} if PARAMS in params else params
 
 
 def make(layers: shared.NetworkConfig, spec: types.EnvSpec, platform: str) -> CentralValue:
-    """Returns the value of all arrays of a spec, as one vector."""
+    """Returns the value of all arrays of a spec, joined to one vector."""
     inputs = network_inputs.InputFunctions("mlp", spec, layers.frame_stack, layers.normalize_observations)
     model = _Value(layers.width, observations.compute_dtype(layers.compute_dtype, platform))
 

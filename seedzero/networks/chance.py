@@ -1,4 +1,6 @@
-"""The encoder of models with chance: which code stands for what chance has drawn (Antonoglou et al. 2022, section 4).
+"""The encoder for models with chance, which infers a code for what chance has drawn (Antonoglou et al.
+
+2022, section 4).
 
 Shape letters: B batch, C codes.
 """
@@ -15,11 +17,11 @@ from seedzero.networks import resnet
 
 
 class Encoder(nn.Module):
-    """Hidden states [B, ...] of an observation and of the next one -> preferences for codes [B, C] float32.
+    """Maps hidden states [B, ...] of an observation and of the next one to preferences for codes [B, C] float32.
 
-    The code is the one with the highest preference. They are random at initialization, unlike a head's logits, so that
-    different outcomes have different codes from the start. Their squares sum to 1: of preferences that grow without
-    bound, no gradient would ever reverse one.
+    The code with the highest preference is chosen. Preferences are random at initialization, unlike a head's logits,
+    so that different outcomes have different codes from the start. Their squares sum to 1, because no gradient would
+    ever reverse a preference that can grow without bound.
     """
 
     width: int

@@ -1,4 +1,4 @@
-"""Parts for hidden states of shape [B, width]. Shape letters: B batch, A actions."""
+"""Layers for hidden states of shape [B, width]. Shape letters: B batch, A actions."""
 
 from __future__ import annotations
 
@@ -9,28 +9,28 @@ import jax
 import jax.numpy as jnp
 
 INPUT_LAYER = "Dense_0"
-"""A vector's first layer, computed in float32."""
+"""Name of a vector's first layer, which is computed in float32."""
 VECTOR_LAYERS = "vector"
-"""The layers for a vector beside images."""
+"""Name of the layers for a vector next to images."""
 OUTPUT_LAYER = "Dense_1"
-"""A head's last layer. It is computed in float32: a difference of values below bfloat16's step would be lost."""
+"""Name of a head's last layer, computed in float32: a difference of values below bfloat16's step would be lost."""
 
 _USUAL = nn.initializers.lecun_normal()
 
 
 def first(width: int, *, name: str | None = None, kernel_init: Any = _USUAL) -> nn.Dense:
-    """Returns a vector's first layer: float32 on every device. In bfloat16 100.0 and 100.2 would be the same."""
+    """Returns a vector's first layer, float32 on every device, because 100.0 and 100.2 would be equal in bfloat16."""
     return nn.Dense(width, precision=jax.lax.Precision.HIGHEST, kernel_init=kernel_init, name=name)
 
 
 def output(num_outputs: int) -> nn.Dense:
-    """Returns the last layer of a head: float32 on every device, exactly 0 at initialization."""
+    """Returns the last layer of a head, float32 on every device and exactly 0 at initialization."""
     exact = jax.lax.Precision.HIGHEST  # accelerators would round the factors
     return nn.Dense(num_outputs, precision=exact, kernel_init=nn.initializers.zeros, name=OUTPUT_LAYER)
 
 
 def normalize(x: jax.Array) -> jax.Array:
-    """Returns each row of x [B, ...] with mean 0 and variance 1 over all its elements; computed in float32.
+    """Scales each row of x [B, ...] to mean 0 and variance 1 over all its elements; computes in float32.
 
     Representation and dynamics end with this, so that hidden states keep their scale over any number of unrolled
     steps.
@@ -38,20 +38,20 @@ def normalize(x: jax.Array) -> jax.Array:
     axes = tuple(range(1, x.ndim))
     y = x.astype(jnp.float32)
     mean = jnp.mean(y, axis=axes, keepdims=True)
-    # Not the mean square of y - mean: that needs the mean first, a second pass over the state.
+    # Not the mean square of y - mean, which needs the mean first and thus a second pass over the state.
     variance = jnp.maximum(jnp.mean(jnp.square(y), axis=axes, keepdims=True) - jnp.square(mean), 0.0)
     return ((y - mean) * jax.lax.rsqrt(variance + 1e-5)).astype(x.dtype)
 
 
 def encode_action(action: jax.Array, num_actions: int, dtype: Any) -> jax.Array:
-    """Returns whole numbers [B] as one-hot vectors [B, A], vectors [B, D] unchanged."""
+    """Encodes whole numbers [B] as one-hot vectors [B, A]; returns vectors [B, D] unchanged."""
     if jnp.issubdtype(action.dtype, jnp.floating):
         return action.astype(dtype)
     return jax.nn.one_hot(action, num_actions, dtype=dtype)
 
 
 class Representation(nn.Module):
-    """Observation [B, ...], flattened -> hidden state [B, width]."""
+    """Maps an observation [B, ...], flattened, to a hidden state [B, width]."""
 
     width: int
     dtype: Any
@@ -65,7 +65,7 @@ class Representation(nn.Module):
 
 
 class Vector(nn.Module):
-    """A vector beside images [B, N] -> features [B, width]; the first layer in float32, as of vectors alone."""
+    """Maps a vector next to images [B, N] to features [B, width]; the first layer is float32, as for vectors alone."""
 
     width: int
     dtype: Any
@@ -78,20 +78,19 @@ class Vector(nn.Module):
 
 
 class GridRepresentation(nn.Module):
-    """Grid (Catch, MinAtar) or image [B, H, W, C], vector [B, N] beside it or None -> hidden state [B, width].
+    """Maps a grid (Catch, MinAtar) or image [B, H, W, C], with a vector [B, N] or None, to a hidden state [B, width].
 
-    The grid goes through two 3x3 convolutions, the vector through a layer of its own.
-
-    The search dominates the cost of acting; a vector keeps it as cheap as where there are no convolutions.
+    The grid goes through two 3x3 convolutions, the vector through a separate layer. The hidden state is a vector
+    because the search dominates the cost of acting, which stays as low as without convolutions this way.
     """
 
     width: int
     channels: int
     dtype: Any
-    # adds what each channel finds anywhere in the grid, its largest value. The layer of all places must learn for each
-    # of them separately what is next to what
+    # also use the largest value of each channel, which it finds anywhere in the grid; otherwise a single layer of all
+    # positions must learn for each of them separately which things are next to each other
     pooled: bool = False
-    first_stride: int = 1  # of the first convolution; above 1 its kernel is twice as wide, instead of 3x3
+    first_stride: int = 1  # of the first convolution; if above 1, its kernel is twice as wide, instead of 3x3
 
     @nn.compact
     def __call__(self, observation: jax.Array, vector: jax.Array | None = None) -> jax.Array:
@@ -110,12 +109,13 @@ class GridRepresentation(nn.Module):
 
 
 class Dynamics(nn.Module):
-    """Hidden state [B, width], action [B] int32 or [B, D] -> next hidden state [B, width]: a residual step."""
+    """Maps a hidden state [B, width] and action [B] int32 or [B, D] to the next hidden state [B, width], as a
+    residual."""
 
     num_actions: int
     dtype: Any
-    # the action scales and shifts the hidden units (FiLM, Perez et al. 2018, equation 2); else it is one more input of
-    # them. What an action leads to is a conjunction, "it moves left, and there is something", which sums of inputs
+    # the action scales and shifts the hidden units (FiLM, Perez et al. 2018, equation 2), instead of being one more
+    # input. What an action leads to is a conjunction, "it moves left, and there is something", which sums of inputs
     # learn later
     gated: bool = False
 
@@ -126,7 +126,7 @@ class Dynamics(nn.Module):
         x = hidden if self.gated else jnp.concatenate([hidden, encoded], axis=-1)
         x = nn.LayerNorm(dtype=self.dtype)(nn.Dense(width, dtype=self.dtype)(x))
         if self.gated:
-            # Scales of both signs: some units are for some actions only from the start.
+            # Scales of both signs, so that from the start some units react to some actions only.
             init, ones = nn.initializers.normal(1.0), nn.initializers.ones
             scale = nn.Dense(width, dtype=self.dtype, kernel_init=init, bias_init=ones, name="scale")(encoded)
             x = scale * x + nn.Dense(width, dtype=self.dtype, name="shift")(encoded)
@@ -134,7 +134,7 @@ class Dynamics(nn.Module):
 
 
 class Head(nn.Module):
-    """Hidden state [B, width] -> logits [B, num_outputs] float32, exactly 0 at initialization."""
+    """Maps a hidden state [B, width] to logits [B, num_outputs] float32, exactly 0 at initialization."""
 
     width: int
     num_outputs: int

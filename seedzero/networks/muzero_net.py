@@ -1,4 +1,4 @@
-"""MuZero's three functions for an environment's spec: flax inside, pure functions outside."""
+"""MuZero's three functions for an environment's spec; flax stays inside, and the functions are pure."""
 
 from __future__ import annotations
 
@@ -32,43 +32,46 @@ AddMoments: TypeAlias = Callable[
 
 
 class Projection(NamedTuple):
-    """The consistency loss's projection of hidden states, as functions of the network's parameters; D is its size."""
+    """The projection of hidden states for the consistency loss, as functions of the network's parameters.
+
+    D is its size.
+    """
 
     project: Callable[[Params, Hidden], jax.Array]  # (params, hidden [B, ...]) -> [B, D]
     predict: Callable[[Params, jax.Array], jax.Array]  # (params, projection [B, D]) -> [B, D]
 
 
 class Prefix(NamedTuple):
-    """The dynamics function of models with predicted sums of rewards, as functions."""
+    """The dynamics of models that predict sums of rewards, as functions."""
 
     initial: Callable[[int], prefixes.Carry]  # batch size -> carry before the first step of a sum
-    # (params, hidden, action [B] int32, carry) -> (next hidden, next carry, logits [B, bins] float32 of the sum of the
+    # (params, hidden, action [B] int32, carry) -> (next hidden, next carry, logits [B, bins] float32 for the sum of
     # rewards since the initial carry, including the edge to the next hidden state)
     step: Callable[[Params, Hidden, jax.Array, prefixes.Carry], tuple[Hidden, prefixes.Carry, jax.Array]]
 
 
 class ChanceFunctions(NamedTuple):
-    """The model's step in two parts, as functions: an action leads to an afterstate, a code of chance to what follows.
+    """The model's step in two functions: an action leads to an afterstate, and a code of chance to the state after it.
 
-    Shape letter: C codes. A code is a number [B] int32, or a row [B, C] of which one entry is 1.
+    Shape letter: C codes. A code is a number [B] int32, or a row [B, C] with one entry of 1.
     """
 
     num_codes: int  # C
     decide: Callable[[Params, Hidden, jax.Array], Hidden]  # (params, hidden, action) -> afterstate [B, ...]
-    # (params, afterstate) -> (logits [B, C] of codes, value logits [B, bins] of who moved), float32
+    # (params, afterstate) -> (logits [B, C] of codes, value logits [B, bins] for the player who moved), float32
     predict: Callable[[Params, Hidden], tuple[jax.Array, jax.Array]]
     # (params, afterstate, code) -> (next hidden, reward logits), as of `Network.dynamics`
     resolve: Callable[[Params, Hidden, jax.Array], tuple[Hidden, jax.Array]]
-    # (params, hidden of an observation, of the next one) -> preferences [B, C] for the codes of what was between them
+    # (params, hidden of an observation, of the next one) -> preferences [B, C] for codes of what happened in between
     encode: Callable[[Params, Hidden, Hidden], jax.Array]
 
 
 class Memory(NamedTuple):
-    """The representation with a recurrent core, as functions."""
+    """A representation with a recurrent core, as functions."""
 
     initial_state: Callable[[int], jax.Array]  # batch size -> state [B, N] float32 before an episode
     # (params, state [B, N], actor_critic.Steps of T steps, begins [B, T] bool or None, as `recurrence.Recurrence` has
-    # it) -> (state behind them, hidden [B, T, ...])
+    # it) -> (state after them, hidden [B, T, ...])
     unroll: Callable[..., tuple[jax.Array, Hidden]]
 
 
@@ -77,11 +80,11 @@ class Network(NamedTuple):
 
     # key -> parameters, float32. The observations' moments may join them, as `inputs.MOMENTS`.
     init: Callable[[jax.Array], Params]
-    # parameters -> the same in the compute dtype, save moments and layers that are computed in float32. Applied once a
-    # call, not in every simulation.
+    # parameters -> the same in the compute dtype, except moments and layers computed in float32. Applied once per
+    # call, not in every simulation
     cast: Callable[[Params], Params]
     # (params, observation {name: [B, *shape]}) -> hidden [B, ...]. Stacked frames are on the last axis, oldest first;
-    # integers are scaled inside.
+    # integers are scaled inside
     represent: Callable[[Params, network_inputs.Observation], Hidden]
     # (params, hidden) -> (policy logits [B, A], or [B, D * bins] as in ops.binned_actions; value logits [B, bins], and
     # one more where ends are predicted), float32
@@ -90,18 +93,18 @@ class Network(NamedTuple):
     # one more where turns are predicted); the reward is that of the edge to the next hidden state. With chance by the
     # likeliest code
     dynamics: Callable[[Params, Hidden, jax.Array], tuple[Hidden, jax.Array]]
-    # () -> moments before anything was seen; None: nothing is normalized, and the parameters hold none
+    # () -> moments before the first batch; None: nothing is normalized, and the parameters hold none
     no_moments: Callable[[], network_inputs.Moments | None] = lambda: None
     # (moments, observation, counted [B] bool, axis name) -> moments with these observations added
     add_moments: AddMoments = lambda moments, *_: moments
-    projection: Projection | None = None  # for the consistency loss; None: no such parameters
+    projection: Projection | None = None  # for the consistency loss; None: no parameters for it
     prefix: Prefix | None = None  # replaces `dynamics`; None: the model predicts rewards, not their sums
-    memory: Memory | None = None  # goes behind `represent`; None: an observation alone makes a hidden state
+    memory: Memory | None = None  # follows `represent`; None: a single observation makes a hidden state
     chance: ChanceFunctions | None = None  # the parts of `dynamics`; None: an action has one outcome
 
 
 class _Model(nn.Module):
-    """The three functions with a common tree of parameters."""
+    """MuZero's three functions with a common tree of parameters."""
 
     representation: nn.Module
     transition: nn.Module
@@ -177,12 +180,12 @@ def make(
 
     Args:
       platform: "cpu", "gpu" or "tpu"; selects the compute dtype if config says "auto".
-      has_projection: adds the consistency loss's projection.
-      has_prefix: predicts sums of rewards; `dynamics` then can't be called.
-      has_ends: the value head's last logit is that of the episode's going on.
-      has_turns: the reward head's last logit is that of the turn going to the other player.
-      memory: the core behind the representation, "lstm" or "gru" of `memory_width` units; "none": there is none.
-      num_codes: of outcomes that chance decides; 0: an action has one outcome.
+      has_projection: adds the projection for the consistency loss.
+      has_prefix: predicts sums of rewards; `dynamics` cannot be called then.
+      has_ends: the value head's last logit predicts that the episode continues.
+      has_turns: the reward head's last logit predicts that the turn goes to the other player.
+      memory: the core after the representation, "lstm" or "gru" with `memory_width` units, or "none".
+      num_codes: number of outcomes that chance decides; 0 means that an action has one outcome.
 
     Raises:
       ConfigError: the kind does not fit the observation's shape.
@@ -258,7 +261,7 @@ def make(
 
 
 def _likeliest(of_chance: ChanceFunctions) -> Callable[[Params, Hidden, jax.Array], tuple[Hidden, jax.Array]]:
-    """Returns the dynamics function that takes the likeliest code for what happens."""
+    """Returns the dynamics that follow the likeliest code."""
 
     def dynamics(params: Params, hidden: Hidden, action: jax.Array) -> tuple[Hidden, jax.Array]:
         afterstate = of_chance.decide(params, hidden, action)
@@ -315,7 +318,7 @@ def _model(
 
 
 def _with_chance(model: Any, kind: str, config: shared.NetworkConfig, num_codes: int, dtype: Any) -> Any:
-    """Returns the model with the parts for codes; its transition then leads to afterstates."""
+    """Returns the model with the functions for codes; its transition then leads to afterstates."""
     head: Callable[..., nn.Module] = resnet.Head if kind == "resnet" else mlp.Head
     outcome: nn.Module = mlp.Dynamics(num_codes, dtype, gated=config.gated)
     if kind == "resnet":
@@ -333,7 +336,7 @@ def _num_policy_logits(config: shared.NetworkConfig, spec: types.EnvSpec) -> int
 
 
 def _call_all(model: Any, seen: observations.Features, action: jax.Array) -> Any:
-    """Calls all functions of a model, so that all parameters are made; returns hidden states and outputs."""
+    """Calls all functions of a model, so that all parameters are created; returns hidden states and outputs."""
     hidden = model.represent(*seen.given)
     if isinstance(model, _Model):
         if model.projector is not None:
@@ -351,14 +354,14 @@ def _call_all(model: Any, seen: observations.Features, action: jax.Array) -> Any
     return hidden, model.predict(hidden), model.dynamics(hidden, action)
 
 
-# A network of the user's own -----------------------------------------------------------------------------------------
+# User-defined networks --------------------------------------------------------------------------------------------
 
 
 def _own_model(config: shared.NetworkConfig, spec: types.EnvSpec) -> nn.Module:
-    """Returns the Flax module of the user's function, made from spec and configuration.
+    """Returns the Flax module that the user's function makes from spec and configuration.
 
     Its methods are those of `_Model`: represent, predict and dynamics, with the shapes of `Network`. Observations are
-    float32, stacked, with integers scaled; parameters are never cast.
+    float32 and stacked, with integers scaled; parameters are never cast.
 
     Raises:
       ConfigError: there is no such function, or it returns something else.
@@ -377,7 +380,7 @@ def _own_model(config: shared.NetworkConfig, spec: types.EnvSpec) -> nn.Module:
 def _check_shapes(
     model: nn.Module, inputs: Callable[[], Any], config: shared.NetworkConfig, num_policy_logits: int
 ) -> None:
-    """Raises ConfigError for outputs of a user's network with shapes other than `Network`'s."""
+    """Raises ConfigError if outputs of a user's network do not have the shapes of `Network`."""
     found = jax.eval_shape(lambda: model.init_with_output(jax.random.key(0), *inputs(), method=_call_all)[0])
     hidden, (policy, value), (after, reward) = found
     for name, came, expected in (

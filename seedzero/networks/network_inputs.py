@@ -1,4 +1,4 @@
-"""The way from an observation's named arrays to a network's inputs, each normalized by its moments.
+"""Prepares an observation's named arrays as inputs to a network, and normalizes them by moments.
 
 Shape letters: B batch.
 """
@@ -21,19 +21,19 @@ Observation: TypeAlias = Mapping[str, jax.Array]
 """{name: [B, *shape]}, stacked frames on the last axis."""
 
 Moments: TypeAlias = Any
-"""`statistics.Moments` of an observation's one array; of several, {name: Moments} of those that are normalized."""
+"""`statistics.Moments` of a single array, or {name: Moments} of the normalized ones among several arrays."""
 
 MOMENTS = "moments"
-"""Name of the observations' moments among the parameters, of all agents but PPO."""
+"""Name of the observations' moments among the parameters of all agents except PPO."""
 _LEAST_DEVIATION = 0.02
-"""Its square is added to the variance of a pixel of 0 to 1: the flicker of a few bytes stays small."""
+"""Its square is added to the variance of a pixel between 0 and 1, so that the flicker of a few bytes stays small."""
 
 
 class InputFunctions:
-    """Pure functions for a kind of network (see `observations`), the environments and the settings.
+    """Pure functions for a kind of network (see `observations`), a spec and settings.
 
-    normalizes: arrays whose bounds do not tell their scale are normalized by their running moments.
-    pixels: so is each pixel of images of bytes, by moments of its own.
+    normalizes: arrays whose scale does not follow from their bounds are normalized by running moments.
+    pixels: each pixel of images of bytes is normalized by its own moments, too.
     """
 
     def __init__(
@@ -52,7 +52,7 @@ class InputFunctions:
         self._sizes = sizes | of_pixels
 
     def no_moments(self) -> Moments | None:
-        """The moments before anything was seen; None: nothing is normalized."""
+        """The moments before the first batch; None if nothing is normalized."""
         if not self._sizes:
             return None
         return self._as_saved({name: statistics.no_moments(size) for name, size in self._sizes.items()})
@@ -60,7 +60,7 @@ class InputFunctions:
     def features(self, moments: Moments | None, observation: Observation) -> observations.Features:
         """Returns the network's inputs; without moments, nothing is normalized."""
         prepared = {name: prepare(observation[name]) for name, prepare in self._prepare.items()}
-        # Of a copy: moments are counted, never learned.
+        # Gradients stop here, because moments are counted, not learned.
         for name, counted in self._by_name(jax.lax.stop_gradient(moments)).items():
             rows = self._rows(name, prepared[name])
             if name in self._pixels:
@@ -73,7 +73,10 @@ class InputFunctions:
     def add_moments(
         self, moments: Moments, observation: Observation, counted: jax.Array, axis_name: str | None
     ) -> Moments:
-        """Returns moments with observations [B, ...] added where `counted` [B]; the same on all mapped devices."""
+        """Adds observations [B, ...] to the moments where `counted` [B].
+
+        The result is the same on all mapped devices.
+        """
         found = {}
         for name, before in self._by_name(moments).items():
             samples = self._rows(name, self._prepare[name](observation[name])).reshape(-1, self._sizes[name])
@@ -82,7 +85,7 @@ class InputFunctions:
         return self._as_saved(found)
 
     def _rows(self, name: str, x: jax.Array) -> jax.Array:
-        """Returns a prepared array with its features on the last axis: an image's channels, or all there is."""
+        """Returns a prepared array with its features on the last axis: an image's channels, or all numbers."""
         is_image = {array.name: kinds.is_image(self._kind, array) for array in self._spec.arrays}
         return x if is_image[name] and name not in self._pixels else x.reshape(x.shape[0], -1)
 

@@ -1,4 +1,4 @@
-"""Observations as networks take them: stacked frames, scaled or normalized features, images beside vectors.
+"""Prepares observations for networks: stacks frames, scales or normalizes features, puts vectors next to images.
 
 A network's `kind` is mlp, which takes all arrays as one vector, or another one, whose convolutions take the images.
 """
@@ -18,14 +18,14 @@ from seedzero.core import types
 
 
 class Features(NamedTuple):
-    """Inputs of a network, float32."""
+    """Inputs to a network, float32."""
 
     main: jax.Array  # [B, H, W, C] all images, joined on their channels; for mlp [B, ...] everything
-    vector: jax.Array | None = None  # [B, N] everything beside the images, save texts; None: there is nothing
+    vector: jax.Array | None = None  # [B, N] everything next to images, except texts; None: nothing
 
     @property
     def given(self) -> tuple[jax.Array, ...]:
-        """The arrays present: the arguments of a torso or representation."""
+        """The arrays that exist, as arguments for a torso or a representation."""
         return (self.main,) if self.vector is None else (self.main, self.vector)
 
 
@@ -36,23 +36,23 @@ def stack_shape(observation_shape: tuple[int, ...], frame_stack: int) -> tuple[i
 
 
 def zeros(spec: types.EnvSpec, frame_stack: int, num_rows: int) -> dict[str, jax.Array]:
-    """Returns observations of 0, {name: [num_rows, *shape of the stacked frames]}."""
+    """Returns blank observations, {name: [num_rows, *shape of the stacked frames]}."""
     shapes = {array.name: (num_rows, *stack_shape(array.shape, frame_stack)) for array in spec.arrays}
     return {array.name: jnp.zeros(shapes[array.name], array.dtype) for array in spec.arrays}
 
 
 def compute_dtype(name: str, platform: str) -> Any:
-    """Returns the dtype of activations: of that name, or for "auto" bfloat16 on accelerators, float32 on a CPU."""
+    """Returns the dtype of activations by name; "auto" means bfloat16 on accelerators and float32 on a CPU."""
     if name == "auto":
         return jnp.float32 if platform == "cpu" else jnp.bfloat16
     return jnp.dtype(name)
 
 
 def num_normalized(kind: str, array: types.ArraySpec, frame_stack: int) -> int:
-    """Returns the number of an array's features normalized by running moments; 0: none.
+    """Returns the number of an array's features that running moments normalize; 0 for none.
 
-    A vector's features are its numbers, an image's its channels. Bounds within -1 to 1 (one-hot numbers, boards) are a
-    scale, and so are those of an image's bytes.
+    A vector's features are its numbers, an image's its channels. Bounds within -1 to 1 (one-hot numbers, boards) are
+    already a scale, as are those of an image's bytes.
     """
     image = kinds.is_image(kind, array)
     if array.text:
@@ -70,7 +70,7 @@ def num_normalized(kind: str, array: types.ArraySpec, frame_stack: int) -> int:
 def preparation(
     kind: str, array: types.ArraySpec, frame_stack: int, *, scales: bool = True
 ) -> Callable[[jax.Array], jax.Array]:
-    """Returns the conversion of one array to float32, with a channel axis for images without one.
+    """Returns a function that converts an array to float32 and adds a missing channel axis to images.
 
     scales: it divides integers by their range.
     """
@@ -88,7 +88,7 @@ def preparation(
 
 
 def join(kind: str, spec: types.EnvSpec, prepared: Mapping[str, jax.Array]) -> Features:
-    """Returns prepared arrays [B, ...] as inputs of a network of this kind; texts are left out."""
+    """Returns prepared arrays [B, ...] as inputs to a network of this kind; leaves out texts."""
     if not spec.packed:
         return Features(prepared[types.OBSERVATION])
     arrays = [array for array in spec.packed if not array.text]
@@ -102,12 +102,12 @@ def join(kind: str, spec: types.EnvSpec, prepared: Mapping[str, jax.Array]) -> F
 
 
 def flat(observation: Mapping[str, jax.Array]) -> dict[str, jax.Array]:
-    """Returns observations {name: [B, T, ...]} as {name: [B * T, ...]}."""
+    """Reshapes observations {name: [B, T, ...]} to {name: [B * T, ...]}."""
     return {name: array.reshape(-1, *array.shape[2:]) for name, array in observation.items()}
 
 
 def _integer_range(array: types.ArraySpec) -> float:
-    """Returns the divisor of integer observations; floats stay unchanged."""
+    """Returns the divisor for integer observations; 1 for floats."""
     if array.dtype == "float32":
         return 1.0
     bounds = np.abs([array.low, array.high])

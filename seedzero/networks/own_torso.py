@@ -1,4 +1,4 @@
-"""A torso of the user's own: `--network.module=MODULE:FUNCTION`."""
+"""Loads a user-defined torso: `--network.module=MODULE:FUNCTION`."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from seedzero.core import errors, types, user_code
 
 
 def load(settings: shared.NetworkConfig, spec: types.EnvSpec) -> nn.Module | None:
-    """Returns the Flax module of the user's function, made from spec and settings; None: none is named."""
+    """Returns the Flax module that the user's function makes from spec and settings, or None if none is named."""
     if not settings.module:
         return None
     torso = user_code.load(settings.module)(spec, settings)

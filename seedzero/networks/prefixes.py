@@ -1,4 +1,4 @@
-"""EfficientZero's value prefix (Ye et al. 2021, section 4.2): sums of rewards, from an LSTM along imagined steps.
+"""EfficientZero's value prefix (Ye et al. 2021, section 4.2): an LSTM along imagined steps predicts sums of rewards.
 
 The exact time of a reward is hard to predict and matters little; the sum so far is easier.
 """
@@ -22,9 +22,9 @@ IMAGE_UNITS = 512
 
 
 class Head(nn.Module):
-    """Hidden state [B, ...], carry -> (next carry, logits [B, num_outputs] float32, exactly 0 at initialization).
+    """Maps a hidden state [B, ...] and a carry to the next carry and logits [B, num_outputs] float32.
 
-    The LSTM has `units`, the layer behind it `width`.
+    The logits are exactly 0 at initialization. The LSTM has `units` units, and the layer after it `width`.
     """
 
     units: int

@@ -1,6 +1,6 @@
 """The projection of hidden states in EfficientZero's consistency loss (Ye et al. 2021, section 4.1).
 
-The two networks of SimSiam (Chen and He 2021), with LayerNorm instead of BatchNorm: rows of a batch are independent.
+The two networks of SimSiam (Chen and He 2021), with LayerNorm instead of BatchNorm, so that rows are independent.
 """
 
 from __future__ import annotations
@@ -12,11 +12,11 @@ import jax
 import jax.numpy as jnp
 
 IMAGE_UNITS = 1024
-"""EfficientZero's number for hidden states that are images."""
+"""EfficientZero's number of units for hidden states that are images."""
 
 
 class Projector(nn.Module):
-    """Hidden state [B, ...] -> projection [B, units]; all three layers have this many."""
+    """Maps a hidden state [B, ...] to a projection [B, units]; all three layers have `units` units."""
 
     units: int
     dtype: Any
@@ -32,7 +32,10 @@ class Projector(nn.Module):
 
 
 class Predictor(nn.Module):
-    """Projection [B, units] -> prediction of a later observation's projection; the hidden layer has half the units."""
+    """Maps a projection [B, units] to a prediction of a later observation's projection.
+
+    The hidden layer has half the units.
+    """
 
     units: int
     dtype: Any
@@ -46,11 +49,14 @@ class Predictor(nn.Module):
 
 
 def cosine_similarity(a: jax.Array, b: jax.Array) -> jax.Array:
-    """Returns [...] from -1 to 1 for vectors [..., N]; 0 for a zero vector. Computed in float32."""
+    """Returns the cosine similarity [...] of vectors [..., N], from -1 to 1; 0 for a zero vector.
+
+    Computes in float32.
+    """
     return jnp.sum(normalize(a) * normalize(b), axis=-1)
 
 
 def normalize(x: jax.Array) -> jax.Array:
-    """Returns vectors [..., N] of length 1, float32; 0 stays 0."""
+    """Scales vectors [..., N] to length 1, float32; 0 stays 0."""
     y = x.astype(jnp.float32)
     return y * jax.lax.rsqrt(jnp.sum(jnp.square(y), axis=-1, keepdims=True) + 1e-12)

@@ -1,4 +1,4 @@
-"""A recurrent core over the steps of a sequence, which begins again with each episode.
+"""A recurrent core that runs over the steps of a sequence and restarts with each episode.
 
 Shape letters: B batch, T steps, F features, K numbers of a continuous action.
 """
@@ -14,25 +14,26 @@ import jax.numpy as jnp
 from seedzero.networks import mlp
 
 _NUM_PARTS = {"lstm": 2, "gru": 1}
-"""Arrays of `units` numbers in a state: an LSTM has a cell and a hidden state (Hochreiter and Schmidhuber 1997)."""
+"""Arrays of `units` numbers in a state; an LSTM has a cell and a hidden state (Hochreiter and Schmidhuber 1997)."""
 
 
 def state_width(kind: str, units: int) -> int:
-    """Returns the numbers of a state of a core, "lstm" or "gru"."""
+    """Returns the size of the state of a core, "lstm" or "gru"."""
     return _NUM_PARTS[kind] * units
 
 
 def with_past(
     x: jax.Array, first: jax.Array, reward: jax.Array, last_action: jax.Array, *, num_actions: int
 ) -> jax.Array:
-    """Returns features [B, T, F] with the last reward, clipped to -1 to 1, and the last action behind them.
+    """Appends the last reward, clipped to [-1, 1], and the last action to features [B, T, F].
 
     Both are 0 where an episode begins.
 
     Args:
       first: [B, T] bool, true: an episode begins.
       reward: [B, T], received on the way to the step.
-      last_action: [B, T] int32 of the step before, or [B, T, K] if continuous. num_actions: 0 for continuous actions.
+      last_action: [B, T] int32 of the step before, or [B, T, K] if continuous.
+      num_actions: 0 for continuous actions.
     """
     action = jax.nn.one_hot(last_action, num_actions) if num_actions else last_action
     reward = jnp.clip(reward, -1.0, 1.0)[..., None]
@@ -51,14 +52,14 @@ class Recurrence(nn.Module):
     def __call__(
         self, state: jax.Array, x: jax.Array, first: jax.Array, begins: jax.Array | None = None
     ) -> tuple[jax.Array, jax.Array]:
-        """Returns the state [B, `state_width`] float32 behind the steps, and outputs [B, T, units].
+        """Returns the state [B, `state_width`] float32 after the steps, and outputs [B, T, units].
 
         Args:
           state: [B, `state_width`] before them.
           x: [B, T, F].
           first: [B, T] bool, true: an episode begins.
-          begins: [B, T] bool, true: `state` is the one before this step, and what came earlier counts no more; None:
-            it is the one before the first step.
+          begins: [B, T] bool, true: `state` is the state before this step, and earlier steps do not count; None: it is
+            the state before the first step.
         """
         before = tuple(jnp.split(state, _NUM_PARTS[self.kind], axis=-1))
 
@@ -78,15 +79,15 @@ class Recurrence(nn.Module):
 
 
 class HiddenCore(nn.Module):
-    """A core behind a representation: hidden states of single observations become those of all that was seen.
+    """A core after a representation: turns hidden states of single observations into those of all observations so far.
 
-    What is remembered is added to what is seen, so that an observation that shows everything costs nothing. It reads
-    the last action and reward too, as IMPALA's and R2D2's cores.
+    The memory is added to the hidden state, so that it costs nothing where an observation shows everything. The core
+    also reads the last action and reward, as those of IMPALA and R2D2 do.
     """
 
     kind: str  # "lstm" or "gru"
     units: int
-    num_actions: int  # 0: they are continuous
+    num_actions: int  # 0: continuous
     dtype: Any
 
     @nn.compact
@@ -99,12 +100,12 @@ class HiddenCore(nn.Module):
         last_action: jax.Array,
         begins: jax.Array | None = None,
     ) -> tuple[jax.Array, jax.Array]:
-        """Returns the state behind T steps, and hidden states [B, T, ...]; arguments as of `Recurrence`."""
+        """Returns the state after T steps, and hidden states [B, T, ...]; arguments as in `Recurrence`."""
         batch_shape, channels = hidden.shape[:2], hidden.shape[-1]
         x = hidden.reshape(*batch_shape, -1).astype(self.dtype)
         x = with_past(x, first, reward, last_action, num_actions=self.num_actions)
         state, out = Recurrence(self.kind, self.units, self.dtype)(state, x, first, begins)
         remembered = nn.Dense(channels, dtype=self.dtype)(out)
-        remembered = remembered.reshape(*batch_shape, *[1] * (hidden.ndim - 3), channels)  # alike at all places
+        remembered = remembered.reshape(*batch_shape, *[1] * (hidden.ndim - 3), channels)  # the same at all positions
         joined = (hidden + remembered).reshape(-1, *hidden.shape[2:])
         return state, mlp.normalize(joined).reshape(hidden.shape)

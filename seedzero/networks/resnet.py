@@ -35,7 +35,7 @@ SIZES = {
 
 
 class _NormedConv(nn.Module):
-    """LayerNorm, ReLU, 3x3 convolution without bias: every LayerNorm adds one."""
+    """LayerNorm, ReLU and a 3x3 convolution, which needs no bias because every LayerNorm adds one."""
 
     channels: int
     dtype: Any
@@ -52,7 +52,7 @@ class _NormedConv(nn.Module):
 
 
 class Block(nn.Module):
-    """x [B, H, W, C] -> x plus two convolutions of x; the second is initialized small."""
+    """Adds two convolutions of x [B, H, W, C] to x; the second one starts small."""
 
     dtype: Any
 
@@ -63,10 +63,10 @@ class Block(nn.Module):
 
 
 class Representation(nn.Module):
-    """Image [B, H, W, C], vector [B, N] beside it or None -> hidden state.
+    """Maps an image [B, H, W, C], with a vector [B, N] or None, to a hidden state.
 
-    Four halvings (two by convolution, two by pooling) among residual blocks. The vector's features are added at every
-    place of the smallest image, before its blocks.
+    Halves the size four times (twice by convolution, twice by pooling) among residual blocks. The vector's features
+    are added at every position of the smallest image, before its blocks.
     """
 
     size: ResNetSize
@@ -94,17 +94,18 @@ def _blocks(x: jax.Array, num_blocks: int, dtype: Any) -> jax.Array:
 
 def _halve(x: jax.Array) -> jax.Array:
     pool: Callable[..., jax.Array] = nn.avg_pool
-    # The division by the counts turns bfloat16 into float32.
+    # Dividing by the counts turns bfloat16 into float32.
     return pool(x, (3, 3), strides=(2, 2), padding="SAME", count_include_pad=False).astype(x.dtype)
 
 
 class _ActionConv(nn.Module):
-    """3x3 convolution, without bias, of the hidden state and A action planes: the action's plane is 1, all others 0.
-    A vector's planes are its numbers.
+    """Convolves (3x3, no bias) the hidden state and A action planes, of which the action's is 1 and the others are 0.
+
+    For continuous actions the planes hold the action's numbers.
 
     A constant plane's contribution depends only on the position, through the kernel taps inside the image. So the
-    planes are never made: A contributions are computed once a call, and each row takes its action's. An accelerator
-    then needs no joined and padded channels, a tenth of the dynamics' time.
+    planes are never created: A contributions are computed once per call, and each row takes its action's. On an
+    accelerator this saves joined and padded channels, a tenth of the time of the dynamics.
     """
 
     num_actions: int
@@ -119,19 +120,19 @@ class _ActionConv(nn.Module):
         of_hidden, of_action = kernel[:, :, :channels], kernel[:, :, channels:]
         x = jax.lax.conv_general_dilated(hidden, of_hidden, (1, 1), "SAME", dimension_numbers=("NHWC", "HWIO", "NHWC"))
         images = jnp.einsum("yi,xj,ijac->ayxc", _taps_inside(height), _taps_inside(width), of_action)
-        # Not images[action]: its gradient adds one row after the other.
+        # Not images[action], whose gradient adds one row after another.
         encoded = mlp.encode_action(action, self.num_actions, self.dtype)
         return x + jnp.einsum("ba,ayxc->byxc", encoded, images.astype(self.dtype))
 
 
 def _taps_inside(length: int) -> jax.Array:
-    """Returns [length, 3]: 1 if the tap of a kernel at that position lies inside the image, else 0."""
+    """Returns [length, 3]: 1 if a kernel's tap at that position lies inside the image, else 0."""
     place = jnp.arange(length)[:, None] + jnp.arange(-1, 2)
     return ((place >= 0) & (place < length)).astype(jnp.float32)
 
 
 class Dynamics(nn.Module):
-    """Hidden state [B, H, W, C], action [B] int32 or [B, D] -> next hidden state."""
+    """Maps a hidden state [B, H, W, C] and an action [B] int32 or [B, D] to the next hidden state."""
 
     size: ResNetSize
     num_actions: int
@@ -144,7 +145,7 @@ class Dynamics(nn.Module):
 
 
 class Head(nn.Module):
-    """Hidden state [B, H, W, C] -> logits [B, num_outputs] float32, exactly 0 at initialization."""
+    """Maps a hidden state [B, H, W, C] to logits [B, num_outputs] float32, exactly 0 at initialization."""
 
     width: int
     num_outputs: int

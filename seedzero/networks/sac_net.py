@@ -1,4 +1,4 @@
-"""SAC's networks: an actor, and twin critics of observations with actions (Haarnoja et al. 2018).
+"""SAC's networks: an actor, and twin critics that take observations with actions (Haarnoja et al. 2018).
 
 Shape letters: N observations, D numbers of an action.
 """
@@ -29,17 +29,16 @@ class SacNetwork(NamedTuple):
     # (actor's parameters, observation {name: [N, *shape]}) -> (means [N, D], logs of standard deviations [N, D]) of a
     # normal distribution, which tanh squashes to actions in -1 to 1
     act: Callable[[Params, network_inputs.Observation], tuple[jax.Array, jax.Array]]
-    # (critics' parameters, observation, action [N, D] in -1 to 1) -> values [2, N], one a critic
+    # (critics' parameters, observation, action [N, D] in -1 to 1) -> values [2, N], one per critic
     value: Callable[[Params, network_inputs.Observation, jax.Array], jax.Array]
 
 
 def make(
     layers: shared.NetworkConfig, spec: types.EnvSpec, platform: str, *, own_torso: nn.Module | None = None
 ) -> SacNetwork:
-    """Returns the networks for an environment of continuous actions; grids and images are taken as vectors.
+    """Returns the networks for an environment with continuous actions; flattens grids and images to vectors.
 
-    own_torso: comes before the actor's layers, and, with parameters of its own, before those of both critics; it takes
-      images as images.
+    own_torso: precedes the actor's layers and, with separate parameters, those of both critics; gets images as images.
     """
     dtype = observations.compute_dtype(layers.compute_dtype, platform)
     kind = "mlp" if own_torso is None else kinds.choose_kind("network.kind", "auto", spec)
@@ -71,13 +70,13 @@ def make(
 
 
 def _flat(torso: nn.Module | None, given: tuple[jax.Array, ...]) -> jax.Array:
-    """Returns prepared observations, or their features of a torso, as vectors [N, F] float32."""
+    """Returns prepared observations, or a torso's features of them, as vectors [N, F] float32."""
     x = given[0] if torso is None else torso(*given)
     return x.reshape(x.shape[0], -1).astype(jnp.float32)
 
 
 class _Layers(nn.Module):
-    """Observations [N, ...] -> [N, num_outputs] float32, through two hidden layers."""
+    """Maps observations [N, ...] to [N, num_outputs] float32, through two hidden layers."""
 
     width: int
     num_outputs: int
@@ -93,7 +92,7 @@ class _Layers(nn.Module):
 
 
 class _Critics(nn.Module):
-    """Actions [N, D], observations [N, ...] -> values [2, N]."""
+    """Maps actions [N, D] and observations [N, ...] to values [2, N]."""
 
     width: int
     dtype: Any

@@ -1,4 +1,4 @@
-"""The encoder of texts: hashed words, embedded, and an LSTM over them (IMPALA, Espeholt et al. 2018, figure 3).
+"""Encodes texts: hashed words are embedded, and an LSTM reads them (IMPALA, Espeholt et al. 2018, figure 3).
 
 Shape letters: N texts, L bytes of a text, W words.
 """
@@ -18,7 +18,10 @@ EMBEDDING_WIDTH, LSTM_WIDTH = 20, 64
 
 
 class Encoder(nn.Module):
-    """Texts [N, L] uint8 -> features [N, LSTM_WIDTH]: the state behind the last word; 0 of a text without words."""
+    """Maps texts [N, L] uint8 to features [N, LSTM_WIDTH], the state after the last word.
+
+    0 for texts without words.
+    """
 
     dtype: Any
 

@@ -1,25 +1,25 @@
-"""Trees in tables, without inner loops: one simulation costs the same few array operations at any depth.
+"""Stores search trees in tables, without inner loops: a simulation costs the same few array operations at any depth.
 
-Every node stores its whole path from the root as a row of tables, written once at the node's creation:
+Every node stores its whole path from the root as a row of tables, written once when the node is created:
 
     path_action[n, k]    action at node k on the path to node n; ABSENT if k is not on the path
     path_reward[n, k]    discounted sum of the rewards between k and n
     path_discount[n, k]  product of the discounts between k and n
 
-Each of the three walks of a tree search is then one expression over a table:
+Each of the three walks of a tree search is then a single expression over a table:
 
-    selection  a node's next action depends on its own statistics alone, so every node has it ready (`next_action`).
+    selection  a node's next action depends only on its own statistics, so every node has it ready (`next_action`).
                The descent ends at the newest node whose whole path agrees with the next actions.
     expansion  the new node's row is its parent's row plus one edge.
     backup     node k gets path_reward[n, k] + path_discount[n, k] * value(n); one masked update of all edges.
 
-Trees are the last axis of every table of numbers: vectors then hold the same entry of many trees.
+Trees are the last axis of every table of numbers, so that vectors hold the same entry of many trees.
 
-With chance a node is a decision or an afterstate, in turn from the root. An afterstate's edges are the C codes of
-chance. A decision's edge has reward 0 and discount 1, a code's the reward and the discount. A simulation goes from its
-last decision over an afterstate, new or old, to the decision behind one of its codes: it makes up to two nodes, and
-each edge of its path counts once. A new afterstate hands its own value back to the edges before it, since that is an
-expectation over all codes; the new decision's value says more only of the code that led to it.
+With chance, decisions and afterstates alternate from the root on. An afterstate's edges are the C codes of chance. A
+decision's edge has reward 0 and discount 1; a code's edge has the reward and the discount. A simulation goes from its
+last decision over an afterstate, new or old, to the decision that follows one of its codes: it creates up to two
+nodes, and each edge of its path counts once. A new afterstate backs up its own value to the edges before it, because
+that is an expectation over all codes; the new decision's value says more only about the code that led to it.
 
 Shape letters: T trees, N nodes, A actions, or max(A, C) edges with chance. Nodes are numbered in order of creation; 0
 is the root.
@@ -45,14 +45,14 @@ UNREACHABLE = np.iinfo(np.int32).max
 
 
 class Forest(NamedTuple):
-    """Trees growing together, by one node each per simulation."""
+    """Trees that grow together, by one node each for every simulation."""
 
-    # hidden states, parts [n, T, ...] that are N nodes together, or [n, B, ...] if all trees of a position have the
-    # same. Nodes first: writing one node of each tree is one slice
+    # hidden states, parts [n, T, ...] with N nodes altogether, or [n, B, ...] if all trees of a position have the
+    # same. Nodes come first because writing one node of each tree is one slice then
     embedding: tuple[types.Embedding, ...]
     value: jax.Array  # [N, T] of the value network
-    # [A, N, T] probabilities of the policy network. Actions first, here and below: sums and comparisons over actions
-    # then use whole vectors, which is twice as fast on a CPU
+    # [A, N, T] probabilities of the policy network. Actions come first, here and below, because sums and comparisons
+    # over actions use whole vectors then, which is twice as fast on a CPU
     prior: jax.Array
     log_prior: jax.Array  # [A, N, T] their logarithms, which do not underflow
     visits: jax.Array  # [A, N, T] float32, visits of each edge
@@ -65,7 +65,7 @@ class Forest(NamedTuple):
 
     @property
     def shape(self) -> tuple[int, int, int]:
-        """(edges, N, T)."""
+        """Returns (edges, N, T)."""
         return self.prior.shape  # type: ignore[return-value]
 
 
@@ -73,25 +73,25 @@ _EDGES = {"prior", "log_prior", "visits", "q_values"}
 _PATHS = {"path_action", "path_reward", "path_discount"}
 
 Score: TypeAlias = Callable[[Forest], jax.Array]
-"""Scores every action of every node [A, N, T]; the next descent takes the highest, the first of equal ones."""
+"""Scores every action of every node [A, N, T]; the next descent takes the highest, or the first of equal ones."""
 
 
 class Rules(NamedTuple):
-    """The constants of all simulations."""
+    """What does not change from simulation to simulation."""
 
     evaluate: types.Evaluate | types.Chance  # the model with its parameters
-    score: Score  # the descents' choice
+    score: Score  # scores for the descents' choice
     root_actions: jax.Array  # [A, T] bool, true: allowed at the root
-    max_depth: int | None  # longest path from the root, in actions; None: unbounded
+    max_depth: int | None  # longest path from the root, in actions; None: unlimited
 
     @property
     def num_codes(self) -> int:
-        """C; 0: a model without chance."""
+        """Returns C, or 0 for a model without chance."""
         return self.evaluate.num_codes if isinstance(self.evaluate, types.Chance) else 0
 
 
 def plant(root: types.Root, rules: Rules) -> Forest:
-    """Returns trees [T] of one node each; the root's embedding may be [B, ...], shared by trees."""
+    """Returns trees [T] of one node each; the root's embedding may be [B, ...], shared by several trees."""
     log_prior = _log_probabilities(root.prior_logits.astype(jnp.float32), rules.num_codes)[:, None]
     num_edges, _, num_trees = log_prior.shape
     edges = jnp.zeros((num_edges, 1, num_trees))
@@ -113,7 +113,7 @@ def plant(root: types.Root, rules: Rules) -> Forest:
 
 
 def enlarge(forest: Forest, num_simulations: int, *, apart: bool = False) -> Forest:
-    """Returns the trees with room for more simulations; apart: their hidden states form a separate part."""
+    """Returns the trees with room for more simulations. apart: whether their hidden states form a separate part."""
     num_more = num_simulations if forest.is_afterstate is None else 2 * num_simulations
 
     def pad(name: str, table: jax.Array) -> jax.Array:
@@ -132,7 +132,7 @@ def enlarge(forest: Forest, num_simulations: int, *, apart: bool = False) -> For
 
 
 def take(forest: Forest, chosen: jax.Array) -> Forest:
-    """Returns some of each position's W trees; of the T = W * B trees, all first ones are first.
+    """Returns some of each position's W trees; the first trees of all positions come first among the T = W * B trees.
 
     chosen: [W', B] int32, numbers below W; the result's trees are W' * B in the same order.
     """
@@ -145,7 +145,7 @@ def take(forest: Forest, chosen: jax.Array) -> Forest:
 
 
 def _map_tables(function: Callable[[str, jax.Array], jax.Array], forest: Forest) -> Forest:
-    """Returns the forest of function(name of the field, array) of every array but hidden states."""
+    """Applies function(name of the field, array) to every array except hidden states, and returns the forest."""
     tables: dict[str, Any] = {
         name: function(name, x) for name, x in forest._asdict().items() if name != "embedding" and x is not None
     }
@@ -157,7 +157,7 @@ def simulate(forest: Forest, number: jax.Array, rules: Rules, active: jax.Array 
 
     Args:
       forest: the trees, with room for the simulation.
-      number: scalar int32, of the simulation, from 1; also of its new node, without chance.
+      number: scalar int32, the simulation's number from 1; without chance also that of its new node.
       active: [T] bool, false: this tree stays unchanged (its new nodes are unreachable); None: all grow.
     """
     parent = _descend(forest, rules.max_depth)
@@ -179,12 +179,12 @@ def simulate(forest: Forest, number: jax.Array, rules: Rules, active: jax.Array 
 
 
 class _After(NamedTuple):
-    """The afterstates of a simulation, [T]."""
+    """The afterstates that a simulation visits, [T]."""
 
-    node: jax.Array  # int32, their numbers
+    node: jax.Array  # int32, their node numbers
     code: jax.Array  # int32, their next codes
     is_new: jax.Array  # bool
-    value: jax.Array | None  # their own, of the new ones; None: the model has none
+    value: jax.Array | None  # values of the new ones; None: the model has none
 
 
 def _decide(
@@ -195,7 +195,7 @@ def _decide(
     model: types.Chance,
     active: jax.Array | None,
 ) -> tuple[Forest, _After]:
-    """Returns the forest with an afterstate at `node` in trees with a descent to a decision, and all afterstates."""
+    """Returns the forest with an afterstate at `node` where the descent ended at a decision, and all afterstates."""
     assert forest.is_afterstate is not None
     is_new = lookup.numbers(forest.is_afterstate.astype(jnp.int32), parent) == 0
     found, embedding = model.decide(edge, _states(forest, parent))
@@ -216,16 +216,16 @@ def _states(forest: Forest, node: jax.Array) -> types.Embedding:
 
 
 def _descend(forest: Forest, max_depth: int | None) -> jax.Array:
-    """Returns the descents' last nodes, [T] int32: their next action leaves the tree or exceeds the depth limit."""
+    """Returns the descents' last nodes, [T] int32, whose next action leaves the tree or exceeds the depth limit."""
     reached = jnp.all((forest.path_action == ABSENT) | (forest.path_action == forest.next_action), axis=1)
     if max_depth is not None:
         reached &= depths(forest) < max_depth
-    # A path's nodes were created in its order: the newest one reached is the deepest.
+    # A path's nodes were created in its order, so the newest one reached is the deepest.
     return jnp.max(jnp.where(reached, jnp.arange(forest.shape[1])[:, None], 0), axis=0)
 
 
 def _choose(forest: Forest, rules: Rules) -> jax.Array:
-    """Returns the next action of every node, or code of an afterstate, [N, T] int32."""
+    """Returns the next action of every node, or the next code of an afterstate, [N, T] int32."""
     at_root = jnp.arange(forest.shape[1])[:, None] == 0
     root_actions = rules.root_actions
     if (num_beyond := forest.shape[0] - len(root_actions)) > 0:
@@ -235,9 +235,9 @@ def _choose(forest: Forest, rules: Rules) -> jax.Array:
 
 
 def _first_highest(scores: jax.Array) -> jax.Array:
-    """Returns the index of the highest entry of the first axis, int32; the first of equal entries.
+    """Returns the index of the highest entry along the first axis, int32; the first of equal entries.
 
-    Two reductions of whole vectors: on a CPU, jnp.argmax compares one number after the other.
+    It takes two reductions of whole vectors, because jnp.argmax compares one number after another on a CPU.
     """
     index = jnp.arange(len(scores), dtype=jnp.int32).reshape(-1, *[1] * (scores.ndim - 1))
     is_highest = scores == jnp.max(scores, axis=0)
@@ -248,7 +248,7 @@ def _first_highest(scores: jax.Array) -> jax.Array:
 
 
 class _Path(NamedTuple):
-    """The rows [N, T] of a new node in the path tables."""
+    """The rows [N, T] that a new node has in the path tables."""
 
     action: jax.Array
     reward: jax.Array
@@ -256,7 +256,7 @@ class _Path(NamedTuple):
 
 
 def _extend(forest: Forest, parent: jax.Array, action: jax.Array, prediction: types.Prediction) -> _Path:
-    """Returns the parent's path plus one edge."""
+    """Extends the parent's path by one edge."""
     is_parent = jnp.arange(forest.shape[1])[:, None] == parent
     discount = lookup.numbers(forest.path_discount, parent)
     return _Path(
@@ -267,7 +267,7 @@ def _extend(forest: Forest, parent: jax.Array, action: jax.Array, prediction: ty
 
 
 def _only(active: jax.Array | None, path: _Path) -> _Path:
-    """Returns paths that touch no node in inactive trees."""
+    """Removes all nodes from the paths of inactive trees."""
     if active is None:
         return path
     at_root = jnp.arange(len(path.action))[:, None] == 0
@@ -275,13 +275,13 @@ def _only(active: jax.Array | None, path: _Path) -> _Path:
 
 
 def _returns_to(forest: Forest, node: jax.Array, value: jax.Array) -> jax.Array:
-    """Returns the returns [N, T] from each node before nodes [T] of these values."""
+    """Returns [N, T]: the return from each node on the way to nodes [T], given the values of these."""
     discount = lookup.numbers(forest.path_discount, node)
     return lookup.numbers(forest.path_reward, node) + discount * value
 
 
 def _backup(forest: Forest, path: _Path, returns: jax.Array) -> Forest:
-    """Returns the forest with the returns [N, T] in the mean of each edge of the path."""
+    """Adds the returns [N, T] to the mean of each edge of the path, and returns the forest."""
     taken = path.action == jnp.arange(forest.shape[0])[:, None, None]
     visits = forest.visits + taken
     step = (returns - forest.q_values) / jnp.maximum(visits, 1.0)
@@ -297,7 +297,7 @@ def _write(
     *,
     is_afterstate: bool = False,
 ) -> Forest:
-    """Returns the forest with the new node, its edges without visits."""
+    """Adds the new node, whose edges have no visits, and returns the forest."""
     put = functools.partial(jax.lax.dynamic_update_index_in_dim, index=node, axis=0)
     put_edge = functools.partial(jax.lax.dynamic_update_index_in_dim, index=node, axis=1)
     is_node = jnp.arange(forest.shape[1])[:, None] == node
@@ -349,12 +349,12 @@ def is_made(forest: Forest) -> jax.Array:
 
 
 def is_last(forest: Forest) -> jax.Array:
-    """Returns [N, T] bool, true: the node exists, and a simulation ended there: it is no afterstate."""
+    """Returns [N, T] bool, true: the node exists and a simulation ended there, so it is no afterstate."""
     return is_made(forest) if forest.is_afterstate is None else is_made(forest) & ~forest.is_afterstate
 
 
 def mean_values(forest: Forest) -> jax.Array:
-    """Returns the mean of a node's own value and of its edges' returns, [N, T]; an afterstate has no own value."""
+    """Returns the mean of a node's own value and its edges' returns, [N, T]; an afterstate has no own value."""
     num_visits = jnp.sum(forest.visits, axis=0)
     returns = jnp.sum(forest.visits * forest.q_values, axis=0)
     mean = (forest.value + returns) / (1.0 + num_visits)

@@ -44,7 +44,7 @@ class Prediction(NamedTuple):
     reward: jax.Array  # [R] on the edge to the new state
     discount: jax.Array  # [R] of the new state's value; 0 after an end, negative if the other player moves
     prior_logits: jax.Array  # [R, A] at the new state
-    value: jax.Array  # [R] of the new state
+    value: jax.Array  # [R] at the new state
 
 
 Evaluate: TypeAlias = Callable[[jax.Array, Embedding], tuple[Prediction, Embedding]]

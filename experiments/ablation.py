@@ -2,10 +2,10 @@
 
     python experiments/ablation.py [TASK ...] [--variants=base,puct,...] [--seeds=1,2,3] [--out=runs/ablation]
 
-A variant is left out where a task's preset has its setting already. A run ends at the task's return or time. The table
-shows each variant's seconds from process start and training steps to its end (medians over seeds), the number of runs
-that reached the return, and the mean of the last evaluations. OUT/ablation.json stores each result at once; the same
-command resumes.
+A variant is left out if a task's preset already has its setting. A run ends at the task's return or time. For each
+variant the table shows the seconds from process start and the training steps until the end (medians over seeds), the
+number of runs that reached the return, and the mean of the last evaluations. OUT/ablation.json stores each result at
+once; the same command resumes.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ VARIANTS: Mapping[str, Sequence[str]] = {
 
 
 class Task(NamedTuple):
-    """A task. target: the return that ends a run, None: no such return; seconds: the time limit."""
+    """A task. target: the return that ends a run, or None; seconds: the time limit."""
 
     settings: Sequence[str]
     target: float | None
@@ -91,7 +91,7 @@ def main() -> None:
 
 
 def changing(task: str, variants: Iterable[str]) -> list[str]:
-    """Returns the variants whose settings are not those of the task's preset, and the preset itself."""
+    """Returns the preset itself, and the variants whose settings differ from those of the task's preset."""
     unchanged = _config(task, "base")
     return [variant for variant in variants if variant == "base" or _config(task, variant) != unchanged]
 

@@ -1,14 +1,14 @@
-"""All agents on the ladder: what each reaches, over environment steps and over seconds.
+"""Runs all agents on the ladder, and shows what each reaches over environment steps and over seconds.
 
     python experiments/agents.py [RUNG ...] [--agents=ppo,sac] [--seeds=1,2,3] [--out=runs/agents] [--quick]
 
-Without names it runs all rungs: those of `ladder.py` that several agents can play, and the memory tasks, each
-agent with its part of the preset. One run follows the other, and it needs a machine of its own. --quick gives each
-run 60 seconds, one seed and 20 episodes: it shows that everything runs, and measures nothing.
+Without names it runs all rungs: those of `ladder.py` that several agents can play, and the memory tasks, each agent
+with its part of the preset. Runs follow one another, and nothing else should use the machine. --quick gives each run
+60 seconds, one seed and 20 episodes, which shows that everything runs, but measures nothing.
 
-Time counts from the start of the training process to its end. The score is that of a separate `seedzero evaluate`
-of the best checkpoint, in environments with unseen seeds. OUT/agents.json stores each result at once, so that the
-same command goes on where it was interrupted. It writes OUT/agents.md and a figure of each rung.
+Time counts from the start of the training process to its end. The score is that of a separate `seedzero evaluate` of
+the best checkpoint, in environments with unseen seeds. OUT/agents.json stores each result at once, so that the same
+command resumes an interrupted run. It writes OUT/agents.md and a figure of each rung.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ from seedzero.core import errors
 _EPISODES, _QUICK_EPISODES = 200, 20
 _QUICK_SECONDS = 60.0
 _GAP: runs.Point = dict.fromkeys(("seconds", "env_steps", "mean_return"), math.nan)
-"""Between two seeds of a curve."""
+"""Distance between two seeds of a curve."""
 
 
 def _rung(settings: Sequence[str], seconds: float, bar: float) -> ladder.Rung:
@@ -97,7 +97,7 @@ def players(name: str) -> list[str]:
     """Returns the agents that can play a rung's environment.
 
     Raises:
-      ConfigError: it cannot be made, as where a package is missing.
+      ConfigError: the environment cannot be made, for example because a package is missing.
     """
     words = dict(word.removeprefix("--").split("=", 1) for word in RUNGS[name].settings)
     env_id = words.get("env") or presets.find(words["preset"]).values["env.id"]

@@ -1,6 +1,6 @@
-"""Scores of many tasks in one number: Agarwal et al. 2021, "Deep RL at the Edge of the Statistical Precipice".
+"""Summarizes scores of many tasks: Agarwal et al. 2021, "Deep RL at the Edge of the Statistical Precipice".
 
-Scores are normalised and come as one sequence of runs for each task; tasks may differ in their number of runs.
+Scores are normalised and come as a sequence of runs for each task; tasks may differ in their number of runs.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ RESAMPLES = 2_000
 
 
 def normalized(score: float, random: float, best: float) -> float:
-    """Returns 0 for the score of random play and 1 for the best."""
+    """Normalises a score to 0 for random play and 1 for the best known return."""
     return (score - random) / (best - random)
 
 
@@ -31,7 +31,7 @@ def median(scores: Scores) -> float:
 
 
 def iqm(scores: Scores) -> float:
-    """Returns the interquartile mean: of all runs of all tasks, without the lowest and the highest quarter.
+    """Returns the interquartile mean: that of all runs of all tasks without the lowest and the highest quarter.
 
     A quarter is rounded down to whole runs.
     """
@@ -46,9 +46,9 @@ STATISTICS: Mapping[str, Callable[[Scores], float]] = {"mean": mean, "median": m
 def interval(
     statistic: Callable[[Scores], float], scores: Scores, *, resamples: int = RESAMPLES
 ) -> tuple[float, float] | None:
-    """Returns the stratified bootstrap's 95 % interval: runs are drawn with replacement within each task.
+    """Returns a 95 % interval by the stratified bootstrap, which draws runs with replacement within each task.
 
-    It returns None where no task has two runs. The same scores always give the same interval.
+    Returns None if no task has two runs. The same scores always give the same interval.
     """
     if all(len(row) < 2 for row in scores):
         return None

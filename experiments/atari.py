@@ -1,11 +1,11 @@
-"""One Atari game with a time budget: return over frames and seconds, and the speed relative to the emulators alone.
+"""Trains on one Atari game for a time: return over frames and seconds, and the speed relative to the emulators alone.
 
     python experiments/atari.py [--game=Pong] [--minutes=5] [--out=runs/atari-Pong] [SETTING ...]
 
 Settings are those of `seedzero train` (`--preset=atari-100k --env.sticky_actions=0 ...`). The run trains for the given
-time. Then the script steps its emulators alone, with random actions, in equal groups, on as many threads in all, it
-evaluates the last checkpoint in a separate process, and writes OUT/result.json and OUT/returns.png. The same command
-resumes an existing run in OUT, for as many minutes again.
+time. Then the script steps its emulators alone, with random actions, in equal groups and on the same total number of
+threads, evaluates the last checkpoint in a separate process, and writes OUT/result.json and OUT/returns.png. The same
+command resumes an existing run in OUT for as many minutes again.
 """
 
 from __future__ import annotations
@@ -62,15 +62,15 @@ def main() -> None:
 
 
 def earlier_seconds(path: pathlib.Path) -> float:
-    """Returns how long a run trained up to now; 0 before it began."""
+    """Returns how long a run has trained; 0 if it has not begun."""
     rows = runs.rows(path)
     return float(rows[-1]["seconds"]) if rows else 0.0
 
 
 def emulator_frames_per_second(config: configs.Config, seconds: float) -> float:
-    """Returns frames a second of the run's training emulators, stepped one group after the other at random.
+    """Returns the frames per second of the run's training emulators, when groups take turns to step at random.
 
-    One group steps at a time, so each has the threads of all workers.
+    Only one group steps at a time, so each has the threads of all workers.
     """
     worker = config.worker
     groups = [
@@ -92,7 +92,7 @@ def emulator_frames_per_second(config: configs.Config, seconds: float) -> float:
 
 
 def speed(rows: Sequence[Mapping[str, Any]], emulator: float) -> dict[str, float]:
-    """Returns the medians over the rows with updates, and the share of the emulators' own speed."""
+    """Returns medians over the rows with updates, and the share of the emulators' own speed."""
     steady = [row for row in rows if row.get("updates_per_second", 0) > 0][1:]
     if not steady:
         return {"emulator_frames_per_second": emulator}
@@ -106,7 +106,7 @@ def speed(rows: Sequence[Mapping[str, Any]], emulator: float) -> dict[str, float
 
 
 def draw(file: pathlib.Path, result: Mapping[str, Any], frame_skip: int) -> None:
-    """Plots evaluations and exploring training episodes over seconds and frames."""
+    """Plots evaluations, and training episodes (which explore), over seconds and frames."""
     curves = {
         name: [{**point, "frames": point["env_steps"] * frame_skip} for point in result[key]]
         for name, key in (("training episodes, exploring", "training_returns"), ("evaluation", "evaluations"))

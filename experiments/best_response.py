@@ -1,12 +1,12 @@
-"""Exploitability of a MuZero run in connect four on a small board, by exact bounds of a best response to each side.
+"""Measures a MuZero run's exploitability in connect four on a small board: exact bounds of a best response per side.
 
     python experiments/best_response.py RUN_DIR [--step=best|last|N] [--threshold=0.001] [--batch_size=256]
 
 Prints a line of JSON for two policies without noise: `sampled`, moves drawn from the search's policy, and `greedy`,
-moves as in `seedzero evaluate`. `exploitability` is the mean over both sides of the best response's return, between
-two bounds; a perfect policy has 0. Positions that the policy itself reaches with a probability below --threshold are
-not searched: 0 closes the bounds, in about 15 minutes of a core on 4 rows and 5 columns; 0.001 leaves about 0.01, in
-one. Shape letters: N positions of one ply, B of a batch, A actions (columns).
+moves as in `seedzero evaluate`. `exploitability` is the best response's mean return over both sides, given as two
+bounds; a perfect policy has 0. Positions that the policy itself reaches with a probability below --threshold are not
+searched. With 0 the bounds meet, after about 15 minutes on one core for 4 rows and 5 columns; with 0.001 they differ
+by about 0.01, after one minute. Shape letters: N positions of one ply, B of a batch, A actions (columns).
 """
 
 from __future__ import annotations
@@ -25,24 +25,24 @@ import numpy as np
 from seedzero.envs import spiel
 
 Policy: TypeAlias = Callable[[np.ndarray, np.ndarray], np.ndarray]
-"""Observations [B, H, W, C] float32 as of `spiel.Game.observe`, masks [B, A] bool, true: legal ->
-[B, A] probabilities.
+"""Observations [B, H, W, C] float32 as of `spiel.Game.observe`, masks [B, A] bool, true: legal -> [B, A]
+probabilities.
 
-A position may be asked for more than once, with the same answer.
+A position may be asked for more than once, and must get the same answer.
 """
 
 Play: TypeAlias = Callable[[np.ndarray, np.ndarray], np.ndarray]
-"""The same arguments -> legal actions [B] int."""
+"""Takes the same arguments; returns legal actions [B] int."""
 
 _MOST_BITS = 31
-"""Bits of one player's stones; a key has those of both."""
+"""Number of bits for one player's stones; a key has those of both players."""
 
 
 @dataclasses.dataclass(frozen=True)
 class ConnectFour:
-    """The rules on positions as keys [N] int64: the first player's stones, and above them the second's.
+    """The rules on positions given as keys [N] int64: the first player's stones, and above them the second's.
 
-    A cell is a bit, columns one after the other from below, each with one empty bit on top.
+    Each cell is a bit, column after column from the bottom, each with one empty bit on top.
     """
 
     rows: int = 6
@@ -55,7 +55,7 @@ class ConnectFour:
 
     @classmethod
     def of(cls, name: str) -> ConnectFour:
-        """Returns the rules of OpenSpiel's game of a name, as "connect_four(rows=4,columns=5)"."""
+        """Returns the rules for the name of OpenSpiel's game, such as "connect_four(rows=4,columns=5)"."""
         match = re.fullmatch(r"connect_four(?:\((.*)\))?", name)
         if match is None:
             raise ValueError(f"game {name!r} is not connect_four(rows=H,columns=W)")
@@ -64,7 +64,7 @@ class ConnectFour:
 
     @property
     def num_cells(self) -> int:
-        """Cells of the board: the plies of the longest game."""
+        """Number of cells, which is the number of plies in the longest game."""
         return self.rows * self.columns
 
     def legal(self, keys: np.ndarray) -> np.ndarray:
@@ -73,7 +73,7 @@ class ConnectFour:
         return (self._occupied(keys)[:, None] & top) == 0
 
     def moved(self, keys: np.ndarray, column: int, mover: int) -> tuple[np.ndarray, np.ndarray]:
-        """Returns the keys after legal moves of one player, and whether they win [N] bool."""
+        """Returns the keys after legal moves of one player, and which of them win [N] bool."""
         bottom = 1 << (column * (self.rows + 1))
         occupied = self._occupied(keys)
         stone = (occupied + bottom) & ~occupied & (bottom * ((1 << self.rows) - 1))
@@ -105,26 +105,26 @@ class ConnectFour:
 
 
 class Ply(NamedTuple):
-    """Positions after equally many moves, and the mover's allowed actions."""
+    """Positions after the same number of moves, with the actions that the mover may take."""
 
     keys: np.ndarray  # [N] int64, sorted
     after: (
         np.ndarray
-    )  # [N, A] int32, place of the next position in the next ply; -1: the move ends the game, or is none
+    )  # [N, A] int32, index of the next position in the next ply; -1: the move ends the game, or is not allowed
     wins: np.ndarray  # [N, A] bool, true: the move wins
     allowed: np.ndarray  # [N, A] bool
 
     def values(self, following: np.ndarray, *, sign: float) -> np.ndarray:
-        """Returns the actions' values [N, A] float64; -inf: not allowed.
+        """Returns the actions' values [N, A] float64; -inf for actions that are not allowed.
 
-        following: [M] values of the next ply's positions. sign: value of a win of the mover.
+        following: [M] values of the next ply's positions. sign: value of a win for the mover.
         """
-        padded = np.append(following, 0.0)  # a move that fills the board draws
+        padded = np.append(following, 0.0)  # a move that fills the board is a draw
         return np.where(self.allowed, np.where(self.wins, sign, padded[self.after]), -np.inf)
 
 
 def plies(game: ConnectFour, allow: Callable[[int, np.ndarray], np.ndarray]) -> Iterator[Ply]:
-    """Yields all positions reached by allowed actions; allow: (ply, keys [N]) -> [N, A] bool, legal actions alone."""
+    """Yields all positions that allowed actions reach; allow: (ply, keys [N]) -> [N, A] bool, only legal actions."""
     keys = np.zeros(1, np.int64)
     for number in range(game.num_cells):
         allowed = allow(number, keys)
@@ -144,13 +144,13 @@ def plies(game: ConnectFour, allow: Callable[[int, np.ndarray], np.ndarray]) -> 
 
 
 class Perfect:
-    """Perfect play: all positions with their values for the player to move, and the moves that keep the value."""
+    """Perfect play: all positions with their values for the player to move, and the optimal moves."""
 
     def __init__(self, game: ConnectFour) -> None:
         self._game = game
         found = [*plies(game, lambda number, keys: game.legal(keys))]
         self.num_positions = sum(len(ply.keys) for ply in found)
-        """Positions in which a move is to be made."""
+        """Number of positions in which a move must be made."""
         self._keys = [ply.keys for ply in found]
         self._values: list[np.ndarray] = []
         self._best: list[np.ndarray] = []
@@ -163,12 +163,12 @@ class Perfect:
         self.value = float(following[0])
 
     def values(self, number: int, keys: np.ndarray) -> np.ndarray:
-        """Returns the values [N] int8 of positions after so many moves, for the player to move."""
+        """Returns the values [N] int8 of positions after a number of moves, for the player to move."""
         values: np.ndarray = self._values[number][np.searchsorted(self._keys[number], keys)]
         return values
 
     def keeps(self, observations: np.ndarray) -> np.ndarray:
-        """Returns the moves that keep the value [B, A] bool."""
+        """Returns the optimal moves [B, A] bool."""
         keys, number = self._game.keys(observations), observations[..., :2].sum(axis=(1, 2, 3)).astype(int)
         found = np.zeros((len(keys), self._game.columns), bool)
         for ply in np.unique(number):
@@ -177,12 +177,12 @@ class Perfect:
         return found
 
     def policy(self, observations: np.ndarray, masks: np.ndarray) -> np.ndarray:
-        """Returns equal probabilities for all moves that keep the value; a `Policy`."""
+        """Returns equal probabilities for all optimal moves; a `Policy`."""
         return uniform(observations, self.keeps(observations))
 
 
 class BestResponse(NamedTuple):
-    """Bounds of best responses' returns to a policy, by the policy's side, and the positions at which it was asked."""
+    """Bounds of best responses' returns, by the policy's side, and how often the policy was asked."""
 
     to_first: tuple[float, float]
     to_second: tuple[float, float]
@@ -203,13 +203,15 @@ def best_response(
     batch_size: int = 4096,
     perfect: Perfect | None = None,
 ) -> BestResponse:
-    """Returns bounds of the best response; ValueError for probabilities that are none, or of illegal actions.
+    """Returns bounds of the best response.
 
-    The policy is asked at the positions that it reaches itself with at least the probability `threshold`, over its own
-    moves and by the likeliest way; 0: the bounds meet. Elsewhere the response returns at least the value of perfect
-    play, and at most a win. Perfect play's losses for the policy are wins without a question.
+    Raises ValueError if a policy's probabilities are invalid or for illegal actions.
 
-    perfect: of this game, to solve it once for several policies.
+    The policy is asked only in positions that it reaches itself with at least the probability `threshold`, counting
+    its own moves on the likeliest way; with 0 the bounds meet. Elsewhere the response returns at least the value of
+    perfect play, and at most a win. Where the policy is lost under perfect play, it need not be asked.
+
+    perfect: of this game, to solve it only once for several policies.
     """
     exact = perfect or Perfect(game)
     found = [_response(game, policy, side, threshold, batch_size, exact) for side in (0, 1)]
@@ -219,12 +221,13 @@ def best_response(
 def _response(
     game: ConnectFour, policy: Policy, side: int, threshold: float, batch_size: int, exact: Perfect
 ) -> tuple[tuple[float, float], int]:
-    """Returns bounds of the response's return against the policy on a side, and the number of positions asked."""
+    """Returns bounds of the response's return against the policy on one side, and the number of positions asked."""
     found: list[Ply] = []
-    reach, num_asked = np.ones(1), 0  # reach: [N] the policy's probability of its way to each position of the next ply
+    # reach: [N] probability with which the policy plays towards each position of the next ply
+    reach, num_asked = np.ones(1), 0
     probabilities: list[np.ndarray] = []
-    leaves: list[np.ndarray] = []  # [N] bool, true: no further moves are played
-    least: list[np.ndarray] = []  # [N] the response's return in perfect play
+    leaves: list[np.ndarray] = []  # [N] bool, true: no more moves are played
+    least: list[np.ndarray] = []  # [N] the response's return under perfect play
 
     def allow(number: int, keys: np.ndarray) -> np.ndarray:
         nonlocal num_asked
@@ -267,7 +270,7 @@ def _observations(
 
 
 def _checked(probabilities: np.ndarray, masks: np.ndarray) -> np.ndarray:
-    """Returns a policy's probabilities [B, A] float64, their sums exactly 1."""
+    """Returns a policy's probabilities [B, A] float64, scaled to sum to exactly 1."""
     found = np.asarray(probabilities, np.float64)
     if found.shape != masks.shape:
         raise ValueError(f"the policy's probabilities have the shape {found.shape}; expected {masks.shape}")
@@ -287,7 +290,7 @@ def uniform(observations: np.ndarray, masks: np.ndarray) -> np.ndarray:
 
 
 def deterministic(play: Play) -> Policy:
-    """Returns the policy of a player without chance."""
+    """Turns a player that chooses actions into a policy."""
 
     def policy(observations: np.ndarray, masks: np.ndarray) -> np.ndarray:
         return np.eye(masks.shape[1])[play(observations, masks)]
@@ -296,7 +299,7 @@ def deterministic(play: Play) -> Policy:
 
 
 class Searching(NamedTuple):
-    """A run's game, and its search without noise: moves drawn from its policy, and greedy moves."""
+    """A run's game, and its search without noise: once with moves drawn from its policy, once greedy."""
 
     game: spiel.Game
     sampled: Policy
@@ -304,7 +307,7 @@ class Searching(NamedTuple):
 
 
 def searching(run_dir: pathlib.Path, step: Any, rows: int, player: str | None = None) -> Searching:
-    """Returns the players of a checkpoint; step, player as in `seedzero evaluate`. rows: of the compiled call."""
+    """Returns the players of a checkpoint; step, player as in `seedzero evaluate`. rows: size of the compiled call."""
     import jax
 
     from seedzero.checkpoints import run_dirs

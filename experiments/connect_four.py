@@ -30,18 +30,18 @@ from seedzero.evaluation import agent_choice, scoring
 
 COLUMNS, FULL = 7, 2
 FIRST_MOVES = (-1, -1, 0, 1, 0, -1, -1)
-"""Results of the first player's first moves: only the middle wins."""
+"""Results of the first player's opening moves: only the middle column wins."""
 FEWEST_STONES, EARLY = 8, 20
 _TABLE_BITS = 24
 _GAMES = 256
-"""That are played at a time."""
+"""Number of games played at a time."""
 
 
 class Solver:
-    """Exact results by the compiled search; a table of positions stays from one call to the next."""
+    """Exact results from the compiled search, which keeps its table of positions between calls."""
 
     def __init__(self, *, table_bits: int = _TABLE_BITS) -> None:
-        """Compiles the search. SystemExit: gcc is missing, or fails."""
+        """Compiles the search. Raises SystemExit if gcc is missing, or fails."""
         source = pathlib.Path(__file__).with_suffix(".c")
         with tempfile.TemporaryDirectory() as folder:
             library = pathlib.Path(folder) / "connect_four.so"
@@ -55,9 +55,10 @@ class Solver:
             raise SystemExit(f"no memory for a table of 2^{table_bits} positions")
 
     def action_values(self, moves: Sequence[int], limit: int = 2**62) -> dict[int, int] | None:
-        """Returns each legal column's result for the player to move after some moves: 1, 0 or -1.
+        """Returns, for each legal column, the result for the player to move after some moves: 1, 0 or -1.
 
-        limit: of visited positions; None: it was reached. ValueError: the moves are impossible, or the game is over.
+        limit: most positions to visit. Returns None if it was reached. Raises ValueError if the moves are impossible,
+        or the game is over.
         """
         given, found = (ctypes.c_int8 * len(moves))(*moves), (ctypes.c_int8 * COLUMNS)()
         code = self._library.results(given, len(moves), ctypes.c_uint64(limit), found)
@@ -72,9 +73,9 @@ def own_positions(
     number: int,
     generator: np.random.Generator,
 ) -> list[turn_games.State]:
-    """Returns different positions of a player's games against itself, with two random moves in each game.
+    """Returns different positions from a player's games against itself, with two random moves in each game.
 
-    Half of them have fewer than EARLY stones. Fewer are returned if ten times as many games bring no more.
+    Half of them have fewer than EARLY stones. Fewer are returned if ten times as many games find no more.
     """
     found: dict[tuple[int, ...], turn_games.State] = {}
     early: list[turn_games.State] = []
@@ -107,7 +108,7 @@ def own_positions(
 def measure(
     run_dir: pathlib.Path, step: Any, num_positions: int, seed: int, limit: int, num_simulations: int | None = None
 ) -> dict[str, Any]:
-    """Returns the shares, and the seconds of the solver and the player."""
+    """Returns the shares, and the seconds that solver and player took."""
     choice = agent_choice.AgentChoice(run_dir, step or "last")
     game, player = scoring.engine(choice, num_simulations, size=_GAMES)
     if game.num_actions != COLUMNS or not game.name.startswith("connect_four"):

@@ -30,7 +30,7 @@ def read(items: Sequence[str], x: str) -> dict[str, dict[str, Curve]]:
     """Returns the curves by title and label.
 
     Raises:
-      SystemExit: an item of another form, or a directory without evaluations.
+      SystemExit: an item has another form, or a directory no evaluations.
     """
     found: dict[str, dict[str, Curve]] = {}
     for item in items:
@@ -52,14 +52,17 @@ def _curve(path: pathlib.Path, x: str) -> tuple[np.ndarray, np.ndarray]:
 
 
 def band(curve: Curve, num_points: int = 200) -> tuple[np.ndarray, np.ndarray]:
-    """Returns x [N] and the lowest, median and highest return [3, N] over seeds; a run that ended keeps its last."""
+    """Returns x [N] and the lowest, median and highest return [3, N] over seeds.
+
+    A run that has ended keeps its last value.
+    """
     grid = np.linspace(min(x[0] for x, _ in curve), max(x[-1] for x, _ in curve), num_points)
     values = np.stack([np.interp(grid, x, y) for x, y in curve])
     return grid, np.quantile(values, [0.0, 0.5, 1.0], axis=0)
 
 
 def levels(items: Sequence[str]) -> dict[str, float]:
-    """Returns the returns in items TITLE=RETURN, by title. Raises SystemExit for another form."""
+    """Parses items TITLE=RETURN; returns the returns by title. Raises SystemExit for another form."""
     found = {}
     for item in items:
         title, _, number = item.rpartition("=")
@@ -77,9 +80,9 @@ def draw(
     solved: Mapping[str, float] = {},
     lowest: Mapping[str, float] = {},
 ) -> None:
-    """Writes the figure, a panel 3.2 by 2.5 inches.
+    """Writes the figure, with panels of 3.2 by 2.5 inches.
 
-    solved, lowest: by title, the return of a dashed line, and of the axis' beginning.
+    solved, lowest: by title, the return for a dashed line, and where the axis begins.
     """
     if unknown := (solved.keys() | lowest.keys()) - panels.keys():
         raise SystemExit(f"no panel has the title {', '.join(sorted(unknown))}; there are {', '.join(panels)}")

@@ -1,4 +1,4 @@
-"""The measured rows of the scorecard of faults (`faults.py`). Each probe returns its figure, or raises Broken."""
+"""Measures rows of the scorecard of faults (`faults.py`). Each probe returns its figure, or raises Broken."""
 
 from __future__ import annotations
 
@@ -32,12 +32,12 @@ from seedzero.transport import client, codec, handshake, messages, options, stre
 
 SPEC = types.EnvSpec((3,), "float32", 4)
 WRONG = 3
-"""The action that tells a worker of these probes that its step came twice, late, or from elsewhere."""
+"""The action that tells a worker of these probes that its step arrived twice, late, or from another life."""
 HELLO = messages.Hello("probe", "", (types.Role.TRAIN,), (env_ids.YOURS,), 1)
 
 
 class Broken(AssertionError):
-    """A promise did not hold."""
+    """A promise does not hold."""
 
 
 def promised(holds: object, text: str) -> None:
@@ -50,7 +50,7 @@ def promised(holds: object, text: str) -> None:
 
 
 class Answers:
-    """The answer to a step that follows the one before it in its life; WRONG to every other."""
+    """Answers each step that follows the previous one of its life, and sends WRONG to any other."""
 
     def __init__(self) -> None:
         self._newest: dict[float, float] = {}  # by life
@@ -69,13 +69,13 @@ def _serve(pipe: transport.Pipe, max_workers: int) -> None:
 
 @contextlib.contextmanager
 def served(max_workers: int = 1024) -> Iterator[str]:
-    """Yields the address of a server in a process of its own."""
+    """Starts a server in a separate process and yields its address."""
     with transport.process(_serve, max_workers) as pipe:
         yield str(transport.receive(pipe))
 
 
 def observation(life: int, number: int) -> types.EnvStep:
-    """Returns a step that says which it is."""
+    """Returns a step that contains its life and number."""
     no = np.zeros(1, bool)
     return types.EnvStep(np.array([[life, number, 0]], np.float32), np.zeros(1, np.float32), no, no)
 
@@ -92,7 +92,7 @@ async def _join(call: aio.StreamStreamCall[bytes, bytes], name: str) -> None:
 
 @contextlib.asynccontextmanager
 async def _called(address: str) -> Any:
-    """Yields a stream on a connection of its own."""
+    """Opens a stream on a separate connection."""
     own = ("grpc.use_local_subchannel_pool", 1)
     settings = [*options.client(sections.TransportConfig()), own]
     async with aio.insecure_channel(address, options=settings) as channel:
@@ -101,7 +101,7 @@ async def _called(address: str) -> Any:
 
 
 class Load:
-    """Workers that step at a pace, as coroutines; their times from a step to its answer, in seconds."""
+    """Workers that step at a fixed pace, as coroutines; collects the seconds from each step to its answer."""
 
     def __init__(self, num_workers: int, per_second: float) -> None:
         self.num_workers, self._pause = num_workers, num_workers / per_second
@@ -111,7 +111,7 @@ class Load:
         self.all_joined = asyncio.Event()
 
     async def run(self, address: str, beside: Callable[[], Awaitable[None]]) -> None:
-        """Has all workers join, step while `beside` runs, and leave."""
+        """Makes all workers join, step while `beside` runs, and leave."""
         async with asyncio.TaskGroup() as group:
             for number in range(self.num_workers):
                 group.create_task(self._work(address, number))
@@ -139,7 +139,7 @@ class Load:
                 await asyncio.sleep(max(0.0, self._pause - self.times[-1]))
 
     def figure(self, most_ms: float) -> str:
-        """Returns quantiles; Broken beyond `most_ms` for 99 %."""
+        """Returns quantiles. Raises Broken if the 99 % quantile exceeds `most_ms`."""
         half, most = (1000 * float(np.quantile(self.times, share)) for share in (0.5, 0.99))
         text = f"{len(self.times)} answers, p50 {half:.1f} ms, p99 {most:.0f} ms"
         promised(most <= most_ms, f"{text}; expected p99 within {most_ms:g} ms")
@@ -147,7 +147,7 @@ class Load:
 
 
 def load(num_workers: int, per_second: float, most_ms: float) -> str:
-    """Times the answers to so many workers."""
+    """Times the answers to a number of workers."""
 
     async def measure(address: str) -> str:
         workers, began, joined = Load(num_workers, per_second), time.monotonic(), [0.0]
@@ -164,7 +164,7 @@ def load(num_workers: int, per_second: float, most_ms: float) -> str:
 
 
 def load_more() -> str:
-    """Has 1,000 workers join 1,000 busy ones."""
+    """Makes 1,000 workers join while 1,000 others are busy."""
 
     async def measure(address: str) -> str:
         busy, more, joined = Load(1000, 400.0), Load(1000, 400.0), [0.0]
@@ -187,7 +187,7 @@ def load_more() -> str:
 
 
 def load_refused() -> str:
-    """Has 32 workers join a server for 8."""
+    """Makes 32 workers join a server for 8."""
 
     async def refused(address: str, times: list[float]) -> None:
         began = time.monotonic()
@@ -217,7 +217,7 @@ def load_refused() -> str:
 
 
 def load_reset() -> str:
-    """Resets 200 connections beside 20 workers."""
+    """Resets 200 connections while 20 workers step."""
 
     def reset_all(address: str) -> None:
         host, _, port = address.rpartition(":")
@@ -247,7 +247,7 @@ def load_reset() -> str:
 
 
 class Proxy:
-    """A network between workers and a server that delays, is away for a time, or cuts after a number of bytes."""
+    """Connects workers with a server, and delays data, is away for a time, or cuts after a number of bytes."""
 
     def __init__(self, address: str) -> None:
         host, _, port = address.rpartition(":")
@@ -258,7 +258,7 @@ class Proxy:
         self.num_cuts = 0
 
     async def serve(self) -> str:
-        """Returns its address; it serves until its loop ends."""
+        """Starts serving until its loop ends; returns the address."""
         server = await asyncio.start_server(self._pass_on, "127.0.0.1", 0)
         return f"127.0.0.1:{server.sockets[0].getsockname()[1]}"
 
@@ -266,7 +266,7 @@ class Proxy:
         far_reader, far_writer = await asyncio.open_connection(*self._there)
         ways = [self._copy(reader, far_writer), self._copy(far_reader, writer)]
         tasks = [asyncio.create_task(way) for way in ways]
-        with contextlib.suppress(asyncio.CancelledError):  # at the end of the loop, which logs it else
+        with contextlib.suppress(asyncio.CancelledError):  # at the end of the loop, which would log it
             await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
         for task in tasks:
             task.cancel()
@@ -287,7 +287,7 @@ class Proxy:
 
 
 class Worker(threading.Thread):
-    """A real client that steps as fast as it is answered; each life begins with a reset."""
+    """A real client that steps as soon as it gets an answer; each life begins with a reset."""
 
     def __init__(self, address: str) -> None:
         super().__init__(daemon=True)
@@ -325,9 +325,9 @@ class Worker(threading.Thread):
 
 
 def _through(beside: Callable[[Proxy, Worker], Awaitable[str]]) -> str:
-    """Runs a worker behind a proxy, and `beside` meanwhile."""
+    """Runs a worker behind a proxy, with `beside` at the same time."""
 
-    logging.getLogger("seedzero").setLevel(logging.ERROR)  # a worker tells every lost connection
+    logging.getLogger("seedzero").setLevel(logging.ERROR)  # a worker reports every lost connection
 
     async def run(address: str) -> str:
         proxy = Proxy(address)
@@ -380,7 +380,7 @@ def network_cut() -> str:
 
 
 def network_hole(seconds: float, most_lives: int) -> str:
-    """Nothing comes through for a time: pings end the connection, and the session waits for its worker."""
+    """Lets nothing through for a time: pings end the connection, and the session waits for its worker."""
 
     async def beside(proxy: Proxy, worker: Worker) -> str:
         await asyncio.sleep(2.0)
@@ -400,7 +400,7 @@ def network_hole(seconds: float, most_lives: int) -> str:
 
 
 class Nobody:
-    """A learner for messages that mean nothing."""
+    """A learner that receives nonsense."""
 
     def assign(self, hello: messages.Hello) -> types.Assignment:
         """Returns an assignment."""
@@ -482,7 +482,7 @@ env.id=gym batcher.max_batch=-4
 
 
 def input_settings() -> str:
-    """Gives each wrong setting to `seedzero train`."""
+    """Gives wrong settings to `seedzero train`, one after another."""
     with tempfile.TemporaryDirectory() as directory:
         for setting in WRONG_SETTINGS.split():
             name, _, _ = setting.partition("=")
@@ -501,7 +501,7 @@ def input_settings() -> str:
 
 
 def _damages(file: pathlib.Path) -> Iterator[str]:
-    """Damages a file in three ways, one after the other, and mends it after each."""
+    """Damages a file in three ways, and restores it after each."""
     content = file.read_bytes()
     file.write_bytes(content[: len(content) // 2])
     yield "truncated"
@@ -514,7 +514,7 @@ def _damages(file: pathlib.Path) -> Iterator[str]:
 
 
 def storage_damage() -> str:
-    """Trains a little, and damages each file of its newest checkpoint."""
+    """Trains a little, then damages each file of the newest checkpoint."""
     directory = pathlib.Path(tempfile.mkdtemp())
     try:
         settings = ["--preset=catch", "--max_updates=30", "--replay.min_steps=200"]

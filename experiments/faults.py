@@ -1,12 +1,12 @@
-"""The scorecard of faults: each fault is injected into the real program, and a promise is looked at.
+"""Makes the scorecard of faults: injects each fault into the real program and checks what the program promises.
 
     python experiments/faults.py [ROW ...] [--list] [--json] [--out=FILE.md]
 
-Rows of `fault_probes.py` are measured here; the other rows run tests of the suite, slow ones included, together in one
-process. ROW: names of rows, or their beginnings ("load"). --out writes the table of docs/reliability.md; --json ends
-with {"rows": [{"name", "passed", "figure"}]}. --report takes the outcomes of tests from a run of the suite:
-`./run_tests.sh --junitxml=FILE`, which leaves slow tests out. The exit status is 1 if a row has not passed. Needs the
-extra `dev`.
+Measures the rows of `fault_probes.py`; the other rows run tests of the suite, including slow ones, in one process.
+ROW: names of rows, or their beginnings ("load"). --out writes the table of docs/reliability.md; --json ends with
+{"rows": [{"name", "passed", "figure"}]}. --report takes the outcomes of tests from a run of the suite:
+`./run_tests.sh --junitxml=FILE`, which leaves slow tests out. The exit status is 1 if a row has not passed. It needs
+the extra `dev`.
 """
 
 from __future__ import annotations
@@ -29,9 +29,9 @@ ROOT = pathlib.Path(__file__).parents[1]
 
 
 class Row(NamedTuple):
-    """A fault, and the tests that inject it; none: a probe of the row's name does.
+    """A fault, and the tests that inject it; without tests, the probe with the row's name does.
 
-    needs: a package of the tests that is not installed everywhere. A test may record the row's figure by its name.
+    needs: a package for the tests that is not installed everywhere. A test may record the row's figure by its name.
     """
 
     name: str
@@ -42,7 +42,7 @@ class Row(NamedTuple):
 
 
 class Result(NamedTuple):
-    """A row's outcome; passed: None: its package is missing."""
+    """A row's result. passed: None if its package is missing."""
 
     row: Row
     passed: bool | None
@@ -571,7 +571,7 @@ def _tested(rows: Sequence[Row], report: pathlib.Path | None) -> list[Result]:
         if report is None:
             report = pathlib.Path(directory) / "report.xml"
             began = time.monotonic()
-            # The last -m counts: pyproject.toml leaves slow tests out.
+            # The last -m counts, and pyproject.toml excludes slow tests.
             command = [sys.executable, "-m", "pytest", "-q", "-n0", "-m", "not tpu", f"--junitxml={report}", *wanted]
             subprocess.run(command, cwd=ROOT, check=False, stdout=sys.stderr)
             print(f"the tests took {time.monotonic() - began:.0f} s", file=sys.stderr)
@@ -580,7 +580,7 @@ def _tested(rows: Sequence[Row], report: pathlib.Path | None) -> list[Result]:
 
 
 def _place(test: str) -> tuple[str, int]:
-    """Returns the file of a test, and its place there: the last one may end the learner of all."""
+    """Sorts tests by file and their order in it; the last test may end everybody's learner."""
     file, _, name = test.partition("::")
     return file, (ROOT / file).read_text(encoding="utf-8").index(f"def {name}(") if name else 0
 

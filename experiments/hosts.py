@@ -1,15 +1,16 @@
-"""The price of a second learner host, and of a slow one, on one machine.
+"""Measures what a second learner host costs, and a slow one, on one machine.
 
     python experiments/hosts.py updates [--presets=catch,minatar] [--pairs=6] [--seconds=40] [-- SETTINGS ...]
     python experiments/hosts.py replies [--seconds=60] [--slow=0.5]
 
-updates: pairs of runs, in turn: one host on half of the cores, and two hosts on half each, with the same batch for
-each host. The figure is the ratio of their updates/s (1: the second host costs nothing), for a small network (catch)
-and one of ordinary size (minatar).
+updates: runs in pairs, one after the other: one host on half of the cores, then two hosts on half each, with the same
+batch for each host. The figure is the ratio of their updates/s (1: the second host costs nothing), for a small network
+(catch) and one of ordinary size (minatar).
 
-replies: two hosts; the environments of host 0 note the time that each reply takes, first as it is, then while host 1
-stands still for `slow` seconds in each update (SIGSTOP). A reply may wait for one update. Samples per insert are few
-(0.5, unless the settings say otherwise): else the pace has environments wait for as many updates as their steps owe.
+replies: two hosts; the environments of host 0 record how long each reply takes, first undisturbed, then while host 1
+is stopped for `slow` seconds in each update (SIGSTOP). A reply may wait for one update. There are few samples per
+insert (0.5, unless the settings give another number), because otherwise environments wait for the updates that their
+steps require.
 """
 
 from __future__ import annotations
@@ -37,11 +38,11 @@ from seedzero.monitoring import metrics_log
 SETTINGS = ("--stop_at_return=inf", "--evaluation.every_updates=0", "--metrics.every_seconds=1")
 FEW = "--replay.samples_per_insert=0.5"
 TIMES = "SEEDZERO_REPLY_TIMES"
-"""Variable with the begin of the name of the file of an environment's times."""
+"""Environment variable with the prefix of the file of an environment's times."""
 
 
 class Timed(gymnasium.Wrapper[Any, Any, Any, Any]):
-    """Notes the seconds from the end of a step to the begin of the next one: the time of a reply."""
+    """Records the seconds from the end of each step to the beginning of the next one, which is the time of a reply."""
 
     def __init__(self) -> None:
         super().__init__(gymnasium.make("CartPole-v1"))
@@ -65,7 +66,7 @@ class Timed(gymnasium.Wrapper[Any, Any, Any, Any]):
 
 
 def speed(rows: Sequence[dict[str, Any]]) -> float:
-    """Returns the updates/s of a run's last half, from its metrics."""
+    """Returns the updates/s in the last half of a run, from its metrics."""
     trained = [(row["seconds"], row["update"]) for row in rows if row["update"] > 0]
     if len(trained) < 4:
         raise SystemExit(f"only {len(trained)} rows with updates: give more --seconds")
@@ -74,7 +75,7 @@ def speed(rows: Sequence[dict[str, Any]]) -> float:
 
 
 def ratios(pairs: Sequence[tuple[float, float]]) -> dict[str, Any]:
-    """Returns the median ratio of two hosts' updates/s to one's, and all of them."""
+    """Returns the median of the ratios of two hosts' updates/s to one host's, and all ratios."""
     found = [two / one for one, two in pairs]
     return {"median": round(statistics.median(found), 3), "ratios": [round(ratio, 3) for ratio in found]}
 
@@ -119,7 +120,7 @@ def compare(arguments: argparse.Namespace) -> None:
 
 
 def replies(arguments: argparse.Namespace) -> None:
-    """Prints quantiles of the times of replies, without and with a slow peer."""
+    """Prints quantiles of the replies' times, with and without a slow peer."""
     shutil.rmtree(arguments.out, ignore_errors=True)
     times = arguments.out.with_suffix(".times")
     times.parent.mkdir(parents=True, exist_ok=True)

@@ -1,4 +1,4 @@
-"""The share of an agent's moves that keep a position's exact value, on positions of random play.
+"""Measures the share of an agent's moves that are optimal, in positions of random play.
 
     python experiments/keeps_value.py RUN_DIR [--positions=1000] [--seed=0] [--step=best|last|N]
 

@@ -2,8 +2,8 @@
 
     python experiments/ladder.py [RUNG ...] [--seeds=1,2,3] [--out=runs/ladder]
 
-Without names it runs all rungs, one run after the other, and needs a machine of its own. Time counts from the start of
-the training process to its end. The score is that of a separate `seedzero evaluate` of the saved checkpoint, in
+Without names it runs all rungs, one run after another; nothing else should use the machine. Time counts from the start
+of the training process to its end. The score is that of a separate `seedzero evaluate` of the saved checkpoint, in
 environments with unseen seeds. OUT/ladder.json stores each result at once, so that the same command resumes an
 interrupted ladder. At the end it writes OUT/ladder.md, one plot per rung and one of all (OUT/ladder.png).
 """
@@ -24,7 +24,7 @@ _MARGIN = 8.0
 
 
 class Score(NamedTuple):
-    """A score; error: the standard error of a mean over episodes, None: it is exact."""
+    """A score. error: the standard error of a mean over episodes; None if the score is exact."""
 
     value: float
     error: float | None = None
@@ -51,7 +51,7 @@ class Rung(NamedTuple):
 
 
 def mean_return(episodes: int) -> Callable[[pathlib.Path], Score]:
-    """Returns the score of a run directory: the mean return of so many episodes."""
+    """Scores a run directory by its mean return over a number of episodes."""
 
     def score(path: pathlib.Path) -> Score:
         found = runs.evaluate(path, [f"--episodes={episodes}"])
@@ -62,7 +62,7 @@ def mean_return(episodes: int) -> Callable[[pathlib.Path], Score]:
 
 
 def _lost_lines(path: pathlib.Path) -> Score:
-    """Returns minus the number of lost lines of play, over both colours."""
+    """Scores a run directory by minus the number of lost lines of play, over both colours."""
     return Score(-float(runs.evaluate(path, ["--opponent=exhaustive"])["losses"]))
 
 
@@ -119,7 +119,7 @@ def main() -> None:
 
 
 def climb(name: str, rung: Rung, seed: int, out: pathlib.Path, more: Sequence[str] = ()) -> Result:
-    """Trains and scores one seed of a rung, with more settings."""
+    """Trains and scores one seed of a rung, with additional settings."""
     settings = [*rung.settings, *more, f"--seed={seed}", f"--max_seconds={rung.seconds - _MARGIN:g}"]
     run = runs.train(out / f"{name}-{seed}", settings)
     score = rung.score(run.path)
@@ -138,13 +138,13 @@ def climb(name: str, rung: Rung, seed: int, out: pathlib.Path, more: Sequence[st
 
 
 def shown(result: Result) -> str:
-    """Returns a score with its standard error, if it has any; results of earlier versions tell none."""
+    """Returns a score with its standard error, if any; results of earlier versions lack it."""
     error = result.get("error")
     return f"{result['score']:g}{f' ± {error:.2g}' if error else ''}"
 
 
 def summary(results: Sequence[Result]) -> str:
-    """Returns a table in Markdown, one line a rung."""
+    """Returns a table in Markdown, one line per rung."""
     lines = []
     for name, rung in RUNGS.items():
         found = [result for result in results if result["rung"] == name]

@@ -1,12 +1,11 @@
-"""A league against self-play alone in connect four on 4 rows and 5 columns, judged by perfect play.
+"""Compares a league with self-play alone in connect four on 4 rows and 5 columns, measured by perfect play.
 
     python experiments/league.py [--steps=160000] [--own=0.68] [--freezes=32] [--seeds=1,2,3] [--out=runs/league]
 
-A row is own if the learning player itself moved; in a league a share --own of them is, about. `self-play` has as many
-training steps as the league, `self-play, own rows` about as many own rows. The table has medians over seeds and
-ranges: the share of moves that keep the exact value (`keeps_value.py`), the share of games lost to a perfect player
-(`openings.py`), and exploitability (`best_response.py`). OUT/league.json stores each result at once; the same command
-resumes.
+A row is own if the learning player itself moved; in a league this is about a share --own of them. `self-play` has as
+many training steps as the league, `self-play, own rows` about as many own rows. The table has medians over seeds and
+ranges: the share of optimal moves (`keeps_value.py`), the share of games lost to a perfect player (`openings.py`), and
+exploitability (`best_response.py`). OUT/league.json stores each result at once; the same command resumes.
 """
 
 from __future__ import annotations
@@ -21,7 +20,7 @@ from typing import Any
 import runs
 
 _STEPS_PER_UPDATE = 32
-"""Of both presets: a batch of 256 windows, and 8 windows for each step."""
+"""For both presets: a batch of 256 windows, and 8 windows per step."""
 
 _JUDGED = {
     "keeps_value": "keeps the value",
@@ -35,7 +34,7 @@ Result = dict[str, Any]
 
 
 def main() -> None:
-    """Reads the command line, trains and judges missing runs, and prints the table."""
+    """Reads the command line, trains and measures missing runs, and prints the table."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--steps", type=int, default=160_000)
     parser.add_argument("--own", type=float, default=0.68)
@@ -67,12 +66,13 @@ def main() -> None:
 
 
 def measure(path: pathlib.Path, settings: Sequence[str], num_steps: int) -> Result:
-    """Trains a run, or the rest of it, with a learning rate that decays to its end, and judges its last checkpoint."""
+    """Trains or resumes a run, with a learning rate that decays until its end, and measures its last checkpoint."""
     decay = num_steps // _STEPS_PER_UPDATE
     budget = [f"--max_env_steps={num_steps}", f"--optimizer.decay_updates={decay}", "--evaluation.every_updates=0"]
     runs.train(path, [*settings, *budget, "--checkpoint.every_seconds=0"], resumes=True)
     row = runs.rows(path)[-1]
-    past, alone = (row.get(f"matches/{name}", 0) for name in ("past", "self_play"))  # self-play alone counts none
+    # self-play alone does not count own rows
+    past, alone = (row.get(f"matches/{name}", 0) for name in ("past", "self_play"))
     kept, lost, exploited = (
         runs.script(name, [str(path), "--step=last"]) for name in ("keeps_value.py", "openings.py", "best_response.py")
     )

@@ -1,11 +1,11 @@
-"""Whether a slow player delays another one: two players of a league on one device, and on two.
+"""Tests whether a slow player delays another one: two players of a league on one device, and on two.
 
     python experiments/league_lanes.py [--seconds=60] [--slow=2]
 
 Trains Kuhn poker with two players, main and an exploiter, on virtual devices of a CPU. Each update of the exploiter
 takes some seconds more, or not; main's updates a second and the 99th percentile of its replies' times are compared.
-The time goes into multiplications on the exploiter's device, of one core: JAX runs a CPU's programs with a callback,
-which could sleep, on the thread that dispatches them, and so the device loop itself would wait.
+The time is spent on multiplications on the exploiter's device, a single core. A callback could sleep instead, but JAX
+runs a CPU's programs with callbacks on the thread that dispatches them, so the device loop itself would wait.
 """
 
 from __future__ import annotations
@@ -33,12 +33,12 @@ _SEED = 1
 
 
 def multiplied(x: jax.Array, number: Any) -> jax.Array:
-    """Returns a matrix after a number of multiplications."""
+    """Multiplies a matrix by itself a number of times."""
     return jax.lax.fori_loop(0, number, lambda _, y: (y @ y) * 1e-3, x)
 
 
 def number_in(seconds: float) -> int:
-    """Returns how many multiplications take so many seconds here."""
+    """Returns how many multiplications take a given time here."""
     run, x, number = jax.jit(multiplied), jnp.ones((64, 64)), 20_000
     run(x, number).block_until_ready()
     began = time.monotonic()
@@ -47,9 +47,9 @@ def number_in(seconds: float) -> int:
 
 
 def slowed(make: Any, number: int) -> Any:
-    """Returns the maker of an agent whose updates multiply so often, but for those of the first player.
+    """Wraps the maker of an agent so that its updates multiply a number of times, except those of the first player.
 
-    The first player is known by the run's seed, from which the keys of its updates follow (`device/steps.py`).
+    The first player is recognized by the run's seed, from which the keys of its updates follow (`device/steps.py`).
     """
 
     def made(*args: Any) -> base.Agent:
@@ -61,7 +61,7 @@ def slowed(make: Any, number: int) -> Any:
             is_slow = jnp.any(jax.random.key_data(key) != jax.random.key_data(own))
             train, priority, metrics = agent.update(train, windows, key, axis_name)
             zero = 0.0 * multiplied(jnp.ones((64, 64)), jnp.where(is_slow, number, 0))[0, 0]
-            params = jax.tree.map(lambda x: x + zero.astype(x.dtype), train.params)  # which wait for it
+            params = jax.tree.map(lambda x: x + zero.astype(x.dtype), train.params)  # so that they wait for it
             return train._replace(params=params), priority, metrics
 
         return agent._replace(update=update)
@@ -79,7 +79,7 @@ class Seen:
 
 
 def measure(num_devices: int, number: int, seconds: float) -> tuple[float, float, float]:
-    """Returns main's and the exploiter's updates a second, and the 99th percentile of main's replies in seconds."""
+    """Returns the updates per second of main and the exploiter, and the 99th percentile of main's replies."""
     seen, run_update, deliver = Seen(), players.Player.run_update, dispatchers.Dispatcher._deliver
 
     @functools.wraps(run_update)

@@ -1,12 +1,12 @@
-"""A league in a game of hidden information or simultaneous moves, beside its controls, judged exactly.
+"""Compares a league in a game of hidden information or simultaneous moves with controls, by exact exploitability.
 
     python experiments/league_nash.py kuhn|leduc|brps [--frames=2000000] [--seeds=1,2,3] [--out=runs/nash]
 
-Each run sees as many frames, rows of both seats; a league does not learn from its opponents'. Controls are the same
-agent in self-play, with the same entropy bonus and without. The table has the NashConv at the end, the median over
-seeds and the range: of the mixture of all snapshots by the linear programme, of all alike, of the later half alike,
-and of the last one. The figure shows these over frames, and the mixture's weights of one league. OUT/GAME.json stores
-each result at once; the same command resumes.
+All runs see the same number of frames, which are rows of both seats; a league does not learn from its opponents' rows.
+Controls are the same agent in self-play, with and without the same entropy bonus. The table has the final NashConv,
+its median over seeds and its range: for the mixture of all snapshots by the linear programme, for all snapshots
+equally, for the later half equally, and for the last one. The figure shows these over frames, and the mixture's
+weights of one league. OUT/GAME.json stores each result at once; the same command resumes.
 """
 
 from __future__ import annotations
@@ -30,14 +30,14 @@ RUNS: Mapping[str, Mapping[str, float]] = {
     "self-play": {"league.self_play": 1},
     "self-play without entropy": {"league.self_play": 1, "ppo.entropy_weight": 0},
 }
-"""Settings of each run over the preset's."""
+"""Settings of each run in addition to the preset's."""
 COLUMNS = {"mixture": "mixture", "alike": "snapshots alike", "late": "later half alike", "last": "last iterate"}
 
 Result = dict[str, Any]
 
 
 def main() -> None:
-    """Reads the command line, trains and judges missing runs, and prints the table."""
+    """Reads the command line, trains and measures missing runs, and prints the table."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("game", choices=("kuhn", "leduc", "brps"))
     parser.add_argument("--frames", type=int, default=2_000_000)
@@ -53,7 +53,7 @@ def main() -> None:
             if any(key.items() <= result.items() for result in results):
                 continue
             preset = f"league-{arguments.game}"
-            share = (1 + own.get("league.self_play", presets.get(preset).league.self_play)) / 2  # of rows, stored
+            share = (1 + own.get("league.self_play", presets.get(preset).league.self_play)) / 2  # in stored rows
             path = arguments.out / f"{arguments.game}-{name.replace(' ', '-')}-{seed}"
             given = [f"--preset={preset}", f"--seed={seed}", "--evaluation.every_updates=0"]
             given += [f"--{setting}={value}" for setting, value in own.items()]
@@ -68,7 +68,7 @@ def main() -> None:
 
 
 def judged(path: pathlib.Path, share: float) -> tuple[list[Result], list[Result]]:
-    """Returns the NashConv of a run's mixtures after each of up to 40 snapshots, and each one's final weights."""
+    """Returns the NashConv of a run's mixtures after each of up to 40 snapshots, and the final weights."""
     found, league = exploitability.judge(path, str(path), trusted=True), leagues.read(path, str(path))
     frozen = [found.names.index(name) for name in league.pool.past()]
     ends = sorted({round(end) for end in np.linspace(1, len(frozen), min(40, len(frozen)))})
@@ -105,7 +105,7 @@ def judged(path: pathlib.Path, share: float) -> tuple[list[Result], list[Result]
 
 
 def panels(results: Sequence[Result]) -> list[runs.Panel]:
-    """Returns a panel for each column of the table, with medians over seeds, and one of a league's weights."""
+    """Draws a panel for each column of the table, with medians over seeds, and one with a league's weights."""
 
     def curve(name: str, key: str) -> list[dict[str, float]]:
         found = [result["points"] for result in results if result["run"] == name]

@@ -1,13 +1,13 @@
-"""Does a league pay? Leagues beside self-play with snapshots, for equal seconds, judged exactly.
+"""Does a league pay? Compares leagues with self-play and its snapshots for equal seconds, by exact exploitability.
 
     python experiments/league_pays.py [--seconds=120] [--seeds=1,2,3] [--out=runs/league_pays] [--pair=TEXT]
 
-A pair is a league and its control: self-play whose snapshots are mixed as the league's are, with the same game, agent,
+A pair is a league and its control: self-play whose snapshots are mixed like the league's, with the same game, agent,
 entropy weight and seed. Both train at the same time, so that other work on the machine slows both. The table has the
-NashConv at the end, medians over seeds and ranges: of the mixture by the linear programme, of all snapshots alike, and
-of main's last parameters; and in how many pairs the league's is lower. Frames are rows of both seats. OUT/pairs.json
-stores each pair at once, and the same command resumes after the last one. --pair trains those pairs alone whose line
-of the table begins with TEXT.
+final NashConv, its median over seeds and its range: for the mixture by the linear programme, for all snapshots
+equally, and for main's last parameters; and in how many pairs the league's is lower. Frames are rows of both seats.
+OUT/pairs.json stores each pair at once, and the same command resumes after the last one. --pair trains only the pairs
+whose line of the table begins with TEXT.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ RUNS: Mapping[str, Sequence[str]] = {
         '--league.builder_args={"min_games": 100, "min_steps": 3000, "max_steps": 8000, "reset_probability": 1}',
     ),
 }
-"""Settings by the name of a run."""
+"""Settings by the name of the run."""
 COLUMNS: Mapping[str, str] = {
     exploitability.EQUILIBRIUM: "mixture by the linear programme",
     exploitability.UNIFORM: "snapshots alike",
@@ -67,7 +67,7 @@ PAIRS = (
 
 
 def main() -> None:
-    """Reads the command line, trains and judges missing pairs, and prints the table."""
+    """Reads the command line, trains and measures missing pairs, and prints the table."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--seconds", type=int, default=120)
     parser.add_argument("--seeds", default="1,2,3")
@@ -97,12 +97,12 @@ def main() -> None:
 
 
 def sides(pair: Pair) -> tuple[str, str]:
-    """Returns the names of a pair's runs."""
+    """Returns the names of the two runs of a pair."""
     return (pair.league, SELF_PLAY)
 
 
 def judged(path: pathlib.Path) -> dict[str, float]:
-    """Returns a run's NashConv by COLUMNS; its training steps, frames, snapshots, and the entropy of its policies."""
+    """Returns a run's NashConv by COLUMNS, its training steps, frames and snapshots, and its policies' entropy."""
     found, league = exploitability.judge(path, str(path), trusted=True), leagues.read(path, str(path))
     types = league.payoff.num_matches()
     entropy = [row["policy_entropy"] for row in runs.rows(path) if "policy_entropy" in row]
@@ -116,9 +116,9 @@ def judged(path: pathlib.Path) -> dict[str, float]:
 
 
 def frames(env_steps: int, self_play: int, matches: int) -> int:
-    """Returns the rows of both seats: a match of self-play counts both as training steps, any other one of them.
+    """Returns the rows of both seats: self-play counts both as training steps, any other match only one.
 
-    Games have one length here.
+    All games here have the same length.
     """
     return round(env_steps * 2 * matches / (matches + self_play))
 

@@ -1,10 +1,10 @@
-"""MuZero with a memory on the memory tasks, beside a frame stack, V-trace and R2D2.
+"""Compares MuZero with a memory on the memory tasks with MuZero and a frame stack, V-trace and R2D2.
 
     python experiments/memory.py [RUNG ...] [--players="NAME; ..."] [--seeds=1,2,3] [--seconds=600] [--out=runs/memory]
 
-Without names it runs all three tasks with all players. One run follows the other, ten minutes each, and it needs a
-machine of its own. Scores are of 200 episodes by a separate `seedzero evaluate`. OUT/memory.json stores each result at
-once, so that the same command goes on where it was interrupted; OUT/memory.md is the table.
+Without names it runs all three tasks with all players. Runs follow one another, ten minutes each, and nothing else
+should use the machine. Scores are from 200 episodes of a separate `seedzero evaluate`. OUT/memory.json stores each
+result at once, so that the same command resumes an interrupted experiment; OUT/memory.md is the table.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ RUNGS = ("memory_tmaze", "memory_repeat", "memory_cartpole")
 PLAYERS: Mapping[str, tuple[str, ...]] = {
     "muzero, LSTM": ("--agent=muzero",),
     "muzero, GRU": ("--agent=muzero", "--muzero.memory=gru"),
-    # The control. Four frames show a cart's velocity, and of the other tasks next to nothing.
+    # The control. Four frames show a cart's velocity, but almost nothing that the other tasks need.
     "muzero, 4 frames": ("--agent=muzero", "--muzero.memory=none", "--network.frame_stack=4"),
     "vtrace, LSTM": ("--agent=vtrace",),
     "r2d2": ("--agent=r2d2",),

@@ -1,4 +1,4 @@
-"""What MuZero's model of a MinAtar game knows about the very next step.
+"""Measures what MuZero's model of a MinAtar game knows about the very next step.
 
     python experiments/model_quality.py RUN_DIR [--states=3000] [--step=N|best|last]
 
@@ -31,7 +31,7 @@ _PREFIX = "gym:MinAtar/"
 
 
 class Choices(NamedTuple):
-    """States with what each action leads to. ends: [N, A] bool; reward: [N, A] float."""
+    """States, and what each action leads to. ends: [N, A] bool; reward: [N, A] float."""
 
     observation: np.ndarray
     ends: np.ndarray
@@ -42,7 +42,7 @@ def make_game(env_id: str) -> Any:
     """Returns the game of an environment's id, without sticky actions.
 
     Raises:
-      UsageError: it is none of MinAtar.
+      UsageError: it is not one of MinAtar's.
     """
     name, _, version = env_id.removeprefix(_PREFIX).rpartition("-v")
     if not env_id.startswith(_PREFIX) or version != "1":
@@ -58,7 +58,7 @@ def choices(game: Any, num_states: int, seed: int) -> Choices:
     """Returns states of random play in which the actions differ in ends or rewards.
 
     Raises:
-      UsageError: there were none in half a million steps, as in Freeway.
+      UsageError: half a million steps had none, as in Freeway.
     """
     game.random = np.random.RandomState(seed)
     game.reset()
@@ -87,7 +87,7 @@ def _differing(game: Any, num_states: int, seed: int) -> Iterator[tuple[np.ndarr
 
 
 def share_ranked(q: np.ndarray, better: np.ndarray, worse: np.ndarray) -> tuple[float, int]:
-    """Returns the share of pairs (better, worse) that q ranks right, as a mean over states, and these states' number.
+    """Returns the share of pairs (better, worse) that q ranks right, a mean over states, and the number of states.
 
     Args:
       q, better, worse: [N, A].

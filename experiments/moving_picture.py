@@ -3,10 +3,10 @@
     python experiments/moving_picture.py OUT.gif RUN_DIR... [--columns=3] [--seconds=12] [--fps=10] [--colours=48]
 
 A run directory becomes a panel: the environment's picture, a bar for each action's probability under the search, and
-the position's value; a legend below says so. An agent without a search, or with continuous actions, has the picture
-and the return so far, in a narrower panel. After an episode the next seed's begins. RUN_DIR#STEP plays an early
-checkpoint, to stand beside a later one: that of `seedzero train --max_updates=1 ...` has learned little yet. Without
-a display MuJoCo draws with MUJOCO_GL=egl.
+the position's value, explained by a legend below. For an agent without a search, or with continuous actions, a
+narrower panel has the picture and the return so far. After an episode the next one begins, with the next seed.
+RUN_DIR#STEP plays an early checkpoint, to stand beside a later one: that of `seedzero train --max_updates=1 ...` has
+learned little yet. Without a display MuJoCo draws with MUJOCO_GL=egl.
 """
 
 from __future__ import annotations
@@ -27,38 +27,38 @@ from seedzero.core import types
 from seedzero.envs import env_base, registry
 
 SIDE = 216
-"""Pixels of a picture's side."""
+"""Side of a picture in pixels."""
 _BARS = 92
-"""Pixels of the width of an action's name and bar."""
+"""Width of an action's name and bar in pixels."""
 _MARGIN, _TITLE = 12, 28
 WIDTH = SIDE + _BARS + 3 * _MARGIN
-"""Pixels of the width of a panel with bars."""
+"""Width of a panel with bars in pixels."""
 _DARK, _LIGHT, _TEXT, _CHOSEN = (24, 26, 31), (70, 76, 88), (222, 226, 230), (242, 142, 43)
 
 ACTIONS = {
     "gym:LunarLander-v3": ("none", "left", "main", "right"),
     "gym:MinAtar/Breakout-v1": ("none", "left", "right"),
 }
-"""Names of actions; other environments' are numbers."""
+"""Names of actions; in other environments they are numbers."""
 KWARGS = {"gym:InvertedDoublePendulum-v5": '{"default_camera_config": {"distance": 2.6, "lookat": [0, 0, 0.4]}}'}
-"""Arguments of environments, for pictures that show more; other environments have their run's."""
+"""Arguments of environments that make pictures show more; other environments have their run's."""
 LEGEND = (
     ("bar", "the search's probability of an action"),
     ("orange", "the chosen action"),
     ("value", "expected return"),
 )
-"""Words of the panels, and their meaning."""
+"""Words in the panels, and their meaning."""
 TITLES = {
     "gym:LunarLander-v3": "LunarLander",
     "gym:MinAtar/Breakout-v1": "MinAtar Breakout",
     "spiel:connect_four(rows=4,columns=5)": "Connect four, 4x5",
 }
-"""Titles of panels; other environments have their id."""
+"""Titles of panels; other environments are named by their id."""
 
 
 @dataclasses.dataclass(frozen=True)
 class Moment:
-    """A moment of play: the environment's picture [H, W, 3] uint8, the search's policy [A], its value and choice.
+    """A moment of play: the environment's picture [H, W, 3] uint8, the search's policy [A], its value and its choice.
 
     Without a search the value is the return so far.
     """
@@ -70,13 +70,13 @@ class Moment:
 
 
 NOTHING = np.zeros(0)
-"""The policy of an agent without bars."""
+"""The policy of an agent that has no bars."""
 
 
 def play(path: pathlib.Path, *, every: float, step: int | None = None) -> Iterator[Moment]:
-    """Yields moments of greedy play, episode after episode, without end.
+    """Yields moments of greedy play, one episode after another, forever.
 
-    every: steps from moment to moment; below 1, each step is shown 1 / every times. step: of a checkpoint; None: the
+    every: steps between moments; below 1, each step is shown 1 / every times. step: of a checkpoint; None means the
     best.
 
     Raises:
@@ -111,12 +111,12 @@ def play(path: pathlib.Path, *, every: float, step: int | None = None) -> Iterat
 
 
 def _picture(env_id: str, env: env_base.VectorEnv, step: types.EnvStep) -> np.ndarray:
-    """Returns the environment's own picture, or discs for connect four."""
+    """Returns the environment's own picture, or draws discs for connect four."""
     return discs(step.observation[0]) if env_id.startswith("spiel:connect_four") else env.render()
 
 
 def discs(planes: np.ndarray, size: int = 43) -> np.ndarray:
-    """Returns a board of connect four from OpenSpiel's planes [H, W, C]: the players' discs, the lowest row first."""
+    """Draws a board of connect four from OpenSpiel's planes [H, W, C], the players' discs from the lowest row up."""
     height, width, _ = planes.shape
     image = Image.new("RGB", (size * width, size * height), (33, 66, 120))
     draw = ImageDraw.Draw(image)
@@ -129,7 +129,7 @@ def discs(planes: np.ndarray, size: int = 43) -> np.ndarray:
 
 
 def panel(title: str, names: Sequence[str], moment: Moment) -> Image.Image:
-    """Returns one panel: a title, the environment's picture, and a bar for each action, if any."""
+    """Draws a panel: a title, the environment's picture, and a bar for each action, if any."""
     width = WIDTH if len(moment.policy) else WIDTH - _BARS
     image = Image.new("RGB", (width, SIDE + _TITLE + 2 * _MARGIN), _DARK)
     draw, font = ImageDraw.Draw(image), ImageFont.load_default(14)
@@ -151,7 +151,7 @@ def panel(title: str, names: Sequence[str], moment: Moment) -> Image.Image:
 
 
 def _fitted(picture: np.ndarray) -> Image.Image:
-    """Returns a picture scaled into a square of side SIDE, in whole pixels where it is small."""
+    """Scales a picture to a square of side SIDE; small ones by a whole number."""
     image = Image.fromarray(picture)
     scale = SIDE / max(image.size)
     resized = image.resize(tuple(round(scale * x) for x in image.size), Image.Resampling.BOX)
@@ -161,7 +161,7 @@ def _fitted(picture: np.ndarray) -> Image.Image:
 
 
 def beside(panels: Sequence[Image.Image]) -> Image.Image:
-    """Returns panels of one height, side by side."""
+    """Puts panels of one height side by side."""
     image = Image.new("RGB", (sum(part.width for part in panels), panels[0].height), _DARK)
     for part, left in zip(panels, itertools.accumulate((part.width for part in panels), initial=0), strict=False):
         image.paste(part, (left, 0))
@@ -169,7 +169,7 @@ def beside(panels: Sequence[Image.Image]) -> Image.Image:
 
 
 def below(rows: Sequence[Image.Image]) -> Image.Image:
-    """Returns images of any width, one below the other."""
+    """Puts images of any width below one another."""
     image = Image.new("RGB", (max(row.width for row in rows), sum(row.height for row in rows)), _DARK)
     for row, top in zip(rows, itertools.accumulate((row.height for row in rows), initial=0), strict=False):
         image.paste(row, (0, top))
@@ -177,7 +177,7 @@ def below(rows: Sequence[Image.Image]) -> Image.Image:
 
 
 def legend(width: int) -> Image.Image:
-    """Returns a line that explains the panels, of a width in pixels; broken in two where it does not fit."""
+    """Draws a line that explains the panels, of a given width in pixels; breaks it in two if it does not fit."""
     font = ImageFont.load_default(13)
     texts = [f"{word}: {meaning}" for word, meaning in LEGEND]
     lines = ["     ".join(texts)] if font.getlength("     ".join(texts)) <= width - 2 * _MARGIN else texts
@@ -193,7 +193,7 @@ def legend(width: int) -> Image.Image:
 
 
 def whole(panels: Sequence[Image.Image], columns: int) -> Image.Image:
-    """Returns a frame: rows as wide as so many panels with bars, and the legend."""
+    """Draws a frame: rows as wide as a number of panels with bars, and the legend."""
     rows: list[list[Image.Image]] = [[]]
     for part in panels:
         if sum(other.width for other in rows[-1]) + part.width > columns * WIDTH:
@@ -204,7 +204,7 @@ def whole(panels: Sequence[Image.Image], columns: int) -> Image.Image:
 
 
 def write(path: pathlib.Path, images: Sequence[Image.Image], *, fps: float, colours: int) -> None:
-    """Writes a .gif that repeats, all frames with one palette so that equal pixels are stored once."""
+    """Writes a .gif that repeats; all frames share a palette, so that equal pixels are stored once."""
     sample = beside(images[:: max(1, len(images) // 8)])
     palette = sample.quantize(colours, Image.Quantize.MEDIANCUT)
     frames = [image.quantize(palette=palette, dither=Image.Dither.NONE) for image in images]

@@ -1,13 +1,13 @@
-"""The project's files on one observation's way, from its environment to the agent and the ring, and its action's back.
+"""Lists the project's files that an observation passes from its environment to agent and ring, and its action back.
 
     python experiments/observation_way.py [AGENT]
     PYTHONPATH=OTHER_CHECKOUT python experiments/observation_way.py     # the way there
 
-One process holds a learner and a worker. A profile function sees every call. One observation has bytes of its own: a
+One process holds a learner and a worker, and a profile function sees every call. One observation has unique bytes: a
 file is on the way if a function takes, passes or returns them, in arrays, bytes or messages. In traced code an acting
-batch is known by its shape; the agent's and the ring's own calls are left out, as are methods of messages.
-A file is entered again if a call brings the observation back after another file than the caller had it, and none of
-its own calls is under way. The two ends of the wire count as one file, and not as entered again.
+batch is recognized by its shape. Calls within the agent and the ring, and methods of messages, are left out. A file is
+entered again if a call brings the observation back after it had been in another file than the caller's, and none of
+the file's own calls is in progress. The two ends of the wire count as one file, and not as entered again.
 """
 
 from __future__ import annotations
@@ -32,31 +32,31 @@ from seedzero.envs import catch
 from seedzero.worker import worker
 
 PACKAGE = os.path.dirname(seedzero.__file__) + os.sep
-ROWS, COLUMNS, NUM_ENVS, FOLLOWED = 13, 17, 24, 10  # the last: the step with the marked observation
+ROWS, COLUMNS, NUM_ENVS, FOLLOWED = 13, 17, 24, 10  # FOLLOWED: the step with the marked observation
 SIZE = ROWS * COLUMNS
 
 
 class Way:
-    """Follows the observation through all threads until `chosen`, its actions, are in the environment."""
+    """Follows the observation through all threads until `chosen`, its actions, have reached the environment."""
 
     def __init__(self) -> None:
-        self.notes: list[tuple[bool, int, str, str, bool]] = []  # traced, len(actions) then, file, function, again
-        self.actions: list[tuple[str, str, bytes]] = []  # file and function with these bytes, perhaps actions
+        self.notes: list[tuple[bool, int, str, str, bool]] = []  # (traced, len(actions) then, file, function, again)
+        self.actions: list[tuple[str, str, bytes]] = []  # (file, function, bytes that may be actions)
         self.chosen = b""
         self._mark = np.random.default_rng(0).integers(1, 255, SIZE, np.uint8).tobytes()
         self._num_steps = 0
-        self._trail = ["", ""]  # the last two different files
+        self._trail = ["", ""]  # the two most recent files
         self._sides: set[tuple[bool, bool, str]] = set()
         self._inside = threading.local()
 
     def boards(self, env: catch.Catch) -> np.ndarray:
-        """Returns pictures in place of Catch's own; one step's are marked."""
+        """Returns pictures that replace Catch's; those of one step are marked."""
         self._num_steps += threading.current_thread().name == "worker"
         data = self._mark if self._num_steps == FOLLOWED else bytes(SIZE)
         return np.frombuffer(data * env.num_envs, np.uint8).reshape(env.num_envs, ROWS, COLUMNS, 1)
 
     def profile(self, frame: FrameType, event: str, value: Any) -> None:
-        """Takes a call or return: notes its file and its caller's if the observation, or an action, is handed over."""
+        """Notes the file of a call or return, and its caller's, if the observation or an action is passed on."""
         code = frame.f_code
         if event not in ("call", "return") or not (file := _file(frame)):
             return
@@ -91,7 +91,7 @@ class Way:
 
 
 def _file(frame: FrameType) -> str:
-    """Returns the path below the package; "": another's code."""
+    """Returns the path within the package, or "" for other code."""
     name = frame.f_code.co_filename
     return name[len(PACKAGE) :] if name.startswith(PACKAGE) else ""
 
@@ -108,7 +108,7 @@ def _flat(value: Any, depth: int = 0) -> Iterator[Any]:
 
 
 def _bytes(item: Any) -> bytes:
-    """Returns bytes as on the wire; of large and of traced arrays none."""
+    """Returns bytes as on the wire, or b"" for large and for traced arrays."""
     if isinstance(item, np.ndarray):
         item = item.astype(np.int32, copy=False) if item.dtype.kind == "i" else item
         return item.tobytes() if item.dtype != object and item.nbytes <= 2**20 else b""
@@ -116,7 +116,7 @@ def _bytes(item: Any) -> bytes:
 
 
 def main() -> None:
-    """Trains for a moment; prints the observation's files until its actions are there, then the actions'."""
+    """Trains for a moment; prints the observation's files until its actions exist, then the actions' files."""
     way = Way()
     catch.ROWS, catch.COLUMNS = ROWS, COLUMNS
     catch.Catch._show = lambda env: way.boards(env)  # type: ignore[method-assign]

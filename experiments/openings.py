@@ -1,10 +1,10 @@
-"""Share of games that an agent loses to a perfect player, from every opening of two moves and on both sides.
+"""Measures the share of games that an agent loses to a perfect player, from every opening of two moves on both sides.
 
     python experiments/openings.py RUN_DIR [--step=best|last|N]
 
-For small games as tic-tac-toe, which has 72 such openings; 48 of them are won for the first mover. Counted are the
-games that the opening has not lost already. The perfect player plays all of its best moves, equally likely: `lost`
-is exact, an expected number. The agent moves as in `seedzero evaluate`; the last line is JSON.
+It is for small games such as tic-tac-toe, which has 72 such openings; 48 of them are won for the first mover. Games
+that the opening has already lost do not count. The perfect player plays all of its best moves with equal probability,
+so `lost` is an exact expected number. The agent moves as in `seedzero evaluate`; the last line is JSON.
 """
 
 from __future__ import annotations
@@ -27,18 +27,18 @@ class Verdict(NamedTuple):
 
     games: int  # openings on both sides
     counted: int  # not lost by their openings
-    lost: float  # expected number of these
-    beatable: int  # number of these that some perfect line of moves wins
-    positions: int  # distinct positions in which the agent was asked
+    lost: float  # expected number of lost ones
+    beatable: int  # number of counted games that some perfect line of moves wins
+    positions: int  # number of distinct positions in which the agent was asked
 
     @property
     def share(self) -> float:
-        """Share of the counted games that is lost."""
+        """Share of the counted games that are lost."""
         return self.lost / self.counted if self.counted else 0.0
 
 
 def openings(game: spiel.Game, num_moves: int = 2) -> list[Any]:
-    """Returns the states after every sequence of so many moves, without games that are over."""
+    """Returns the states after every sequence of a number of moves, without finished games."""
     states = [game.initial()]
     for _ in range(num_moves):
         states = [game.apply(state, action) for state in states for action in state.legal_actions()]
@@ -47,9 +47,9 @@ def openings(game: spiel.Game, num_moves: int = 2) -> list[Any]:
 
 
 def judge(game: spiel.Game, play: best_response.Play, *, num_moves: int = 2) -> Verdict:
-    """Returns the result of the games. An agent is asked once in each position, so its moves must depend on it alone.
+    """Plays all games. An agent is asked once in each position, so its moves must depend only on the position.
 
-    ValueError for an illegal move.
+    Raises ValueError for an illegal move.
     """
     exact, begun = solver.Solver(game), openings(game, num_moves)
     counted, lost, beatable, positions = 0, 0.0, 0, 0
@@ -74,7 +74,7 @@ class _Position(NamedTuple):
 def _levels(
     game: spiel.Game, play: best_response.Play, exact: solver.Solver, begun: Sequence[Any], side: int
 ) -> list[list[_Position]]:
-    """Returns the positions of all games, by number of moves, each once; the agent is on `side`."""
+    """Returns the positions of all games by number of moves, each once; the agent is on `side`."""
     levels, states = [], list({str(state): state for state in begun}.values())
     while states:
         if game.mover(states[0]) == side:
@@ -100,7 +100,7 @@ def _actions(game: spiel.Game, play: best_response.Play, states: Sequence[Any]) 
 
 
 def _chances(levels: Sequence[Sequence[_Position]], side: int) -> dict[str, float]:
-    """Returns each position's probability that the player of `side` loses."""
+    """Returns the probability, for each position, that the player on `side` loses."""
     chances: dict[str, float] = {}
     for level in reversed(levels):
         for position in level:

@@ -1,14 +1,14 @@
-"""The share of acting speed that is left while a plain client reads *game* of a page, at 5 frames a second.
+"""Measures the share of acting speed that is left while a client reads *game* of a page, at 5 frames a second.
 
     python experiments/page_cost.py [--pairs=12] [--seconds=8] [--other=TREE] [-- SETTINGS of seedzero train]
 
-One training; windows with and without the reader alternate, in changing order, with a pause for the learner to stop
-collecting. The page is `seedzero page`, a process of its own, which is there in all windows. With --other, another
-source tree's training is compared instead, nobody watches, and each window is a training of its own.
+Within one training, windows with and without the reader alternate, in changing order, with a pause in which the
+learner stops collecting. The page, a separate process `seedzero page`, runs in all windows. With --other, training by
+another source tree is compared instead: nobody watches, and each window is a separate training.
 
 The last line is JSON: the median of the pairs' ratios with an interval of at least 95 % (order statistics), the
-reader's frames a second, and the machine's load before and after. `processor` has the same of steps for each
-second of a processor, of training, page and reader together: other load on the machine disturbs that less.
+reader's frames a second, and the machine's load before and after. `processor` has the same for steps per processor
+second of training, page and reader together, which other load on the machine disturbs less.
 """
 
 from __future__ import annotations
@@ -55,9 +55,10 @@ for line in connection.getresponse():
         pass
 print(count / (time.monotonic() - began), flush=True)
 """
-"""A plain client: it reads the stream until standard input closes, and prints its events with steps a second."""
+"""A plain client that reads the stream until standard input closes, and prints its number of events with steps per
+second."""
 Speed = tuple[float, float]
-"""Steps a second, and steps for each second of a processor."""
+"""Steps per second, and steps per processor second."""
 TREE = pathlib.Path(__file__).parents[1]
 WARM_STEPS = 10_000
 """Steps before the first window."""
@@ -89,7 +90,7 @@ def main() -> None:
 
 
 def summary(pairs: Sequence[tuple[float, float]]) -> dict[str, Any]:
-    """Returns the median of the ratios, and its interval."""
+    """Returns the median of the ratios, with an interval."""
     ratios = [one / other for one, other in pairs]
     return {"pairs": len(ratios), "ratio": round(statistics.median(ratios), 4), "interval": interval(ratios)}
 
@@ -97,7 +98,7 @@ def summary(pairs: Sequence[tuple[float, float]]) -> dict[str, Any]:
 def reading(
     folder: pathlib.Path, num_pairs: int, seconds: float, settings: Sequence[str]
 ) -> tuple[list[tuple[Speed, Speed]], dict[str, Any]]:
-    """Returns steps a second with and without a reader, in pairs, and the reader's frames a second."""
+    """Returns steps per second with and without a reader, in pairs, and the reader's frames per second."""
     pairs, frames = [], []
     with training(folder / "run", settings, TREE) as run, page(folder) as port:
         mine = psutil.Process()
@@ -119,7 +120,7 @@ def reading(
 def comparing(
     folder: pathlib.Path, trees: Sequence[pathlib.Path], num_pairs: int, seconds: float, settings: Sequence[str]
 ) -> tuple[list[tuple[Speed, Speed]], dict[str, Any]]:
-    """Returns steps a second of trainings of two source trees, in pairs."""
+    """Returns steps per second of trainings by two source trees, in pairs."""
     pairs = []
     for number in range(num_pairs):
         found = {}
@@ -133,7 +134,7 @@ def comparing(
 
 @contextlib.contextmanager
 def training(run: pathlib.Path, settings: Sequence[str], tree: pathlib.Path) -> Iterator[pathlib.Path]:
-    """Yields the run directory of a training that is warm; ends it."""
+    """Starts a training, warms it up, and yields its run directory; ends it afterwards."""
     command = [sys.executable, "-m", "seedzero.cli", "train", *settings, f"--run_dir={run}"]
     environment = {**os.environ, "PYTHONPATH": str(tree)}
     quiet = {"stdout": subprocess.DEVNULL, "stderr": subprocess.DEVNULL}
@@ -152,7 +153,7 @@ def training(run: pathlib.Path, settings: Sequence[str], tree: pathlib.Path) -> 
 
 @contextlib.contextmanager
 def page(root: pathlib.Path) -> Iterator[int]:
-    """Yields the port of a page of all runs below a directory."""
+    """Starts a page of all runs below a directory and yields its port."""
     command = [sys.executable, "-m", "seedzero.cli", "page", f"--run_dir={root}"]
     process = subprocess.Popen(command, stderr=subprocess.PIPE, text=True)
     try:
@@ -167,11 +168,11 @@ def page(root: pathlib.Path) -> Iterator[int]:
 
 @contextlib.contextmanager
 def reader(port: int) -> Iterator[Any]:
-    """Yields a function for the frames a second of a reading process, once it has ended; it reads while entered."""
+    """Reads in a separate process; yields a function that returns its frames per second once it has ended."""
     command = [sys.executable, "-c", READER, str(port)]
     process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
     assert process.stdout is not None and process.stdin is not None
-    process.stdout.readline()  # it has steps
+    process.stdout.readline()  # the first steps have arrived
     rates: list[float] = []
     try:
         yield lambda: rates[0]
@@ -182,7 +183,7 @@ def reader(port: int) -> Iterator[Any]:
 
 
 def speed(run: pathlib.Path, seconds: float, parent: psutil.Process) -> Speed:
-    """Returns the speed of a training during a window; parent: of all processes."""
+    """Measures the speed of a training during a window; parent: of all its processes."""
     began, busy, before = time.monotonic(), _busy(parent), _stored(run)
     time.sleep(seconds)
     steps = _stored(run) - before
@@ -192,7 +193,7 @@ def speed(run: pathlib.Path, seconds: float, parent: psutil.Process) -> Speed:
 
 
 def _busy(parent: psutil.Process) -> float:
-    """Returns the processor seconds of the children of a process, this window's processes."""
+    """Returns the processor seconds of all children of a process."""
     times = [child.cpu_times() for child in parent.children(recursive=True)]
     return sum(found.user + found.system for found in times)
 
@@ -206,10 +207,10 @@ def _stored(run: pathlib.Path) -> int:
 
 
 def interval(values: Sequence[float]) -> tuple[float, float]:
-    """Returns the order statistics that hold the median with a probability of at least 0.95, else the extremes."""
+    """Returns order statistics that enclose the median with a probability of at least 0.95, else the extremes."""
     ordered, number = sorted(values), len(values)
     chances = [math.comb(number, rank) / 2**number for rank in range(number + 1)]
-    rank = 0  # values left out on each side
+    rank = 0  # number of values left out at each end
     while 2 * sum(chances[: rank + 2]) <= 0.05 and 2 * (rank + 1) < number:
         rank += 1
     return round(ordered[rank], 4), round(ordered[number - 1 - rank], 4)

@@ -1,14 +1,15 @@
-"""MuZero in pig against exact optimal play, with codes for chance and without.
+"""Measures MuZero in pig against exact optimal play, with and without codes for chance.
 
     python experiments/pig.py train [--win=20] [--seeds=1,2,3] [--seconds=900] [--codes=32,0] [--out=runs/pig]
     python experiments/pig.py judge RUN_DIR [--win=20]
 
-The budget, written down before any run: 15 minutes a run on two cores, seeds 1, 2 and 3, with codes and without, one
-run after the other. The bar is a win rate of 0.48 against optimal play over both sides; optimal play itself wins 0.5.
-The judge asks the agent for its action in every state, and solves for its chance to win: no game is drawn.
+The budget was written down before any run: 15 minutes per run on two cores, seeds 1, 2 and 3, with and without codes,
+one run after another. The bar is a win rate of 0.48 against optimal play over both sides; optimal play itself wins
+0.5. `judge` asks the agent for its action in every state, and solves for its probability to win, so that no game is
+sampled.
 
-To 20 points it is best never to hold before that wins: who always rolls is over the bar, too. To 50 points that
-wins 0.42, and the best fixed total to hold at, 25, wins 0.49.
+With 20 points to win, it is best never to hold before holding wins, so a player who always rolls is over the bar, too.
+With 50 points such a player wins 0.42, and the best fixed total to hold at, 25, wins 0.49.
 
 A state is (mover's points, other's points, turn's total). OpenSpiel allows no roll that is not needed to win. Shape
 letters: W points to win, N totals of a turn, fewer than W + 6.
@@ -29,18 +30,18 @@ import seedzero
 
 SIDES = 6
 _ENOUGH = 1e-12
-"""Change of a chance below which it is solved."""
+"""Probabilities count as solved once they change by less than this."""
 _ROWS = 10_000
-"""States of a call of the agent."""
+"""Number of states in a call of the agent."""
 
 
 def chances_of_actions(own: np.ndarray, other: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Returns the mover's chances [W, W, N] to win after rolling and after holding.
+    """Returns the mover's probabilities [W, W, N] to win after rolling and after holding.
 
-    own: [W, W, N] the mover's chances while its turn lasts. other: [W, W, N] the other player's in its turn.
+    own: [W, W, N] the mover's probabilities while its turn lasts. other: [W, W, N] the other player's in its turn.
     """
     win, _, num_totals = own.shape
-    # A total beyond the last can only be held; there a roll is worth nothing.
+    # A total beyond the last one can only be held, so a roll is worth nothing there.
     further = np.concatenate([own, np.zeros((win, win, SIDES))], axis=2)
     rolled = 1.0 - other[:, :, 0].T[:, :, None] + sum(further[:, :, n : n + num_totals] for n in range(2, SIDES + 1))
     points = np.arange(win)[:, None, None] + np.arange(num_totals)
@@ -50,7 +51,7 @@ def chances_of_actions(own: np.ndarray, other: np.ndarray) -> tuple[np.ndarray, 
 
 
 def optimal(win: int) -> np.ndarray:
-    """Returns the chances [W, W, N] of a player who plays optimally against another, by value iteration."""
+    """Returns the probabilities [W, W, N] with which optimal play wins against a player, by value iteration."""
     own, change = np.zeros((win, win, win + SIDES)), 1.0
     while change > _ENOUGH:
         before, own = own, np.maximum(*chances_of_actions(own, own))
@@ -59,7 +60,7 @@ def optimal(win: int) -> np.ndarray:
 
 
 def chances_against(holds: np.ndarray, other_holds: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Returns both players' chances [W, W, N], each in its own turn; holds: [W, W, N] bool, each one's decisions."""
+    """Returns both players' probabilities [W, W, N], each in its own turn; holds: [W, W, N] bool, their decisions."""
     own, other, change = np.zeros(holds.shape), np.zeros(holds.shape), 1.0
     while change > _ENOUGH:
         before = own
@@ -72,7 +73,10 @@ def chances_against(holds: np.ndarray, other_holds: np.ndarray) -> tuple[np.ndar
 
 
 def win_rate(holds: np.ndarray) -> float:
-    """Returns the share of games that decisions win against optimal play; holds: [2, W, W, N] as first and second."""
+    """Returns the share of games that decisions win against optimal play.
+
+    Holds: [2, W, W, N], as first and second player.
+    """
     win = holds.shape[1]
     rolled, held = chances_of_actions(*[optimal(win)] * 2)
     best = held >= rolled
@@ -82,7 +86,7 @@ def win_rate(holds: np.ndarray) -> float:
 
 
 def observations(player: int, win: int) -> tuple[np.ndarray, np.ndarray]:
-    """Returns what a player sees in all states, [W * W * N, ...], and its legal actions: roll and hold."""
+    """Returns what a player sees in all states, [W * W * N, ...], and the legal actions: roll and hold."""
     mine, other, total = (x.reshape(-1) for x in np.indices((win, win, win + SIDES)))
     scores = (mine, other) if player == 0 else (other, mine)
     rows = [np.eye(win + 1, dtype=np.float32)[np.minimum(x, win)] for x in (total, *scores)]
@@ -96,7 +100,7 @@ def judge(run_dir: pathlib.Path, win: int) -> float:
     for player in (0, 1):
         policy = seedzero.load(run_dir, step="last")
         seen, legal = observations(player, win)
-        # To 50 points all trees at once take 11 GB.
+        # With 50 points, all trees at once take 11 GB.
         actions = []
         for part in np.array_split(np.arange(len(seen)), -(-len(seen) // _ROWS)):
             policy.reset()
@@ -106,7 +110,7 @@ def judge(run_dir: pathlib.Path, win: int) -> float:
 
 
 def train(run_dir: pathlib.Path, win: int, codes: int, seed: int, seconds: float) -> None:
-    """Trains MuZero in a process of its own."""
+    """Trains MuZero in a separate process."""
     command = [pathlib.Path(sys.executable).parent / "seedzero", "train", "--preset=chance"]
     command += [f"--env=spiel:pig(winscore={win})", "--agent=muzero"]
     settings = [
@@ -119,7 +123,7 @@ def train(run_dir: pathlib.Path, win: int, codes: int, seed: int, seconds: float
 
 
 def main(words: Sequence[str] | None = None) -> None:
-    """Reads the command line, or the words given; trains and judges, or judges alone."""
+    """Reads the command line, or the words given; trains and measures, or only measures."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     commands = parser.add_subparsers(dest="command", required=True)
     training = commands.add_parser("train")

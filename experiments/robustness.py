@@ -1,4 +1,4 @@
-"""Robustness: a dozen environments that nobody tuned for, with the preset that the program picks, and a few minutes.
+"""Tests robustness: a dozen environments that nobody tuned for, with the preset that the program picks, in minutes.
 
     python experiments/robustness.py [NAME ...] [--quick] [--seeds=1,2,3] [--minutes=5] [-- SETTING ...]
     python experiments/robustness.py --games=atari26|atari57 [NAME ...] [--agent=muzero] [--minutes=M] [-- SETTING ...]
@@ -10,8 +10,8 @@ given. Settings after `--` go to `seedzero train`, --preset=NAME among them. --r
 and trains nothing.
 
 The score is that of a separate `seedzero evaluate` of the checkpoint that users get, in environments with unseen
-seeds. It is normalised: 0 is random play, 1 the best known return, or a human's in Atari. A run that fails is a line
-of the table, not the end of the script; if it left no checkpoint, it counts like random play. OUT/robustness.json
+seeds. It is normalised: 0 is random play, 1 the best known return, or a human's in Atari. A run that fails becomes a
+line of the table, and the script continues; if it left no checkpoint, it counts like random play. OUT/robustness.json
 stores each result at once, so that the same command resumes. OUT/robustness.md has the table.
 
 The budget is wall-clock time, compilation included: other work on the machine makes scores worse. The table shows the
@@ -45,7 +45,7 @@ _GRACE = 300.0
 """Seconds after its budget in which a run may compile, evaluate a last time and save."""
 
 _EVALUATION_LIMIT = 600.0
-"""Seconds of the separate evaluation; a greedy agent may never reach the end of an environment without time limit."""
+"""Time limit of the separate evaluation, because a greedy agent may never reach the end of an environment."""
 
 RANDOM_EPISODES = 1_000
 
@@ -75,15 +75,16 @@ TASKS: Mapping[str, Task] = {
     for task in (
         # Exact: the best within the time limit of 100 steps.
         Task("gym:FrozenLake-v1", 0.013, 0.744, 1_000),
-        # Exact: mean over all starts. An agent that stands still is at -200, 0.73 of the best.
+        # Exact: mean over all starts. An agent that does not move is at -200, 0.73 of the best.
         Task("gym:Taxi-v4", -772.2, 7.93, 1_000),
-        # Exact: the shortest path, and random play, too. Without a time limit, a bad agent's episode may never end.
+        # Exact: the shortest path; random play is exact, too. Without a time limit, a bad agent's episode may never
+        # end.
         Task("gym:CliffWalking-v1", -65_375.0, -13.0),
         # A greedy policy after value iteration on a grid of 601 by 401; "solved" is -110, Zoo's DQN has -100.8.
         Task("gym:MountainCar-v0", -200.0, -97.7),
         # Zoo: QR-DQN.
         Task("gym:Acrobot-v1", -499.1, -69.1),
-        # Zoo: ARS. An agent that stands still is at 0, 0.26 of the best.
+        # Zoo: ARS. An agent that does not move is at 0, 0.26 of the best.
         Task("gym:MountainCarContinuous-v0", -33.2, 96.7),
         # Zoo: TQC; "solved" is 300. Episodes are long.
         Task("gym:BipedalWalker-v3", -99.6, 329.8, 100),

@@ -1,8 +1,8 @@
-"""Chips' published peaks, a program's least time on a chip, and the pace of all programs together.
+"""Predicts the least time of programs on a chip from its published peaks, and the pace of all programs together.
 
 A program's time is at least that of its arithmetic at the peak rate, and that of its bytes at the memory's bandwidth.
 Nothing else is counted: no communication between chips, no dispatch, no waiting for the host. So every prediction is
-an upper bound of the pace. The TPU's compiler also estimates the clock cycles of most operations, which comes nearer.
+an upper bound of the pace. The TPU's compiler also estimates the clock cycles of most operations, which is closer.
 """
 
 from __future__ import annotations
@@ -10,14 +10,14 @@ from __future__ import annotations
 from typing import NamedTuple
 
 NUM_FRAMES = 200e6
-"""Frames of a run whose hours and cost are told: Atari's usual budget."""
+"""Number of frames for which hours and cost are predicted, Atari's usual budget."""
 
 ATARI_STEPS_PER_SECOND = 28e3
-"""Steps of Atari that a host's environments make at most: ALE's vector environment on the 16 cores of an H200's host
-made 22 to 28 thousand, four frames each. A TPU's host has another number of cores."""
+"""Most steps of Atari that a host's environments make per second: ALE's vector environment made 22 to 28 thousand, of
+four frames each, on the 16 cores of an H200's host. A TPU's host has another number of cores."""
 
 TRANSPORT_STEPS_PER_SECOND = 140e3
-"""Observations of 9,216 bytes a second through server and worker client: 137 to 144 thousand on two cores, see
+"""Observations of 9,216 bytes per second that pass server and worker client: 137 to 144 thousand on two cores, see
 docs/results.md."""
 
 
@@ -66,10 +66,12 @@ SLICES = {
 
 
 def of_hosts(chips: str, num_hosts: int) -> Slice:
-    """Returns the slice of several hosts with these chips each: of a power of two, four chips a host.
+    """Returns the slice of several hosts with these chips each.
 
-    The smallest dimension doubles with the hosts, the last one of equals: as Google Cloud's slices do. ValueError
-    where it has none.
+    The number of hosts is a power of two, with four chips each.
+
+    The smallest dimension doubles with the hosts, or the last one of equal ones, as in Google Cloud's slices. Raises
+    ValueError if there is no such slice.
     """
     host = SLICES[chips]
     if num_hosts == 1:
@@ -87,14 +89,14 @@ def of_hosts(chips: str, num_hosts: int) -> Slice:
 
 
 class Cost(NamedTuple):
-    """Cost of one call of a program on each device. cycles: the compiler's estimate; 0: none."""
+    """Cost of one call of a program on each device. cycles: the compiler's estimate, or 0."""
 
     flop: float
     moved_bytes: float
     cycles: float = 0.0
 
     def plus(self, other: Cost, times: int = 1) -> Cost:
-        """Returns the cost of this and `times` the other."""
+        """Adds another cost `times` times."""
         return Cost(*(mine + times * its for mine, its in zip(self, other, strict=True)))
 
 
@@ -104,5 +106,5 @@ def seconds(cost: Cost, chip: Chip) -> float:
 
 
 def hours(steps_per_second: float, frames_per_step: int) -> float:
-    """Returns the hours of NUM_FRAMES."""
+    """Returns the hours that NUM_FRAMES take."""
     return NUM_FRAMES / frames_per_step / steps_per_second / 3600

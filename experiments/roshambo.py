@@ -4,10 +4,10 @@
     python experiments/roshambo.py score RUN_DIR [--games=4] [--step=last] [--table=runs/roshambo.json]
 
 `table` lets every pair of bots play games of 1,000 throws, and writes the mean returns [bot, bot]; `score` lets the
-agent of a run play each bot, and prints its place among the bots of a table. Of an agent's mean returns against the
-bots, the population return is the mean over all of them, and within-population exploitability the most that one of
-them wins from it. Bots are ordered by the difference. A bot's return against itself is 0. Few games make
-exploitability too large, because it is a maximum of noisy numbers: compare only what has as many games of each pair.
+agent of a run play each bot, and prints its place among the bots of a table. An agent's population return is the mean
+of its returns against all bots, and its within-population exploitability is the most that one of them wins against it.
+Bots are ordered by the difference. A bot's return against itself is 0. With few games exploitability comes out too
+large, because it is a maximum of noisy numbers, so compare only results from the same number of games per pair.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ Table = Mapping[str, Mapping[str, float]]
 
 
 class Measures(NamedTuple):
-    """An agent's population return, its within-population exploitability, and their difference, for a game."""
+    """An agent's population return, its within-population exploitability, and their difference, per game."""
 
     population_return: float
     exploitability: float
@@ -70,11 +70,11 @@ def main() -> None:
 
 
 def cross_table(names: tuple[str, ...], num_games: int, *, game: str = GAME) -> dict[str, dict[str, float]]:
-    """Returns each bot's mean return against each, of games of all pairs; 0 against itself."""
+    """Returns each bot's mean return against each other one; 0 against itself."""
     table = {name: dict.fromkeys(names, 0.0) for name in names}
     played: Any = spiel.load(game)
     for pair, (one, other) in enumerate(itertools.combinations(names, 2)):
-        sides = [bots.Members(2 * pair + side) for side in (0, 1)]  # with draws of their own
+        sides = [bots.Members(2 * pair + side) for side in (0, 1)]  # each with its own draws
         total = 0.0
         for number in range(num_games):
             state = played.new_initial_state()
@@ -98,7 +98,7 @@ def agent_returns(run_dir: str, num_games: int, *, step: Any = "last") -> dict[s
 
 
 def measures(returns: Mapping[str, float]) -> Measures:
-    """Returns the measures of an agent by its mean returns against all bots."""
+    """Returns an agent's measures from its mean returns against all bots."""
     mean, lost = sum(returns.values()) / len(returns), -min(returns.values())
     return Measures(mean, lost, mean - lost)
 

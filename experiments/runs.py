@@ -1,4 +1,4 @@
-"""Training runs as a user starts them, timed from process start, and their results."""
+"""Starts training runs as a user does, times them from process start, and reads their results."""
 
 from __future__ import annotations
 
@@ -21,10 +21,10 @@ UNSEEN_SEED = 1_000_003
 """Seed of the scoring environments; training uses --seed."""
 
 _SECONDS_TO_LEAVE = 60.0
-"""For a process that is asked to end."""
+"""Time for a process to end after it was asked to."""
 
 _OUT_OF_ORDER = 1.0
-"""Seconds by which a row may be older than the one before: two threads write them."""
+"""A row may be older than the one before by this much, because two threads write rows."""
 
 Point = dict[str, float]
 
@@ -33,8 +33,8 @@ class Run(NamedTuple):
     """A finished training run.
 
     Attributes:
-      seconds: from the start of the process to its end, compilation included.
-      last_line: of its output: the reason of its end.
+      seconds: from the start of the process to its end, including compilation.
+      last_line: of its output, which tells why it ended.
       path: its directory.
     """
 
@@ -44,7 +44,7 @@ class Run(NamedTuple):
 
 
 class Failure(SystemExit):
-    """A process that failed. It ends the script with the last lines of the process, unless it is caught.
+    """A process failed. Unless caught, this ends the script with the last lines of the process.
 
     reason: exit code and last line.
     """
@@ -63,9 +63,9 @@ def train(path: pathlib.Path, settings: Sequence[str], *, limit: float | None = 
 
     Args:
       path: run directory.
-      limit: seconds after which the process is ended; None: never.
-      resumes: go on with the run in `path`. Else what an earlier or interrupted run left there is deleted: the time of
-        the rest would not be that of a run.
+      limit: seconds after which the process is ended; None means never.
+      resumes: whether to resume the run in `path`; otherwise whatever is there is deleted, because the time of a
+        remainder would not be that of a run.
 
     Raises:
       Failure: the process failed or did not end in time.
@@ -77,9 +77,10 @@ def train(path: pathlib.Path, settings: Sequence[str], *, limit: float | None = 
 
 
 def train_side_by_side(jobs: Mapping[pathlib.Path, Sequence[str]], cache: pathlib.Path) -> list[Run]:
-    """Runs several `seedzero train` at the same time to their ends, as `train` does, anew.
+    """Runs several `seedzero train` at the same time until they end, from their beginning, see `train`.
 
-    jobs: settings by run directory. cache: of compiled programs, for them all. Raises as `train`, and ends the others.
+    jobs: settings by run directory. cache: of compiled programs, which all share. Raises as `train`, and ends the
+    others then.
     """
     return _train(jobs, cache, None, resumes=False)
 
@@ -97,7 +98,7 @@ def _train(
 def _started(
     path: pathlib.Path, settings: Sequence[str], cache: pathlib.Path, resumes: bool
 ) -> Iterator[tuple[Sequence[str], subprocess.Popen[Any]]]:
-    """While entered, a training runs; a script that leaves early asks it to save and to leave."""
+    """Runs a training while the context is entered; asks it to save and to leave if the script leaves early."""
     if path.exists() and not resumes:
         shutil.rmtree(path)
     path.parent.mkdir(parents=True, exist_ok=True)
@@ -110,7 +111,7 @@ def _started(
         try:
             yield command, process
         finally:
-            process.terminate()  # does nothing to one that ended
+            process.terminate()  # does nothing if the process has ended
 
 
 def _finished(
@@ -133,7 +134,7 @@ def _log(path: pathlib.Path) -> pathlib.Path:
 
 @contextlib.contextmanager
 def _left_by_sigterm() -> Iterator[None]:
-    """While entered, SIGTERM raises SystemExit, so that whoever waits for a process can end it."""
+    """Turns SIGTERM into SystemExit while the context is entered, so that whoever waits for a process can end it."""
 
     def leave(number: int, frame: object) -> NoReturn:
         raise SystemExit(128 + number)
@@ -146,7 +147,7 @@ def _left_by_sigterm() -> Iterator[None]:
 
 
 def _wait(process: subprocess.Popen[Any], limit: float | None) -> int | None:
-    """Returns the exit code; None if the process did not end within the limit and had to be ended."""
+    """Returns the exit code, or None if the process exceeded the limit and was ended."""
     try:
         with _left_by_sigterm():
             return process.wait(limit)
@@ -163,7 +164,7 @@ def _wait(process: subprocess.Popen[Any], limit: float | None) -> int | None:
 
 
 def evaluate(path: pathlib.Path, arguments: Sequence[str], *, limit: float | None = None) -> dict[str, Any]:
-    """Returns the result of `seedzero evaluate`, run in a separate process for `limit` seconds at most.
+    """Returns the result of `seedzero evaluate`, which runs in a separate process for at most `limit` seconds.
 
     Raises:
       Failure: the process failed or did not end in time.
@@ -174,7 +175,7 @@ def evaluate(path: pathlib.Path, arguments: Sequence[str], *, limit: float | Non
 
 
 def script(name: str, arguments: Sequence[str]) -> dict[str, Any]:
-    """Returns the last output line, JSON, of another script of this folder. Raises Failure."""
+    """Runs another script of this folder and returns its last output line, JSON. Raises Failure."""
     return _last_json([str(pathlib.Path(__file__).with_name(name)), *arguments])
 
 
@@ -193,7 +194,7 @@ def _last_json(arguments: Sequence[str], limit: float | None = None) -> dict[str
 
 
 def rows(path: pathlib.Path) -> list[dict[str, Any]]:
-    """Returns the rows of a run's metrics. Their seconds go on where a resume began to count anew."""
+    """Returns the rows of a run's metrics; after a resume, seconds continue from the last process."""
     found = list(metrics_log.read(path))
     before = last = 0.0
     for row in found:
@@ -205,7 +206,7 @@ def rows(path: pathlib.Path) -> list[dict[str, Any]]:
 
 
 def evaluations(path: pathlib.Path) -> list[Point]:
-    """Returns a run's evaluations during training, but a cut one: seconds, env_steps, update, mean_return."""
+    """Returns a run's evaluations during training, except those cut short: seconds, env_steps, update, mean_return."""
     return [
         {
             "seconds": row["seconds"],
@@ -232,9 +233,9 @@ class Panel(NamedTuple):
 
     Attributes:
       curves: points by label.
-      x: the quantity below.
-      bar: the return to reach, drawn as a line; None: no such return.
-      y: the quantity of the curves.
+      x: the quantity on the horizontal axis.
+      bar: the return to reach, drawn as a line, or None.
+      y: the quantity on the vertical axis.
     """
 
     title: str
@@ -246,7 +247,7 @@ class Panel(NamedTuple):
 
 @contextlib.contextmanager
 def figures() -> Iterator[None]:
-    """While entered, figures are drawn; without matplotlib a line says that there are none."""
+    """Provides figures while the context is entered; without matplotlib a message reports that there are none."""
     try:
         yield
     except ModuleNotFoundError as error:
@@ -254,7 +255,7 @@ def figures() -> Iterator[None]:
 
 
 def plot(file: pathlib.Path, panels: Sequence[Panel], *, title: str = "", columns: int = 3) -> None:
-    """Draws mean returns in rows of `columns` panels; with a title and a legend for equal ones, or neither."""
+    """Draws mean returns in rows of `columns` panels, and optionally a title and a common legend."""
     import matplotlib
 
     matplotlib.use("Agg")
@@ -278,7 +279,7 @@ def plot(file: pathlib.Path, panels: Sequence[Panel], *, title: str = "", column
 
 
 def _draw(axis: Any, panel: Panel) -> None:
-    """A curve without points takes its colour and is not shown: a label has one colour in several figures."""
+    """Also curves without points take their colour, so that a label has the same colour in several figures."""
     from matplotlib import ticker
 
     for label, points in panel.curves.items():

@@ -2,9 +2,9 @@
 
     python experiments/same_parameters.py BEFORE AFTER [TASK ...] [--out=runs/same]
 
-BEFORE and AFTER are checkouts with a `.venv` of their own (`./run_local.sh catch` makes one). Every array of the last
-checkpoint is compared (parameters, target network and optimizer), and every row of metrics but for times. Bits differ
-between CPUs and versions of JAX, so both run here, and nothing is stored. The exit code is 1 where anything differs.
+BEFORE and AFTER are checkouts, each with its `.venv` (`./run_local.sh catch` makes one). Compared are every array of
+the last checkpoint (parameters, target network and optimizer), and every row of metrics except times. Bits differ
+between CPUs and versions of JAX, so both run here, and nothing is stored. The exit code is 1 if anything differs.
 """
 
 from __future__ import annotations
@@ -84,7 +84,7 @@ TASKS = {
     "sac": ("--env=gym:Pendulum-v1", "--agent=sac", "--max_updates=200", "--replay.min_steps=300"),
 }
 _TWO_DEVICES = "--xla_force_host_platform_device_count=2"
-"""In XLA_FLAGS of tasks on several devices."""
+"""For XLA_FLAGS of tasks on several devices."""
 
 
 def arrays(run: pathlib.Path) -> dict[str, np.ndarray]:
@@ -99,7 +99,7 @@ def arrays(run: pathlib.Path) -> dict[str, np.ndarray]:
 
 
 def metrics_rows(run: pathlib.Path) -> list[dict[str, Any]]:
-    """Returns the metrics of a run, evaluations among them, without times and rates."""
+    """Returns the metrics of a run, including evaluations, without times and rates."""
     return [
         {key: value for key, value in row.items() if not key.endswith(("seconds", "second", "time"))}
         for row in metrics_log.read(run)
@@ -114,16 +114,17 @@ def main() -> int:
     parser.add_argument("--out", type=pathlib.Path, default=pathlib.Path("runs/same"))
     options = parser.parse_args()
     num_different = 0
-    # There, one checkout may come before the other's own.
+    # Otherwise one checkout's packages could precede the other's own.
     environment = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}
-    environment["PYTHONSAFEPATH"] = "1"  # else workers, run by `python -m`, import what is in the current directory
+    # otherwise workers, run by `python -m`, import what is in the current directory
+    environment["PYTHONSAFEPATH"] = "1"
     for task in options.tasks or TASKS:
         found, rows = [], []
         flags = {"XLA_FLAGS": _TWO_DEVICES} if "--training.num_devices=2" in TASKS[task] else {}
         for side in ("before", "after"):
             run = options.out / side / task
             program = getattr(options, side).absolute() / ".venv" / "bin" / "seedzero"
-            shutil.rmtree(run, ignore_errors=True)  # a finished run would be compared as it is
+            shutil.rmtree(run, ignore_errors=True)  # a finished run would be compared unchanged
             command = [program, "train", *COMMON, *TASKS[task], f"--run_dir={run}"]
             subprocess.run(command, check=True, env=environment | flags)
             found.append(arrays(run))

@@ -1,10 +1,8 @@
-"""CartPole-v1 in other units, gym:scaled_cartpole:NAME. An agent that adapts to scales learns all like CartPole-v1.
+"""CartPole-v1 in other units, gym:scaled_cartpole:NAME. An agent that adapts to scales learns each as well.
 
-ScaledCartPole-v0   rewards times 1,000 and observations times 10,000; the best return is 500,000
-LargeRewards-v0     rewards times 1,000
-SmallRewards-v0     rewards times 0.001; the best return is 0.5
-LargeFeatures-v0    observations times 10,000
-SmallFeature-v0     the pole's angle times 0.001
+ScaledCartPole-v0 rewards times 1,000 and observations times 10,000; the best return is 500,000 LargeRewards-v0 rewards
+times 1,000 SmallRewards-v0 rewards times 0.001; the best return is 0.5 LargeFeatures-v0 observations times 10,000
+SmallFeature-v0 the pole's angle times 0.001
 """
 
 from __future__ import annotations
@@ -20,7 +18,7 @@ OBSERVATION_SCALE = 10_000.0
 
 
 class ScaledCartPole(gymnasium.ObservationWrapper[Any, Any, Any], gymnasium.utils.RecordConstructorArgs):
-    """CartPole with scaled rewards, features (a factor of each of the four) and bounds."""
+    """CartPole with scaled rewards, features (one factor for each of the four) and bounds."""
 
     def __init__(
         self,
@@ -33,7 +31,7 @@ class ScaledCartPole(gymnasium.ObservationWrapper[Any, Any, Any], gymnasium.util
         self._reward, self._features = reward, np.asarray(features, np.float32)
         box = self.env.observation_space
         assert isinstance(box, gymnasium.spaces.Box)
-        # The bounds of the velocities are infinite and stay so.
+        # Bounds of velocities are infinite and stay so.
         low, high = (np.asarray(bound, np.float64) * features for bound in (box.low, box.high))
         self.observation_space = gymnasium.spaces.Box(low.astype(np.float32), high.astype(np.float32))
 

@@ -2,10 +2,10 @@
 
     python experiments/screens.py [--out=docs/page] [--runs=DIR] [--only=NAME,NAME]
 
-Trains the runs of RUNS into DIR (default: a new temporary directory), where they are missing, and records episodes;
-then opens each screen of SCREENS in Chromium without a window and writes OUT/NAME.png, at most 150 KB. Five to ten
-minutes on two cores. Screens of a run that trains (`is_live`) are taken beside a training. A screen of
-a page that this release lacks is left out, and named.
+Trains missing runs of RUNS into DIR (default: a new temporary directory) and records episodes; then opens each screen
+of SCREENS in Chromium without a window and writes OUT/NAME.png, at most 150 KB. It takes five to ten minutes on two
+cores. Live screens (`is_live`) are taken during a training. Screens of pages that this release lacks are left out, and
+named.
 """
 
 from __future__ import annotations
@@ -38,7 +38,10 @@ _LIVE = "live"
 
 @dataclasses.dataclass(frozen=True)
 class Screen:
-    """A picture. address: behind #/ of the page. seconds: of waiting for its content. is_live: beside a training."""
+    """A picture. address: behind #/ of the page. seconds: to wait for its content.
+
+    is_live: taken during a training.
+    """
 
     name: str
     address: str
@@ -59,7 +62,7 @@ RUNS = {
 RECORDED = {"catch": (), "cartpole": (), "tictactoe": ("--policy=sample",)}
 """Run directory -> flags of `seedzero record`."""
 LIVE = ("--preset=catch", "--max_seconds=600", "--stop_at_return=inf")
-"""Settings of the training beside live screens."""
+"""Settings of the training for live screens."""
 SCREENS = (
     Screen("runs", "", height=420),
     Screen("curves", "run?run=cartpole", height=1100),
@@ -76,7 +79,7 @@ SCREENS = (
 
 
 class Browser:
-    """Chromium without a window, told by its debugging pipe; a context manager."""
+    """Chromium without a window, controlled through its debugging pipe; a context manager."""
 
     def __init__(self, command: str) -> None:
         self._command, self._number, self._rest = command, 0, b""
@@ -86,7 +89,7 @@ class Browser:
         to_browser, self._to = os.pipe()
         self._from, from_browser = os.pipe()
         flags = ["--headless", "--no-sandbox", "--disable-gpu", "--hide-scrollbars", "--remote-debugging-pipe"]
-        # The browser reads its file descriptor 3 and writes 4.
+        # The browser reads from file descriptor 3 and writes to 4.
         script = f'exec "$@" 3<&{to_browser} 4>&{from_browser}'
         command = ["bash", "-c", script, "bash", self._command, *flags, f"--user-data-dir={self._profile}"]
         quiet: Any = dict(stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
@@ -113,7 +116,7 @@ class Browser:
         self._call("Page.navigate", session, url=f"{url}#/{screen.address}")
         end = time.monotonic() + screen.seconds
         time.sleep(min(screen.seconds, 3.0))
-        while time.monotonic() < end and "…" in self._text(session):  # an ellipsis stands where something is awaited
+        while time.monotonic() < end and "…" in self._text(session):  # the page shows an ellipsis while it waits
             time.sleep(0.5)
         found = self._call("Page.captureScreenshot", session, format="png")["data"]
         self._call("Target.closeTarget", targetId=target)
@@ -156,7 +159,7 @@ def small(content: bytes, max_bytes: int = MAX_BYTES) -> bytes:
 
 
 def known(screen: Screen, script: str) -> bool:
-    """Returns whether the page's script main.js has the page of a screen."""
+    """Returns whether the page's script main.js knows the page of a screen."""
     name = screen.address.partition("?")[0]
     return not name or name == "compare" or re.search(rf"\b{name}: \w+Page\b", script) is not None
 
@@ -178,7 +181,7 @@ def make_runs(folder: pathlib.Path, names: Sequence[str]) -> None:
 
 @contextlib.contextmanager
 def serving(folder: pathlib.Path) -> Iterator[str]:
-    """Yields the address of a page of the runs in a folder."""
+    """Serves a page of the runs in a folder and yields its address."""
     process = subprocess.Popen(seedzero("page", f"--run_dir={folder}"), stderr=subprocess.PIPE, text=True)
     try:
         assert process.stderr is not None
@@ -194,7 +197,7 @@ def serving(folder: pathlib.Path) -> Iterator[str]:
 
 @contextlib.contextmanager
 def training(path: pathlib.Path) -> Iterator[None]:
-    """Trains a run while entered; yields once it has rows of metrics."""
+    """Trains a run while the context is entered; yields once it has rows of metrics."""
     shutil.rmtree(path, ignore_errors=True)
     quiet: Any = dict(stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
     process = subprocess.Popen(seedzero("train", *LIVE, f"--run_dir={path}"), **quiet)

@@ -1,7 +1,7 @@
-"""Rows a second and latency of a policy server: python experiments/serving_rate.py RUN [CLIENTS] [ROWS] [SECONDS].
+"""Measures a policy server's speed and latency: python experiments/serving_rate.py RUN [CLIENTS] [ROWS] [SECONDS].
 
-Starts `seedzero serve RUN`, and so many clients, each a process with an environment of its own for every row of its
-requests; observations are random. Prints a line of JSON; the load average tells how busy the machine was.
+Starts `seedzero serve RUN` and CLIENTS clients, each a process with an environment for every row of its requests;
+observations are random. Prints a line of JSON; its load average tells how busy the machine was.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ import numpy as np
 
 
 def play(address: str, num_rows: int, seconds: float, results: multiprocessing.Queue) -> None:
-    """Sends requests one after another for some seconds; puts their latencies."""
+    """Sends requests one after another for some seconds; puts their latencies into a queue."""
     import seedzero
 
     with seedzero.connect(address) as policy:

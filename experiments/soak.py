@@ -1,11 +1,11 @@
-"""A long run under faults, one a minute: memory, descriptors and threads, and the share of the updates that is left.
+"""Trains for long under faults, one per minute: measures memory, descriptors, threads, and how many updates remain.
 
     python experiments/soak.py [--minutes=60] [--preset=cartpole] [--agent=ppo] [--json] [-- SETTINGS ...]
 
-The faults take turns: a worker is killed, a worker stands still for 20 s, the learner stands still for 10 s, strangers
-write nonsense to its port, its disk is full for 15 s, the learner is killed and started again. Effective training time
-is the updates done against as many seconds of an undisturbed run of two minutes before. The setting
-`--env=gym:soak:RealTimeCartPole-v0` is CartPole at 50 steps a second, so that two runs fit beside each other.
+The faults take turns: a worker is killed, a worker is stopped for 20 s, the learner is stopped for 10 s, strangers
+write nonsense to its port, its disk is full for 15 s, the learner is killed and restarted. Effective training time is
+the number of updates relative to an undisturbed run in the same time, which is measured for two minutes before. The
+setting `--env=gym:soak:RealTimeCartPole-v0` is CartPole at 50 steps a second, so that two runs fit beside each other.
 Needs the extra `dev`.
 """
 
@@ -45,7 +45,7 @@ LEAST_SHARE = 0.8
 
 
 class InRealTime(gymnasium.Wrapper[Any, Any, Any, Any]):
-    """An environment whose step takes until its next tick."""
+    """An environment whose steps each take until the next tick."""
 
     _next = 0.0
 
@@ -62,7 +62,7 @@ if __name__ != "__main__":
 
 
 class Run:
-    """A training of this command line, started again when it ends."""
+    """A training with this command line, restarted when it ends."""
 
     def __init__(self, path: pathlib.Path, settings: Sequence[str]) -> None:
         self.path = path
@@ -74,7 +74,7 @@ class Run:
         self.process = self.start()
 
     def start(self) -> subprocess.Popen[bytes]:
-        """Starts the command, and resumes."""
+        """Starts the command, or resumes."""
         self.process = subprocess.Popen(
             self._command, env=self._environment, stdout=self._output, stderr=self._output, stdin=subprocess.DEVNULL
         )
@@ -116,13 +116,13 @@ def kill_worker(run: Run) -> None:
 
 
 def stop_worker(run: Run) -> None:
-    """Has a worker stand still for 20 s: its lease ends."""
+    """Stops a worker for 20 s, so that its lease expires."""
     for worker in run.workers()[:1]:
         _stand_still(worker.pid, 20.0)
 
 
 def stop_learner(run: Run) -> None:
-    """Has the learner stand still for 10 s."""
+    """Stops the learner for 10 s."""
     _stand_still(run.process.pid, 10.0)
 
 
@@ -133,7 +133,7 @@ def _stand_still(pid: int, seconds: float) -> None:
 
 
 def write_nonsense(run: Run) -> None:
-    """Has 100 strangers write nonsense to the learner's port."""
+    """Makes 100 strangers write nonsense to the learner's port."""
     found = run_dirs.read_learner(run.path)
     if found is None:
         return
@@ -145,7 +145,7 @@ def write_nonsense(run: Run) -> None:
 
 
 def fill_disk(run: Run) -> None:
-    """Lets no file of the learner grow for 15 s."""
+    """Keeps all files of the learner from growing for 15 s."""
     before = resource.prlimit(run.process.pid, resource.RLIMIT_FSIZE)
     resource.prlimit(run.process.pid, resource.RLIMIT_FSIZE, (0, before[1]))
     time.sleep(15.0)
@@ -153,7 +153,7 @@ def fill_disk(run: Run) -> None:
 
 
 def kill_learner(run: Run) -> None:
-    """Kills the learner, and starts it again."""
+    """Kills the learner and restarts it."""
     run.process.kill()
     run.process.wait()
     run.start()
@@ -173,7 +173,7 @@ FAULTS: tuple[Callable[[Run], None], ...] = (
 
 
 def watch(run: Run, over: threading.Event, looks: list[dict[str, float]]) -> None:
-    """Notes the learner's memory, descriptors and threads, until it is over."""
+    """Records the learner's memory, descriptors and threads until the end."""
     began = time.monotonic()
     while not over.wait(LOOK_SECONDS):
         if found := look(run.process.pid):
@@ -181,7 +181,7 @@ def watch(run: Run, over: threading.Event, looks: list[dict[str, float]]) -> Non
 
 
 def look(pid: int) -> dict[str, float]:
-    """Returns a process's memory, descriptors and threads; nothing of one that has just been killed."""
+    """Returns a process's memory, descriptors and threads; {} if it has just been killed."""
     try:
         process = psutil.Process(pid)
         found = {"mb": process.memory_info().rss / 1e6, "fds": process.num_fds(), "threads": process.num_threads()}
@@ -191,10 +191,10 @@ def look(pid: int) -> dict[str, float]:
 
 
 def growth(looks: Sequence[dict[str, float]]) -> dict[str, float]:
-    """Returns the slopes an hour of each figure, by least squares, without each process's first minute (it compiles).
+    """Returns slopes per hour of each figure, by least squares, without each process's first minute (it compiles).
 
-    Under a figure's own name: of the smallest in each minute, each process's life compared with itself. Under
-    "between": of the smallest MB in each 5 of the last 45 minutes, over all lives.
+    Under a figure's name: the slope of the minimum per minute, where each process's life is compared only with itself.
+    Under "between": that of the minimum MB per 5 of the last 45 minutes, over all lives.
     """
     lives: dict[float, list[dict[str, float]]] = {}
     for look in looks:
@@ -207,7 +207,7 @@ def growth(looks: Sequence[dict[str, float]]) -> dict[str, float]:
 
 
 def _least(looks: Sequence[dict[str, float]], name: str, seconds: float) -> list[tuple[float, float]]:
-    """Returns (hours, figure) of the smallest in each interval."""
+    """Returns (hours, figure) of the minimum in each interval."""
     least: dict[int, tuple[float, float]] = {}
     for look in looks:
         interval = int(look["seconds"] // seconds)
@@ -217,7 +217,7 @@ def _least(looks: Sequence[dict[str, float]], name: str, seconds: float) -> list
 
 
 def _slope(lines: Sequence[Sequence[tuple[float, float]]]) -> float:
-    """Returns the common slope of lines of (hours, figure), each with a height of its own."""
+    """Returns the common slope of lines of (hours, figure), each of which may have its own height."""
     above = below = 0.0
     for points in (line for line in lines if len(line) >= 2):
         mean_x, mean_y = (sum(values) / len(points) for values in zip(*points, strict=True))
@@ -227,7 +227,7 @@ def _slope(lines: Sequence[Sequence[tuple[float, float]]]) -> float:
 
 
 def rate(rows: Sequence[dict[str, Any]]) -> float:
-    """Returns the updates/s of an undisturbed run, from the row in its middle to the last."""
+    """Returns the updates/s of an undisturbed run, from its middle row to the last."""
     trained = [(row["seconds"], row["update"]) for row in rows if row["update"] > 0]
     (start, before), (end, after) = trained[len(trained) // 2], trained[-1]
     return float((after - before) / (end - start))
@@ -260,7 +260,7 @@ def main() -> int:
     run, over, looks = Run(arguments.out / "run", settings), threading.Event(), list[dict[str, float]]()
     watcher = threading.Thread(target=watch, args=(run, over, looks))
     watcher.start()
-    time.sleep(30.0)  # until it learns
+    time.sleep(30.0)  # wait until it learns
     began, first = time.monotonic(), _updates(run)
     for minute in range(arguments.minutes):
         fault = FAULTS[minute % len(FAULTS)]

@@ -16,8 +16,8 @@ from seedzero.envs import spiel
 class Solver:
     """Negamax with a table of visited positions. Positions must not repeat within a game.
 
-    A position's value is the mover's return if both play optimally. A move with the game's largest return ends a
-    position's search: no move is better, so the value stays exact.
+    A position's value is the mover's return if both players are optimal. A move with the game's largest return ends a
+    position's search, because no move is better, so the value stays exact.
     """
 
     def __init__(self, game: spiel.Game) -> None:
@@ -28,13 +28,13 @@ class Solver:
         self._game = game
         self._values: dict[tuple[str, int], float] = {}
         self._most = float(game.initial().get_game().max_utility())
-        # Moves in the middle of a board decide more games; trying them first shortens the search.
+        # Moves in the middle of a board decide more games, so trying them first shortens the search.
         middle = (game.num_actions - 1) / 2
         self._order = {action: abs(action - middle) for action in range(game.num_actions)}
 
     @property
     def num_positions(self) -> int:
-        """Positions in the table."""
+        """Number of positions in the table."""
         return len(self._values)
 
     def value(self, state: Any) -> float:
@@ -52,7 +52,7 @@ class Solver:
     def _search(self, state: Any) -> float:
         children = [state.child(action) for action in sorted(state.legal_actions(), key=self._order.__getitem__)]
         best = -self._most
-        # Terminal children first: they cost nothing.
+        # Terminal children first, because they cost nothing.
         for child in sorted(children, key=lambda child: not child.is_terminal()):
             best = max(best, self._after(state, child))
             if best == self._most:

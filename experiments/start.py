@@ -1,11 +1,11 @@
-"""The timeline of a training's start: from the command to its first update, with nothing compiled and with all.
+"""Prints the timeline of a training's start: from the command to the first update, with nothing compiled and with all.
 
     python experiments/start.py [--TASK ...] [--SECTION.KEY=VALUE ...]      # tasks: catch (the default), cartpole
 
-Each task trains twice for one update, in directories of its own: the second run finds the programs that the first has
-compiled. A line is a span: when it began after the command, in seconds, how long it took, its thread, and what it was.
-Spans of different threads overlap. Functions are watched from where they are called, so nothing is imported earlier
-than in a run without this script.
+Each task trains twice for one update, in separate directories; the second run finds the programs that the first has
+compiled. Each line is a span: when it began after the command, in seconds, how long it took, its thread, and what it
+was. Spans of different threads overlap. Functions are watched where they are called, so that nothing is imported
+earlier than in a run without this script.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from typing import Any, NamedTuple
 
 TASKS = {"catch": ("--preset=catch",), "cartpole": ("--preset=cartpole",)}
 IMPORTED = ("jax", "flax", "optax", "seedzero.learner.entry")
-"""Modules whose import is a span; those within another's are not told again."""
+"""Modules whose import is a span; modules imported within another's span are not listed."""
 CALLED = {
     "seedzero.envs.registry": {"spec": "environments tried"},
     "seedzero.learner.build": {"device_loop_for": "learner built"},
@@ -35,19 +35,19 @@ CALLED = {
     "seedzero.loop.dispatchers": {"Dispatcher.act": "first batch", "Dispatcher.update": "first update asked for"},
     "seedzero.loop.players": {"Player.run_update": "first update"},
 }
-"""Module -> function in it -> what its first call is called."""
+"""Module -> function in it -> name of the span of its first call."""
 EVENTS = {
     "/jax/core/compile/jaxpr_trace_duration": "trace",
     "/jax/core/compile/jaxpr_to_mlir_module_duration": "lower",
     "/jax/core/compile/backend_compile_duration": "XLA",
 }
-"""JAX's events -> what they are called. XLA: compilation, or reading from the cache."""
+"""JAX's events -> names of their spans. XLA: compilation, or reading from the cache."""
 SHORTEST = 0.02
-"""Seconds of a span that is shown by itself."""
+"""Spans of at least this many seconds are shown."""
 
 
 class Span(NamedTuple):
-    """begin: seconds after the command. kind: "import", "call", or of `EVENTS`."""
+    """begin: seconds after the command. kind: "import", "call", or a name from `EVENTS`."""
 
     begin: float
     seconds: float
@@ -57,7 +57,7 @@ class Span(NamedTuple):
 
 
 class Recorder:
-    """Collects spans on all threads. started: the clock's time of the command."""
+    """Collects spans from all threads. started: when the command began, by the clock."""
 
     def __init__(self, started: float, clock: Callable[[], float] = time.time) -> None:
         self.spans: list[Span] = []
@@ -67,19 +67,19 @@ class Recorder:
         self._lock = threading.Lock()
 
     def add(self, kind: str, name: str, begin: float) -> None:
-        """Takes a span that ends now."""
+        """Adds a span that ends now."""
         thread = threading.current_thread().name
         self.spans.append(Span(begin - self._started, self._clock() - begin, thread, kind, name))
 
     def event(self, event: str, seconds: float, **details: Any) -> None:
-        """Takes an event of JAX that ends now."""
+        """Adds an event of JAX that ends now."""
         if event in EVENTS:
             begin, thread = self._clock() - seconds, threading.current_thread().name
             name = str(details.get("fun_name", ""))
             self.spans.append(Span(begin - self._started, seconds, thread, EVENTS[event], name))
 
     def first(self, name: str, function: Callable[..., Any]) -> Callable[..., Any]:
-        """Returns the function, whose first call is a span, with its result's computation."""
+        """Wraps a function so that its first call, including the computation of its result, is a span."""
 
         @functools.wraps(function)
         def call(*arguments: Any, **named: Any) -> Any:
@@ -116,7 +116,7 @@ class Recorder:
 
 
 class Finder(importlib.abc.MetaPathFinder):
-    """Has a recorder import the modules that it watches."""
+    """Lets a recorder import the modules that it watches."""
 
     def __init__(self, recorder: Recorder) -> None:
         self._recorder = recorder
@@ -134,7 +134,7 @@ class Finder(importlib.abc.MetaPathFinder):
 
 
 def totals(spans: Sequence[Span]) -> dict[str, float]:
-    """Returns the seconds of each kind, added up over the threads, and of the end of the last call."""
+    """Returns the seconds of each kind, summed over the threads, and when the last call ended."""
     found: dict[str, float] = {}
     for span in spans:
         if span.kind != "call":
@@ -168,7 +168,7 @@ def record(out: str, started: float, words: Sequence[str]) -> int:
 
 
 def run(task: str, words: Sequence[str], folder: pathlib.Path, cache: pathlib.Path) -> list[Span]:
-    """Returns the spans of a training of one update in a new process. CalledProcessError if it fails."""
+    """Returns the spans of a training for one update in a new process. Raises CalledProcessError if it fails."""
     out = folder / "spans.json"
     command = [sys.executable, __file__, "--record", str(out), str(time.time()), "train", *TASKS[task]]
     command += ["--max_updates=1", "--max_seconds=600", f"--run_dir={folder / 'run'}", *words]

@@ -1,18 +1,18 @@
-"""Predicts a learner's memory, pace and cost on TPUs: compiles a preset's programs by the TPU's own compiler.
+"""Predicts a learner's memory, pace and cost on TPUs by compiling a preset's programs with the TPU's own compiler.
 
     python experiments/tpu_bounds.py [--preset=NAME] [--chips=v5e-4] [--usd_per_chip_hour=USD] [--SECTION.KEY=VALUE]
 
-With --cluster.num_hosts=N the update is compiled for a slice of N such hosts, and all others for one of them.
+With --cluster.num_hosts=N the update is compiled for a slice of N such hosts, and all other programs for one host.
 
-The compiler comes with the package libtpu and needs no TPU. It tells each program's memory, arithmetic and moved
-bytes; times follow from the chip's peaks (`roofline.py`). Compiled are the learner's own programs with the shapes of
-a learner on such a machine.
+The compiler comes with the package libtpu and needs no TPU. It reports each program's memory, arithmetic and moved
+bytes; times follow from the chip's peaks (`roofline.py`). The programs are the learner's own, with the shapes of a
+learner on such a machine.
 
-XLA counts a loop's body once, whatever its trips. So the body of each loop with a known number of trips, as over the
-sweeps of a search, is compiled by itself, once and twice in a row: the difference is added for every trip after the
-first. For acting with two loops of 2 and 4 trips (32 rows, small network, v5e) that gave 1.001 of the arithmetic and
-0.988 of the bytes of the same program with unrolled loops. Loops without a known number are counted once;
-"open_loops" of a program says how many there are, as in searches with masks of legal actions.
+XLA counts a loop's body once, however many trips it makes. So the body of each loop with a known number of trips, such
+as the sweeps of a search, is compiled separately, once and twice in a row; the difference is added for every trip
+after the first. For acting with two loops of 2 and 4 trips (32 rows, small network, v5e) that gave 1.001 of the
+arithmetic and 0.988 of the bytes of the same program with unrolled loops. Loops without a known number are counted
+once; a program's "open_loops" is their number, which is not 0 for searches with action masks.
 
 "collectives" are the operations of a compiled program that send data between chips, those of a loop's body counted
 once, and "collective_mb" what they bring to each chip. Their time is not counted.
@@ -48,18 +48,18 @@ from seedzero.replay import sources
 
 DEFAULT_PRESET, DEFAULT_CHIPS = "atari", "v5e-1"
 NAMES = {"reanalyse": "reanalyse"}
-"""A program's name -> the one that is told."""
+"""A program's name -> the name that is shown."""
 TOGETHER = ("update", "align")
 """The programs that several hosts run together."""
 LEARN = "learn"
-"""The program of devices that learn and do nothing else."""
+"""The program for devices that only learn."""
 
 _GB = 1e9
 _ENVIRONMENT = {
     "TPU_SKIP_MDS_QUERY": "1",  # there is no metadata server to ask
     "TPU_ACCELERATOR_TYPE": "v5litepod-1",
     "TPU_WORKER_HOSTNAMES": "localhost",
-    "ALLOW_MULTIPLE_LIBTPU_LOAD": "1",  # compiling takes no device that a second process could want
+    "ALLOW_MULTIPLE_LIBTPU_LOAD": "1",  # compilation needs no device that another process could want
 }
 
 Row = dict[str, Any]
@@ -80,9 +80,9 @@ def run(
       preset: its name; empty: DEFAULT_PRESET.
       settings: by SECTION.KEY, over the preset's.
       chips: of `roofline.SLICES`.
-      host_steps_per_second: most steps that host and environments make; None: what was measured elsewhere.
-      usd_per_chip_hour: price of a chip; None: no cost is told.
-      report: called with each program's row as soon as it is there.
+      host_steps_per_second: most steps that host and environments make; None means what was measured elsewhere.
+      usd_per_chip_hour: price of a chip; None means that no cost is predicted.
+      report: called with each program's row as soon as it is known.
 
     Returns:
       facts of the machine, predicted steps, updates and hours, and "programs": name; rows over all chips of a group;
@@ -119,24 +119,26 @@ def run(
 
 
 def topology_name(slice_: roofline.Slice) -> str:
-    """Returns the compiler's name of these chips: only v5p has three dimensions."""
+    """Returns the compiler's name for these chips; only v5p has three dimensions."""
     shape = slice_.topology if slice_.chip == "v5p" else slice_.topology[:2]
     return f"{slice_.chip}:{'x'.join(map(str, shape))}"
 
 
 def make_mesh(chips: str, num_hosts: int = 1) -> jax.sharding.Mesh:
-    """Returns a mesh of absent chips, host 0's first, for compilation alone. UsageError without an installed libtpu.
+    """Returns a mesh of absent chips, host 0's first, for compilation alone.
+
+    Raises UsageError if libtpu is not installed.
 
     The chips of two meshes are the same.
     """
     if importlib.util.find_spec("libtpu") is None and "TPU_LIBRARY_PATH" not in os.environ:
         command = packages.install_command("jax[tpu]")
         raise errors.UsageError(f"the TPU's compiler, package libtpu, isn't installed: {command}")
-    topology = topology_name(roofline.of_hosts(chips, num_hosts))  # refuses before anything is changed
+    topology = topology_name(roofline.of_hosts(chips, num_hosts))  # raises before anything is changed
     for name, value in _ENVIRONMENT.items():  # before libtpu is loaded
         os.environ.setdefault(name, value)
-    jax.config.update("jax_platforms", "cpu")  # else JAX would look for a TPU wherever libtpu is installed
-    jax.config.update("jax_enable_compilation_cache", False)  # compilation is what is told
+    jax.config.update("jax_platforms", "cpu")  # otherwise JAX would look for a TPU wherever libtpu is installed
+    jax.config.update("jax_enable_compilation_cache", False)  # only compilation is logged
     return _absent(chips, topology)
 
 
@@ -154,7 +156,7 @@ def _absent(chips: str, topology: str) -> jax.sharding.Mesh:
 def make_setup(
     preset: str, settings: Mapping[str, options.Value | str], chips: str
 ) -> tuple[setups.Setup, configs.Config]:
-    """Returns the setup and settings of a learner, or of one of several hosts, on these chips; errors as in `run`."""
+    """Returns setup and settings of a learner, or of one of several hosts, on these chips; raises as `run`."""
     agent = str(settings.get("run.agent", configs.agent_names()[0]))
     config = configs.override(presets.get(preset, agent), settings)
     try:
@@ -172,7 +174,7 @@ def make_setup(
 def traces(
     setup: setups.Setup, everywhere: jax.sharding.Mesh | None = None, *, on_host: bool = False
 ) -> dict[tuple[str, int], Callable[[], tracing.UncompiledProgram]]:
-    """Returns the tracing functions of the learner's programs, by name and rows over all devices.
+    """Returns functions that trace the learner's programs, by name and rows over all devices.
 
     everywhere: the devices of all hosts, if there are several. on_host: whether the host keeps the replay's frames.
     """
@@ -180,7 +182,7 @@ def traces(
     if on_host:
         actor = actor._replace(rings=actor.rings._replace(observation=None))
     several = setup.num_hosts > 1 and everywhere is not None
-    # That of several hosts wants their devices, of which none is here; its update is traced below.
+    # The program for several hosts needs their devices, of which none is here; its update is traced below.
     one = setup._replace(num_hosts=1) if several else setup
     strategy = device_programs.choose_strategy(one, on_host=on_host, on_ready=lambda: None)
     tracer = tracing.ProgramTracer(setup, states.abstract_train(setup), actor, strategy.held)
@@ -208,10 +210,10 @@ class TpuProgram(NamedTuple):
     """A compiled program, for each device.
 
     Attributes:
-      compile_seconds: beside other compilations.
-      needed_bytes: on each device while it runs, with the learner's other state there.
-      counted: its cost with every loop's body once.
-      cost: with known loops' bodies for each trip.
+      compile_seconds: while other compilations run.
+      needed_bytes: on each device while it runs, including the learner's other state there.
+      counted: its cost, counting every loop's body once.
+      cost: the same, counting known loops' bodies for each trip.
     """
 
     compiled: Any
@@ -223,7 +225,7 @@ class TpuProgram(NamedTuple):
 
 
 def compile_program(trace: Callable[[], tracing.UncompiledProgram], mesh: jax.sharding.Mesh) -> TpuProgram:
-    """Returns a traced program, compiled for the mesh; CapacityError if it does not fit."""
+    """Compiles a traced program for the mesh. Raises CapacityError if it does not fit."""
     traced = trace()
     begin = time.perf_counter()
     compiled = traced.compile()
@@ -256,7 +258,7 @@ def _loops_cost(jaxpr: Any, mesh: jax.sharding.Mesh) -> tuple[roofline.Cost, int
 
 
 def loops(jaxpr: Any) -> Iterator[tuple[Mapping[str, Any], int | None]]:
-    """Yields a function's outermost loops: JAX's parameters, and the trips (None: unknown)."""
+    """Yields a function's outermost loops: JAX's parameters, and the number of trips, or None if it is unknown."""
     for equation in jaxpr.eqns:
         parameters = equation.params
         if equation.primitive.name == "scan":
@@ -272,7 +274,7 @@ def loops(jaxpr: Any) -> Iterator[tuple[Mapping[str, Any], int | None]]:
 
 
 def _body_cost(loop: Mapping[str, Any], trips: int, mesh: jax.sharding.Mesh) -> roofline.Cost:
-    """Returns the cost of some trips of a loop, one after another, with the shapes of a single device."""
+    """Returns the cost of a number of trips of a loop, one after another, with the shapes of a single device."""
     num_constants, num_carried, body = loop["num_consts"], loop["num_carry"], loop["jaxpr"]
     call = jax_core.jaxpr_as_fun(body)
 
@@ -301,12 +303,12 @@ def _compile(
     chip: roofline.Chip,
     report: Callable[[Row], None],
 ) -> list[Row]:
-    """Returns the compiled programs' rows: acting, largest first, then training. Reports each at its end."""
+    """Returns the compiled programs' rows: acting, largest first, then training. Reports each when it is known."""
     on_host = config.replay.placement == "host"
     whole, half = (traces(one, everywhere, on_host=on_host) for one in (setup, halved(setup)))
 
     def row(name: str, num_rows: int) -> Row:
-        is_apart = name == LEARN and setup.learners is not None  # it is given no replay
+        is_apart = name == LEARN and setup.learners is not None  # it gets no replay
         together = setup.num_hosts > 1 and name in TOGETHER
         mesh = everywhere if together else setup.learns_on if is_apart else setup.mesh
         program = compile_program(whole[name, num_rows], mesh)
@@ -350,7 +352,7 @@ _ARRAY = re.compile(r"\b(?:pred|[a-z]+(\d+)\w*)\[([\d,]*)\]")
 
 
 def collectives(text: str) -> tuple[int, int]:
-    """Returns the number of a program's operations that send data between devices, and the bytes of their results."""
+    """Returns how many of a program's operations send data between devices, and the bytes of their results."""
     results = _COLLECTIVE.findall(text)
     arrays = [found for result in results for found in _ARRAY.findall(result)]
     sizes = [math.prod(map(int, filter(None, shape.split(",")))) * int(bits or 8) // 8 for bits, shape in arrays]
@@ -358,7 +360,7 @@ def collectives(text: str) -> tuple[int, int]:
 
 
 def replay_share(program: TpuProgram, half: tracing.UncompiledProgram, setup: setups.Setup) -> float | None:
-    """Returns the share of the moved bytes that grows with the replay, by the same program with rings half as long."""
+    """Returns the share of moved bytes that grows with the replay, from the same program with half as long rings."""
     shorter = setup.slot_length - halved(setup).slot_length
     if not shorter:
         return None
@@ -373,11 +375,11 @@ def predict(
     host_steps_per_second: float | None,
     usd_per_chip_hour: float | None,
 ) -> dict[str, float]:
-    """Returns the pace of the rows, cut by the host's."""
+    """Returns the pace that the rows allow, limited by the host's."""
     calls = calls_per_step(setup, config)
     used = {row["name"]: row for row in rows if row["name"] != "act" or row["rows"] == setup.max_rows}
     groups: dict[str, Collection[str]] = {"device": used.keys()}
-    if setup.learners is not None:  # both work at once, and the slower one sets the pace
+    if setup.learners is not None:  # both work at the same time, and the slower one sets the pace
         groups = {"acting": used.keys() - {LEARN}, "learning": {LEARN}}
 
     def pace(names: Collection[str], time: str) -> float:
@@ -406,7 +408,7 @@ def predict(
 
 
 def calls_per_step(setup: setups.Setup, config: configs.Config) -> dict[str, float]:
-    """Returns each program's calls for a stored step of a host, at full acting batches and the preset's ratios."""
+    """Returns each program's calls per stored step of a host, with full acting batches and the preset's ratios."""
     data, reanalyse = setup.agent.data, setup.agent.reanalyse
     if isinstance(data, sources.Queue):
         updates = 1 / (data.batch_size * data.length)
@@ -428,7 +430,7 @@ _RATES = ("host_steps_per_second", "usd_per_chip_hour")
 
 
 def main(arguments: parse.Arguments) -> int:
-    """Prints the programs and predictions; returns the exit code. UsageError for unknown chips or a wrong rate."""
+    """Prints programs and predictions; returns the exit code. Raises UsageError for unknown chips or a wrong rate."""
     given: dict[str, Any] = {name: arguments.flags[name] for name in ("chips", *_RATES) if name in arguments.flags}
     if given.get("chips", DEFAULT_CHIPS) not in roofline.SLICES:
         raise errors.UsageError(f"--chips={given['chips']}: expected one of {', '.join(roofline.SLICES)}")

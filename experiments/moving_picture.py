@@ -1,4 +1,4 @@
-"""Draws trained agents at play as one moving picture, the search's policy beside each.
+"""Draws trained agents at play in one moving picture, with the search's policy next to each.
 
     python experiments/moving_picture.py OUT.gif RUN_DIR... [--columns=3] [--seconds=12] [--fps=10] [--colours=48]
 

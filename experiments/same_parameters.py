@@ -1,4 +1,4 @@
-"""Whether a change left training as it was: the same deterministic runs by two checkouts, compared bit for bit.
+"""Checks that a change left training as it was: compares deterministic runs of two checkouts bit for bit.
 
     python experiments/same_parameters.py BEFORE AFTER [TASK ...] [--out=runs/same]
 

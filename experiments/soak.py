@@ -5,7 +5,7 @@
 The faults take turns: a worker is killed, a worker is stopped for 20 s, the learner is stopped for 10 s, strangers
 write nonsense to its port, its disk is full for 15 s, the learner is killed and restarted. Effective training time is
 the number of updates relative to an undisturbed run in the same time, which is measured for two minutes before. The
-setting `--env=gym:soak:RealTimeCartPole-v0` is CartPole at 50 steps a second, so that two runs fit beside each other.
+setting `--env=gym:soak:RealTimeCartPole-v0` is CartPole at 50 steps a second, so that two runs fit on the machine.
 Needs the extra `dev`.
 """
 

@@ -117,7 +117,7 @@ class GymVectorEnv:
     def check_another(self) -> None:
         """Makes one more environment and raises EnvironmentFailure if its spaces differ."""
         another: Any = None
-        # Foreign code, and one environment may do: a group that needs another one says why there is none.
+        # Foreign code, but one environment may suffice; a group that needs another one reports the error.
         with quiet(), contextlib.suppress(Exception):
             another = self._make()
         if another is None:

@@ -26,7 +26,7 @@ MAX_COMBINATIONS = 1024
 MAX_TEXT = 2**20
 """Most characters of described spaces.
 
-Longer descriptions, such as of a hundred thousand different numbers, are not reported.
+Longer ones, for example with a hundred thousand different numbers, are not reported.
 """
 
 _OWN = "wrap it in an environment of your own that has one, and give that as gym:MODULE:ID"

@@ -26,20 +26,20 @@ class LearningCurve:
     env_steps: int = 0  # of the newest row of training
     recent: tuple[Mapping[str, float], ...] = ()  # the newest rows with updates, at most NUM_RECENT, the newest last
     returns: tuple[float, ...] = ()  # mean returns of training episodes in the newest rows, at most NUM_RECENT
-    first_return: float | None = None  # in the first row with episodes; None: there is none
+    first_return: float | None = None  # in the first row with episodes, or None
     best_return: float = -math.inf  # largest mean of `returns` so far
     same_return: bool = True  # whether all rows have the same return
     num_episodes: int = 0  # of training
     largest_return: float = 0.0  # largest absolute mean return of a row
     largest_target: float = 0.0  # largest absolute mean of value targets
     largest_loss: float = 0.0  # largest value loss in a row of training
-    # in the first row that has one, where the policy is near uniform; None: there is none
+    # in the first row that has one, where the policy is near uniform, or None
     first_policy_loss: float | None = None
     largest_policy_loss: float = -math.inf  # in a row
     # smallest mean entropy of the policy in a row of training
     least_entropy: float = math.inf
-    first_entropy: float | None = None  # mean entropy of the policy in the first row that has one; None: there is none
-    first_evaluation: tuple[int, float] | None = None  # update and mean return; None: there is none
+    first_entropy: float | None = None  # mean entropy of the policy in the first row that has one, or None
+    first_evaluation: tuple[int, float] | None = None  # update and mean return, or None
     evaluation: tuple[int, float] | None = None  # update and mean return of the newest one
     evaluations: tuple[float, ...] = ()  # mean returns of the newest ones without the first, at most NUM_EVALUATIONS
 

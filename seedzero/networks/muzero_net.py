@@ -60,7 +60,7 @@ class ChanceFunctions(NamedTuple):
     decide: Callable[[Params, Hidden, jax.Array], Hidden]  # (params, hidden, action) -> afterstate [B, ...]
     # (params, afterstate) -> (logits [B, C] of codes, value logits [B, bins] for the player who moved), float32
     predict: Callable[[Params, Hidden], tuple[jax.Array, jax.Array]]
-    # (params, afterstate, code) -> (next hidden, reward logits), as of `Network.dynamics`
+    # (params, afterstate, code) -> (next hidden, reward logits), see `Network.dynamics`
     resolve: Callable[[Params, Hidden, jax.Array], tuple[Hidden, jax.Array]]
     # (params, hidden of an observation, of the next one) -> preferences [B, C] for codes of what happened in between
     encode: Callable[[Params, Hidden, Hidden], jax.Array]

@@ -38,7 +38,7 @@ ResultT = TypeVar("ResultT")
 
 
 class PoolOffer(NamedTuple):
-    """The players of a learner: the texts of its config.json and spec.json, updates of those that learn, and names."""
+    """The players of a learner: the texts of config.json and spec.json, the updates of learning players, and names."""
 
     config: str
     spec: str
@@ -47,7 +47,7 @@ class PoolOffer(NamedTuple):
 
 
 class Parameters(NamedTuple):
-    """A player's acting parameters: the updates behind them, the digest of `checkpoints/trees.py`, and all arrays."""
+    """A player's acting parameters: the number of updates, the digest of `checkpoints/trees.py`, and all arrays."""
 
     version: int
     digest: str
@@ -55,7 +55,10 @@ class Parameters(NamedTuple):
 
 
 class ModelPool(Protocol):
-    """The players of a learner. Methods block; UsageError: there are no networks yet, or no such player."""
+    """The players of a learner.
+
+    Methods block; they raise UsageError without networks yet, or for an unknown player.
+    """
 
     def offer(self) -> PoolOffer:
         """Returns the players."""
@@ -72,7 +75,7 @@ class ModelService:
         self._turn, self._num_asking = asyncio.Lock(), 0
 
     def methods(self) -> grpc.GenericRpcHandler[bytes, bytes]:
-        """Returns the methods for a grpc.aio server, as streams: gRPC would read the request of any other one."""
+        """Returns the methods for a grpc.aio server as streams, because gRPC would read a unary request."""
         players, fetch = inference_pb2.PlayersReply.SerializeToString, inference_pb2.FetchReply.SerializeToString
         ours = {
             "Players": grpc.stream_unary_rpc_method_handler(self.players, None, players),
@@ -140,8 +143,8 @@ def _replies(found: Parameters) -> Iterator[inference_pb2.FetchReply]:
 def ask(secured: security.ClientSecurity) -> PoolOffer:
     """Returns a learner's players.
 
-    AccessDenied: it refuses the token, or the two ends do not agree on TLS; ProtocolError: no learner answers, or one
-    without a model pool or networks.
+    Raises AccessDenied if it refuses the token, or the two ends do not agree on TLS; ProtocolError if no learner
+    answers, or it has no model pool or no networks yet.
     """
     with security.channel(secured, given=options.client(_SETTINGS)) as channel:
         call = channel.unary_unary(f"/{SERVICE}/Players", None, inference_pb2.PlayersReply.FromString)
@@ -153,9 +156,9 @@ def ask(secured: security.ClientSecurity) -> PoolOffer:
 
 
 def fetch(secured: security.ClientSecurity, player: str, num_bytes: int) -> tuple[int, str, bytes]:
-    """Returns the version, the digest and the bytes of a player's parameters; errors as of `ask`.
+    """Returns the version, the digest and the bytes of a player's parameters; raises as `ask`.
 
-    num_bytes: expected ones; SpecMismatch: there are others.
+    num_bytes: the expected number, raises SpecMismatch for any other.
     """
     data, head = bytearray(), None
     with security.channel(secured, given=options.client(_SETTINGS)) as channel:

@@ -53,7 +53,7 @@ class Outbox:
             write.send(None).add_done_callback(functools.partial(self._go_on, write))
         except StopIteration:
             self._write_next()
-        except asyncio.CancelledError:  # as of a call that is over
+        except asyncio.CancelledError:  # for example because the call is over
             self._over.cancel()
         except Exception as error:
             if not self._over.done():

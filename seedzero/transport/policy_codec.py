@@ -203,7 +203,7 @@ def decode_reply(data: bytes) -> inference_pb2.PolicyReply:
 
 
 def parsed(kind: type[MessageT], data: object) -> MessageT:
-    """Returns a message; InvalidMessage: its bytes are none of this kind, or it did not come."""
+    """Parses a message. Raises InvalidMessage for bytes of another kind, or if none came."""
     if not isinstance(data, bytes):
         raise errors.InvalidMessage(f"no {kind.__name__} came; expected one")
     try:

@@ -109,8 +109,7 @@ class GridRepresentation(nn.Module):
 
 
 class Dynamics(nn.Module):
-    """Maps a hidden state [B, width] and action [B] int32 or [B, D] to the next hidden state [B, width], as a
-    residual."""
+    """Maps a hidden state [B, width] and action [B] int32 or [B, D] to the next hidden state: a residual step."""
 
     num_actions: int
     dtype: Any

@@ -230,8 +230,7 @@ async def _work_bare_async(pipe: Pipe, address: str, num_envs: int, observation_
     ready_made = itertools.cycle([codec.encode_step(1, 1000, step) for step in steps])
     async with aio.insecure_channel(address, options=options.client(_SETTINGS)) as channel:
         connect = channel.stream_stream(f"/{_BARE_SERVICE}/Connect", bytes, bytes)
-        # type: ignore[call-arg] # without a request iterator, because the code below writes and reads
-        call = connect()
+        call = connect()  # type: ignore[call-arg]  # no request iterator: the code below writes and reads
         for seconds in asked(pipe):
             pipe.send(await _bare_slice(call, ready_made, seconds))
 

@@ -57,7 +57,7 @@ def run(arguments: parse.Arguments, choice: agent_choice.AgentChoice) -> int:
         finally:
             session.finish()
             table.close()
-    output.print_json(session.to_json())
+    output.print_json(table.to_json())
     return exit_codes.DONE
 
 
@@ -76,7 +76,7 @@ def _on_page(table: tables.HumanTable, choice: agent_choice.AgentChoice) -> dict
     finally:
         human.finish()
         table.close()
-    return human.to_json()
+    return table.to_json()
 
 
 def seat(arguments: parse.Arguments) -> str | None:
@@ -105,7 +105,6 @@ class HumanSession:
         show: prints lines.
         """
         self._table, self._folder, self._read, self._show = table, folder, read, show
-        self._records: list[str] = []
         self._num_told = 0  # moves of this game that the person has seen
 
     def play(self) -> None:
@@ -125,17 +124,8 @@ class HumanSession:
 
     def finish(self) -> None:
         """Records the game so far."""
-        from seedzero.play import tables
-
-        self._table.end(tables.LEFT)
-        path = self._table.save(self._folder)
-        if path is not None:
-            self._records.append(str(path))
+        if (path := self._table.finish(self._folder)) is not None:
             self._show(f"recorded {path}")
-
-    def to_json(self) -> dict[str, Any]:
-        """Returns the agent, the tally of ended games, and the files of all."""
-        return {**self._table.to_json(), "records": self._records}
 
     def _obey(self, word: str) -> None:
         """Makes a move, or obeys a command. Raises UsageError if that is impossible."""
@@ -160,7 +150,7 @@ class HumanSession:
                 self._num_told = 0
                 self._show(f"You have the seat {table.seats[table.seat]}.")
             case "hint":
-                return self._show(f"the agent would play {table.hint()[0].name}")
+                return self._show(f"the agent would play {table.hint().name}")
             case "think":
                 return self._show(str(table.think()))
             case "help":

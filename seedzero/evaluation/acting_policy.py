@@ -208,11 +208,6 @@ class Policy:
             raise errors.UsageError(
                 f"think takes one observation, and a batch of {len(seen.observation)} came; give one row"
             )
-        if saved.agent.search is None and saved.agent.policy is None:
-            raise errors.UsageError(
-                f"agent {saved.config.run.agent} has neither a search nor probabilities of actions to show; call the "
-                "policy itself"
-            )
         place = (
             None if moves is None else positions.of_moves(saved.config.env.id, moves, np.asarray(seen.observation[0]))
         )
@@ -282,9 +277,14 @@ def think(
 ) -> search_traces.Thought:
     """Returns what the agent thinks about one observation, given as a batch of one.
 
-    `saved` needs a search or a policy; `functions` and `codec` are its own. `draws` is the seed and the number of the
-    call.
+    `functions` and `codec` are the agent's own. `draws` is the seed and the number of the call. Raises UsageError for
+    an agent that learns values alone.
     """
+    if saved.agent.search is None and saved.agent.policy is None:
+        raise errors.UsageError(
+            f"agent {saved.config.run.agent} has neither a search nor probabilities of actions to show; look at its "
+            "actions alone"
+        )
     rows, found = (saved.params, carried, seen), None
     if place is None:
         observed = np.asarray(seen.observation), np.asarray(seen.action_mask)

@@ -22,11 +22,9 @@ if TYPE_CHECKING:
 PATH = "/api/play"
 _MAX_BYTES = 4096
 _WORDS = ("move", "undo", "resign", "new", "sides")
-_FINDINGS = ("policy", "visits", "q_value", "prior", "completed_q")
 
-
-RESIGNED, LEFT = "resigned", "left"
-"""The same values as in `play.tables`, which imports JAX."""
+RESIGNED = "resigned"
+"""The same value as in `play.tables`, which imports JAX."""
 
 
 class StaleMove(errors.UsageError):
@@ -40,7 +38,6 @@ class HumanSeat:
         """folder: for the records."""
         self._table, self._folder, self._lock = table, folder, threading.Lock()
         self._turn = 0  # number of the current position in this session
-        self.records: list[str] = []
 
     def answers(self) -> Mapping[str, Callable[[requests.Request], dict[str, Any]]]:
         """Returns the endpoints by path."""
@@ -52,24 +49,10 @@ class HumanSeat:
             return self._state()
 
     def hint(self, request: requests.Request) -> dict[str, Any]:
-        """Returns the move that the agent would make for the person, with its findings about all legal moves."""
+        """Returns the move that the agent would make for the person."""
         with self._lock:
-            move, found = self._table.hint()
-            choices: list[dict[str, Any]] = [
-                {
-                    "number": action,
-                    "name": printable.escape(name),
-                    "is_legal": True,
-                    "is_taken": action == move.action,
-                    **{key: _number(found[key][action]) for key in _FINDINGS if key in found},
-                }
-                for action, name in self._table.moves()
-            ]
-            for choice in choices:
-                if choice.get("visits") == 0:
-                    choice["q_value"] = None
-            choices.sort(key=lambda one: one.get("policy") or 0.0, reverse=True)
-            return {"action": move.action, "name": printable.escape(move.name), "choices": choices}
+            move = self._table.hint()
+            return {"action": move.action, "name": printable.escape(move.name)}
 
     def think(self, request: requests.Request) -> dict[str, Any]:
         """Returns the agent's thought about the person's position."""
@@ -96,23 +79,14 @@ class HumanSeat:
             elif word == "resign":
                 table.end(RESIGNED)
             else:
-                self._finish()
+                table.finish(self._folder)
                 table.begin((table.seat + (word == "sides")) % len(table.seats))
             return self._state()
 
     def finish(self) -> None:
         """Records the game in its present state."""
         with self._lock:
-            self._finish()
-
-    def to_json(self) -> dict[str, Any]:
-        """Returns the agent, the tally of finished games, and the files of all records."""
-        return {**self._table.to_json(), "records": self.records}
-
-    def _finish(self) -> None:
-        self._table.end(LEFT)
-        if (path := self._table.save(self._folder)) is not None:
-            self.records.append(str(path))
+            self._table.finish(self._folder)
 
     def _state(self) -> dict[str, Any]:
         table, moves = self._table, self._table.moves()
@@ -127,12 +101,11 @@ class HumanSeat:
             "moves": [{"action": action, "name": printable.escape(name)} for action, name in moves],
             "names": list(map(printable.escape, table.names)),
             "has_undo": table.has_undo,
-            "searches": table.saved.agent.search is not None,
             "is_over": table.is_over,
             "outcome": outcome,
-            "total": _number(total),
+            "total": json_object.number(total, 7),
             **table.to_json(),
-            "records": len(self.records),
+            "records": len(table.records),
         }
 
 
@@ -155,7 +128,3 @@ def endpoint(seat: HumanSeat) -> Callable[[requests.Request], Any]:
         return responses.Response(json_object.encode(found), media_type="application/json")
 
     return post
-
-
-def _number(value: Any) -> float | None:
-    return json_object.number(value.item() if hasattr(value, "item") else value, 7)

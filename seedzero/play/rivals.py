@@ -10,7 +10,6 @@ from typing import Any, NamedTuple
 import jax
 import numpy as np
 
-from seedzero.core import errors
 from seedzero.device import acting
 from seedzero.evaluation import acting_policy, codecs, greedy, positions, search_traces
 from seedzero.play import courses
@@ -71,8 +70,6 @@ class Rival:
         Raises UsageError if the agent learns only values.
         """
         saved, course = self._saved, self._course
-        if saved.agent.search is None and saved.agent.policy is None:
-            raise errors.UsageError(f"agent {saved.config.run.agent} has neither a search nor probabilities to show")
         row, place = course.row(seat), None
         carried, seen = (jax.tree.map(lambda x: x[row : row + 1], x) for x in (self._carried[-1], self._seen()))
         if saved.config.env.id.startswith("spiel:") and not course.has_rows and not saved.spec.has_chance:

@@ -40,6 +40,7 @@ class HumanTable:
       ended: RESIGNED or LEFT; "" if the game continues or is over.
       names: of all moves of this game; empty if something is hidden, or moves are simultaneous.
       saved: the agent.
+      records: files of recorded games.
     """
 
     def __init__(
@@ -76,6 +77,7 @@ class HumanTable:
         self._choice, self._course = choice, courses.Course(self._env)
         self._rival = rivals.Rival(self.saved, self._course, choice.seed)
         self._tally, self._num_games = collections.Counter[int](), 0
+        self.records: list[str] = []
         self.begin(first_seat)
 
     def close(self) -> None:
@@ -162,19 +164,17 @@ class HumanTable:
         return (total > other) - (total < other), total
 
     def to_json(self) -> dict[str, Any]:
-        """Returns the agent, and the tally of finished games."""
+        """Returns the agent, the tally of finished games, and the files of all records."""
         names = {"wins": WON, "draws": DRAWN, "losses": LOST}
-        return {**self.saved.to_json(), **{name: self._tally[outcome] for name, outcome in names.items()}}
+        tally = {name: self._tally[outcome] for name, outcome in names.items()}
+        return {**self.saved.to_json(), **tally, "records": self.records}
 
-    def hint(self) -> tuple[Move, dict[str, np.ndarray]]:
-        """Returns the move that the agent would make for the person, and its findings.
-
-        Raises UsageError if the game is over.
-        """
+    def hint(self) -> Move:
+        """Returns the move that the agent would make for the person. Raises UsageError if the game is over."""
         if self.is_over:
             raise errors.UsageError(_OVER)
-        found = {name: values[self._course.row(self.seat)] for name, values in self._rival.look().found.items()}
-        return next(move for move in self.moves() if move.action == int(found["action"])), found
+        action = int(self._rival.look().found["action"][self._course.row(self.seat)])
+        return Move(action, self._face.move(self.seat, action))
 
     def think(self) -> search_traces.Thought:
         """Returns the agent's thought about the person's position.
@@ -185,13 +185,14 @@ class HumanTable:
             raise errors.UsageError(_OVER)
         return self._rival.think(self.seat, dict(self.moves()))
 
-    def save(self, directory: pathlib.Path) -> pathlib.Path | None:
-        """Writes the game as `human-N.npz` with the first free number N.
+    def finish(self, directory: pathlib.Path) -> pathlib.Path | None:
+        """Ends the game and writes it as `human-N.npz` with the first free number N.
 
         Returns the path, or None if no move was made.
 
         Raises UsageError if it cannot be written.
         """
+        self.end(LEFT)
         course, looks = self._course, [look.found for look in self._rival.looks]
         arrays = human_records.arrays(course, self.saved.spec, self.seat, looks)
         if not arrays:
@@ -208,7 +209,9 @@ class HumanTable:
         if self.has_undo and not course.has_rows:
             arrays["move"] = np.array(self.names)
         header = recording.header(self._choice, self.saved, self.saved.config)
-        return human_records.write(directory, {**header, **facts}, arrays)
+        path = human_records.write(directory, {**header, **facts}, arrays)
+        self.records.append(str(path))
+        return path
 
     def _go_on(self, mine: int | None) -> None:
         """Plays until the person has the turn or the game is over. mine: the person's action; None without a turn."""

@@ -71,10 +71,6 @@ class Rethinker:
             raise errors.UsageError("the record is of an environment with other observations or actions than the run")
         if not 0 <= number < record.num_steps:
             raise errors.UsageError(f"step {number}: expected 0 to {record.num_steps - 1}, with an action")
-        if saved.agent.search is None and saved.agent.policy is None:
-            raise errors.UsageError(
-                f"agent {saved.config.run.agent} has neither a search nor probabilities of actions to show"
-            )
         seed = _whole(record.header.get("seed"), 0, options.LARGEST) or 0
         first_call = _whole(record.header.get("first_call"), 0, options.LARGEST) or 0
         carried, seen = self._carried(record, number, seed, first_call), self._seen(record, number)

@@ -54,18 +54,6 @@ def describe(secured: security.ClientSecurity) -> policy_codec.PolicyOffer:
     return policy_codec.offer_of(found)
 
 
-def watch(secured: security.ClientSecurity) -> Iterator[dict[str, int]]:
-    """Yields players and versions, now and after every change. Errors are those of `describe`."""
-    with security.channel(secured) as channel:
-        method = f"/{policy_codec.SERVICE}/Watch"
-        call = channel.stream_stream(method, None, inference_pb2.Announcement.FromString)
-        try:
-            for found in call(iter(()), metadata=secured.metadata):
-                yield policy_codec.players_of(found.players)
-        except grpc.RpcError as error:
-            raise explained(error, secured) from None
-
-
 class PolicyClient(contextlib.AbstractContextManager["PolicyClient"]):
     """A session of some rows with a player, for one thread at a time."""
 

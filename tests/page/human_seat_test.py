@@ -40,8 +40,7 @@ def test_a_game_is_played_taken_back_and_resigned(runs: pathlib.Path) -> None:
     state = client.get("/api/play/state").json()
     assert len(state["moves"]) == 9 and state["board"]["kind"] == "tic_tac_toe" and state["seat"] == 0
     hint = client.get("/api/play/hint").json()
-    assert hint["choices"][0]["name"].startswith("x(") and len(hint["choices"]) == 9
-    assert hint["action"] in [move["action"] for move in state["moves"]]
+    assert hint in state["moves"]
     thought = client.get("/api/play/think").json()
     assert thought["num_simulations"] == 4 and len(thought["nodes"]) == 5 and thought["name"] == hint["name"]
     moved = client.post("/api/play", json={"do": "move", "action": 4, "turn": state["turn"]}).json()
@@ -55,7 +54,7 @@ def test_a_game_is_played_taken_back_and_resigned(runs: pathlib.Path) -> None:
     sides = client.post("/api/play", json={"do": "sides", "turn": lost["turn"]}).json()
     assert sides["seat"] == 1 and len(sides["names"]) == 1
     seat.finish()
-    kept = [records.read_record(path) for path in seat.to_json()["records"]]
+    kept = [records.read_record(path) for path in seat._table.records]
     assert [(one.header["human"], one.header["ended"]) for one in kept] == [("second", "left")]
 
 

@@ -54,7 +54,7 @@ def test_a_whole_game_of_tic_tac_toe(tmp_path: pathlib.Path) -> None:
         assert tab.value("document.querySelectorAll('.game-board .cell:not(:disabled)').length") == 9
         tab.click("hint")
         hinted = tab.wait("document.querySelector('.cell.hinted')?.dataset.action")
-        assert f"would play {seat._table.hint()[0].name}" in tab.value("document.querySelector('.told').textContent")
+        assert f"would play {seat._table.hint().name}" in tab.value("document.querySelector('.told').textContent")
         tab.value(f"document.querySelector('.cell[data-action=\"{hinted}\"]').click()")
         tab.wait("document.querySelectorAll('.cell.stone-2').length === 1")
         tab.click("what it thinks")
@@ -72,7 +72,7 @@ def test_a_whole_game_of_tic_tac_toe(tmp_path: pathlib.Path) -> None:
         tab.click("resign")
         tab.wait("document.querySelector('.told').textContent.startsWith('You have lost.')")
         assert tab.errors == []
-    assert len(seat.records) == 1
+    assert len(seat._table.records) == 1
 
 
 def test_a_game_of_poker_shows_one_s_own_card_alone(tmp_path: pathlib.Path) -> None:

@@ -17,9 +17,10 @@ import seedzero
 from seedzero.config import sections
 from seedzero.core import errors
 from seedzero.evaluation import acting_policy
-from seedzero.transport import policy_client, security
+from seedzero.transport import inference_pb2, policy_codec, security
 
 TOKEN = "0123456789abcdef"
+WATCH = f"/{policy_codec.SERVICE}/Watch"
 FRAMES = np.random.default_rng(0).normal(size=(4, 3)).astype(np.float32)
 
 
@@ -71,13 +72,14 @@ def test_players_are_chosen_by_name_and_newer_versions_are_announced() -> None:
     with policy_world.serving({"main": one, "old": other}) as world:
         with seedzero.connect(world.address, player="old") as remote:
             assert remote.version == 9 and remote(FRAMES).tolist() == acting_policy.Policy(other)(FRAMES).tolist()
-        news = policy_client.watch(security.for_client(world.address))
-        assert next(news) == {"main": 7, "old": 9}
-        with seedzero.connect(world.address) as remote:
-            assert remote(FRAMES).tolist() == acting_policy.Policy(one)(FRAMES).tolist()
-            world.engine.change("main", other.params, 11)
-            assert next(news) == {"main": 11, "old": 9}
-            assert remote(FRAMES).tolist() == acting_policy.Policy(other)(FRAMES).tolist() and remote.version == 11
+        with security.channel(security.for_client(world.address)) as channel:
+            news = channel.stream_stream(WATCH, None, inference_pb2.Announcement.FromString)(iter(()))
+            assert policy_codec.players_of(next(news).players) == {"main": 7, "old": 9}
+            with seedzero.connect(world.address) as remote:
+                assert remote(FRAMES).tolist() == acting_policy.Policy(one)(FRAMES).tolist()
+                world.engine.change("main", other.params, 11)
+                assert policy_codec.players_of(next(news).players) == {"main": 11, "old": 9}
+                assert remote(FRAMES).tolist() == acting_policy.Policy(other)(FRAMES).tolist() and remote.version == 11
 
 
 def test_no_request_fails_while_versions_rise() -> None:

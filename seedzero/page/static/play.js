@@ -1,7 +1,6 @@
 // A person's game against the agent: #/play. The position as a board or as text, buttons of legal moves, hint, thought.
 
 import { get, post } from "./api.js";
-import { choiceTable } from "./choices.js";
 import { el, notice } from "./dom.js";
 import { draw } from "./thought.js";
 
@@ -12,7 +11,6 @@ export async function playPage(main) {
   const told = el("p", { class: "told", role: "status" });
   const moves = el("div", { class: "moves", role: "group", "aria-label": "your moves" });
   const names = el("p", { class: "faint" });
-  const found = el("div", { class: "choices" });
   const mind = el("section", { class: "panel thought", hidden: true });
   const title = el("h1", {}, "Play");
   const facts = el("p", { class: "faint" });
@@ -30,7 +28,7 @@ export async function playPage(main) {
     facts,
     el("div", { class: "tools" }, undo, hint, resign, button("new game", () => act({ do: "new" })), button("change sides", () => act({ do: "sides" })), think),
     told,
-    el("div", { class: "panels stage" }, el("section", { class: "panel" }, el("h2", {}, "Position"), place, names), el("section", { class: "panel" }, el("h2", {}, "Your moves"), moves, found)),
+    el("div", { class: "panels stage" }, el("section", { class: "panel" }, el("h2", {}, "Position"), place, names), el("section", { class: "panel" }, el("h2", {}, "Your moves"), moves)),
     mind,
   );
 
@@ -46,7 +44,6 @@ export async function playPage(main) {
     told.textContent = state.is_over ? `${OUTCOMES[state.outcome] ?? "The game is over."} Your return is ${state.total}.` : "It is your turn.";
     undo.hidden = !state.has_undo;
     for (const one of [resign, hint]) one.disabled = state.is_over;
-    found.replaceChildren();
     if (think.getAttribute("aria-pressed") === "true") thought();
   }
 
@@ -70,8 +67,6 @@ export async function playPage(main) {
     const best = await get("api/play/hint").catch((error) => notice(error.message));
     if (isOver || !best || state.turn !== turn) return;
     told.textContent = `The agent would play ${best.name}.`;
-    const shown = best.choices.some((one) => one.policy !== undefined);
-    found.replaceChildren(...(shown ? [choiceTable(best.choices, state.searches, "the agent's findings")] : []));
     for (const one of main.querySelectorAll("[data-action]")) one.classList.toggle("hinted", Number(one.dataset.action) === best.action);
   }
 

@@ -7,15 +7,17 @@ bucket, or half written.
 from __future__ import annotations
 
 import contextlib
+import dataclasses
+import functools
 import pathlib
 import shutil
 import tempfile
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator
 from typing import Any
 
 from seedzero.bucket import bucket, remote
-from seedzero.checkpoints import manifest, run_dirs, saved_files
-from seedzero.core import errors, plain_files
+from seedzero.checkpoints import durable, manifest, run_dirs, saved_files
+from seedzero.core import errors, plain_files, printable
 
 RETRY_SECONDS = 15.0
 """How long requests are repeated while a user waits at a terminal."""
@@ -94,6 +96,35 @@ class Copy:
             (self.path / remote.frozen_directory(player)).mkdir(parents=True, exist_ok=True)
         remote.download_all(self._store, self.path, [key for name in names for key in players.get(name, [])])
 
+    def refresh(self, frozen: Collection[str] | None) -> None:
+        """Fetches the parameters of the newest whole checkpoint, unless it is here, and deletes older ones.
+
+        frozen: names of the frozen players to fetch with it; None: all that it needs. Raises CheckpointError if no
+        newer checkpoint is whole.
+        """
+        directory = self.path / remote.ROOT
+        here = saved_files.finished(directory / saved_files.STEPS)
+        behind = f"{remote.step_prefix(max(here, default=-1))}0"  # "0" sorts behind the "/" of this checkpoint's keys
+        keys = self._store.list(proof=run_dirs.CONFIG_FILE)
+        found = remote.read_checkpoints(
+            self._store, {key for key in keys if behind < key and key.startswith(remote.STEPS)}
+        )
+        steps = found.steps()
+        whole = next(
+            (step for step in sorted(steps, reverse=True) if self._fetch(remote.step_prefix(step), found)), None
+        )
+        if whole is None:
+            if damaged := (*found.manifests, *found.damaged):
+                raise errors.CheckpointError(f"{self._store.url}/{max(damaged)} is damaged, and no other one is newer")
+            return
+        needed = steps[whole].manifest
+        wanted = {name: files for name, files in needed.frozen.items() if frozen is None or name in frozen}
+        for problem in remote.fetch_frozen(self._store, self.path, dataclasses.replace(needed, frozen=wanted)):
+            printable.say(problem)
+        for step in here:
+            durable.remove(saved_files.step_directory(directory, step))
+        saved_files.remove_unreferenced(directory)
+
     def fetch_all(self) -> None:
         """Fetches every file of every checkpoint."""
         found = self.manifests()
@@ -135,6 +166,22 @@ def local(place: str, fetch: Callable[[Copy], object] = lambda copy: None) -> It
         copy = Copy(url, bucket.open_store(url, RETRY_SECONDS), pathlib.Path(name))
         fetch(copy)
         yield copy.path
+
+
+@contextlib.contextmanager
+def followed(place: str, frozen: Collection[str] | None) -> Iterator[tuple[pathlib.Path, Callable[[], None]]]:
+    """Yields a run directory as `local` does, with the newest parameters, and a function that fetches newer ones.
+
+    frozen: as of `Copy.refresh`. In a directory on a disk the function does nothing.
+    """
+    refreshes: list[Callable[[], None]] = []
+
+    def fetch(copy: Copy) -> None:
+        copy.refresh(frozen)
+        refreshes.append(functools.partial(copy.refresh, frozen))
+
+    with local(place, fetch) as path:
+        yield path, refreshes[0] if refreshes else lambda: None
 
 
 def checkpoint_rows(place: str, *, content: bool) -> list[dict[str, Any]]:

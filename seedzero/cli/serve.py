@@ -4,14 +4,17 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
+import pathlib
 import tempfile
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Sequence
 
 from seedzero.api import runs
-from seedzero.bucket import bucket
+from seedzero.bucket import bucket, run_copy
 from seedzero.cli import evaluate, output, parse, status
 from seedzero.config import combinations, configs
 from seedzero.core import env_ids, errors, exit_codes
+from seedzero.evaluation import agent_choice
+from seedzero.league import members
 
 _HOST = "127.0.0.1"
 _MAX_ROWS, _MAX_BATCH = 4096, 64
@@ -54,8 +57,9 @@ def run(arguments: parse.Arguments) -> int:
             here = dataclasses.replace(choice, run_dir=undo.enter_context(tempfile.TemporaryDirectory()), player=None)
             agents = learner_agents.load(security.for_client(flags["learner"], there), here, names, num_simulations)
         else:
-            here = dataclasses.replace(undo.enter_context(runs.opened(choice)), player=None)
-            agents = followers.load(here, names, num_simulations)
+            path, refresh = undo.enter_context(_opened(choice, names, follows=options.follows))
+            here = dataclasses.replace(choice, run_dir=path, player=None)
+            agents = followers.load(here, names, num_simulations, refresh)
         counts = policy_serving.serve(agents, access.transport, secured, options, output.say)
     output.print_json({name: getattr(counts, name) for name in ("requests", "rows", "calls", "changes")})
     return exit_codes.DONE
@@ -71,14 +75,31 @@ def _check(arguments: parse.Arguments, names: Sequence[str]) -> None:
     follows = "--follow" if arguments.switch("follow") else "--learner" if "learner" in flags else ""
     if follows and "step" in flags:
         raise errors.UsageError(f"--step={flags['step']}: {follows} serves the newest parameters; omit one of them")
-    if bucket.parse(flags.get("run_dir", "")) is None:
-        return
-    if follows:
+    is_in_bucket = bucket.parse(flags.get("run_dir", "")) is not None
+    if is_in_bucket and _takes_newest(names, follows=False) and "step" in flags:
         raise errors.UsageError(
-            f"--run_dir={flags['run_dir']}: --follow reads a run directory of this machine; omit it, or give one"
+            f"--step={flags['step']}: several players of a run in a bucket are those of its newest checkpoint; omit "
+            "--step, or name one player"
         )
-    if len(names) > 1:
-        raise errors.UsageError(f"--player={flags['player']}: of a run in a bucket one player is served; name one")
+
+
+def _takes_newest(names: Sequence[str], *, follows: bool) -> bool:
+    """Returns whether the newest checkpoint counts, with all that its players need."""
+    return follows or len(names) > 1 or _ALL in names
+
+
+@contextlib.contextmanager
+def _opened(
+    choice: agent_choice.AgentChoice, names: Sequence[str], *, follows: bool
+) -> Iterator[tuple[pathlib.Path, Callable[[], None]]]:
+    """Yields a run directory of this machine, and the function that brings newer parameters into it."""
+    if _takes_newest(names, follows=follows):
+        frozen = None if _ALL in names else list(filter(members.is_frozen, names))
+        with run_copy.followed(str(choice.run_dir), frozen) as found:
+            yield found
+        return
+    with runs.opened(choice) as here:
+        yield here.path, lambda: None
 
 
 def _access(arguments: parse.Arguments) -> configs.Config:

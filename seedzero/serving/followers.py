@@ -19,8 +19,9 @@ ALL = "all"
 LOOK_SECONDS = 2.0
 _SHARE = 0.1
 """Largest share of the time that looking may take, so large parameters are loaded less often."""
-_FAILURES = 30
-"""The user gets a message after this many failed looks in a row."""
+REPORT_SECONDS = 60.0
+"""The user gets a message after this time without a successful look."""
+_TRANSIENT = (errors.CheckpointError, errors.BucketError, errors.ProtocolError, errors.AccessDenied)
 
 
 class FollowedAgents(Protocol):
@@ -35,15 +36,20 @@ class FollowedAgents(Protocol):
     def newer(self, versions: Mapping[str, int]) -> Iterator[tuple[str, greedy.SavedAgent]]:
         """Yields players with newer versions than the known ones, and new players if all are served.
 
-        Raises CheckpointError, ProtocolError or AccessDenied if a player cannot be read now.
+        Raises CheckpointError, BucketError, ProtocolError or AccessDenied if a player cannot be read now.
         """
 
 
-def load(choice: agent_choice.AgentChoice, names: tuple[str, ...], num_simulations: int | None = None) -> ServedAgents:
+def load(
+    choice: agent_choice.AgentChoice,
+    names: tuple[str, ...],
+    num_simulations: int | None = None,
+    refresh: Callable[[], None] = lambda: None,
+) -> ServedAgents:
     """Returns the players of a run.
 
-    names: of players; () means the first learning one. Raises as `greedy.load`, and UsageError for simulations of an
-    agent without a search.
+    names: of players; () means the first learning one. refresh: see `ServedAgents`. Raises as `greedy.load`, and
+    UsageError for simulations of an agent without a search.
     """
     config, spec = greedy.read(choice)
     config = recording.with_simulations(config, num_simulations)
@@ -55,7 +61,7 @@ def load(choice: agent_choice.AgentChoice, names: tuple[str, ...], num_simulatio
     rest = [_player(name) for name in wanted[1:]]
     others = greedy.load_players(choice, config, spec, rest) if rest else []
     players = dict(zip(wanted, [first, *(saved._replace(mode=first.mode) for saved in others)], strict=True))
-    return ServedAgents(choice, names, players)
+    return ServedAgents(choice, names, players, refresh)
 
 
 def _player(name: str) -> str | None:
@@ -64,17 +70,20 @@ def _player(name: str) -> str | None:
 
 @dataclasses.dataclass(frozen=True)
 class ServedAgents:
-    """`FollowedAgents` of a run directory."""
+    """`FollowedAgents` of a run directory. refresh: fetches newer files into it, for example from a bucket."""
 
     choice: agent_choice.AgentChoice
     names: tuple[str, ...]
     players: Mapping[str, greedy.SavedAgent]
+    refresh: Callable[[], None]
 
     def newer(self, versions: Mapping[str, int]) -> Iterator[tuple[str, greedy.SavedAgent]]:
         """Yields newer players, see `FollowedAgents`.
 
-        Raises CheckpointError if one cannot be read, for example because it is being deleted.
+        Raises CheckpointError if one cannot be read, for example because it is being deleted, and BucketError if the
+        newer files cannot be fetched.
         """
+        self.refresh()
         directory, one = self.choice.path / "checkpoints", next(iter(self.players.values()))
         last = max(saved_files.finished(directory / saved_files.STEPS), default=-1)
         names = [*versions, *(player_files.names(directory) if self.names == (ALL,) else [])]
@@ -104,7 +113,7 @@ class Follower:
         """
         self._agents, self._change, self._say, self._fail, self._clock = agents, change, say, fail, clock
         self._versions = {name: saved.update for name, saved in agents.players.items()}
-        self._is_over, self._num_failures = threading.Event(), 0
+        self._is_over, self._succeeded_at = threading.Event(), clock()
         self._thread = threading.Thread(target=self._run, name="follow", daemon=True)
 
     def start(self) -> None:
@@ -122,11 +131,11 @@ class Follower:
             for name, saved in self._agents.newer(self._versions):
                 self._versions[name] = saved.update
                 self._change(name, saved)
-            self._num_failures = 0
-        except (errors.CheckpointError, errors.ProtocolError, errors.AccessDenied, OSError) as error:
-            self._num_failures += 1
-            if self._num_failures % _FAILURES == 0:
-                self._say(f"no newer parameters could be read for {self._num_failures} looks: {error}")
+            self._succeeded_at = began
+        except (*_TRANSIENT, OSError) as error:
+            if (seconds := self._clock() - self._succeeded_at) >= REPORT_SECONDS:
+                self._succeeded_at += seconds  # the next report comes as much later
+                self._say(f"no newer parameters could be read for {seconds:.0f} s: {error}")
         return max(LOOK_SECONDS, (self._clock() - began) * (1 / _SHARE - 1))
 
     def _run(self) -> None:

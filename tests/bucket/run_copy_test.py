@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from seedzero.bucket import bucket, lease, run_copy
-from seedzero.checkpoints import checkpointers, player_files, run_dirs, saved_files, trees
+from seedzero.checkpoints import checkpoint_dir, checkpointers, player_files, run_dirs, saved_files, trees
 from seedzero.cli import main as commands
 from seedzero.config import configs, sections
 from seedzero.core import errors
@@ -39,10 +39,15 @@ def run(gcs: fake_gcs.FakeGcs, tmp_path: pathlib.Path) -> pathlib.Path:
         saver.save_best(15, {"params": trees.copy(_params(15))}, {})
         saver.close()
         opened.write_status({"updates": 20})
-    for file in path.rglob("*"):
-        if file.is_file():
-            gcs.put("runs", f"{PREFIX}/{file.relative_to(path).as_posix()}", file.read_bytes())
+    _upload(gcs, path)
     return path
+
+
+def _upload(gcs: fake_gcs.FakeGcs, run: pathlib.Path, but: str = "") -> None:
+    """Copies a run directory into the bucket, without files of this end of a name."""
+    for file in run.rglob("*"):
+        if file.is_file() and not (but and file.as_posix().endswith(but)):
+            gcs.put("runs", f"{PREFIX}/{file.relative_to(run).as_posix()}", file.read_bytes())
 
 
 def _params_key(gcs: fake_gcs.FakeGcs, step: str) -> str:
@@ -138,6 +143,57 @@ def test_the_last_one_that_is_whole_is_taken(gcs: fake_gcs.FakeGcs, run: pathlib
     with run_copy.local(URL, lambda copy: copy.fetch_params("last")) as path:
         _, found = saved_files.restore_params(path / "checkpoints", "last", LIKE)
     assert found.step == 10
+
+
+def test_newer_parameters_replace_older_ones_once_they_are_whole(gcs: fake_gcs.FakeGcs, run: pathlib.Path) -> None:
+    one, two = ("main-111111111111", "main-222222222222")
+    files = checkpoint_dir.CheckpointDir(run / "checkpoints", sections.CheckpointConfig(), lambda: 0.0)
+    for name in (one, two):
+        files.add_frozen(name, 20, trees.copy(_params(20)), {}, {})
+        files.write_frozen(name)
+
+    def write(step: int, *frozen: str) -> None:
+        parts = {"params": {"params": _params(step)}, "state": {"state": _params(0)}}
+        files.write(step, parts, {}, (), None, frozen=frozen)
+
+    read = gcs.recorded("read")
+    with run_copy.followed(URL, None) as (path, refresh):
+        assert _here(path) == ([20], [])
+        content = [name for name in read if "/checkpoints/" in name and not name.endswith("manifest.json")]
+        assert content and all("steps/000000000020/params/" in name for name in content)
+        write(30, one, two)
+        _upload(gcs, run, "000000000030/manifest.json")
+        refresh()
+        assert _here(path) == ([20], [])  # it has no manifest yet
+        _upload(gcs, run)
+        read.clear()
+        refresh()
+        assert _here(path) == ([30], [one, two])
+        assert saved_files.restore_params(path / "checkpoints", "last", LIKE)[0]["w"].tolist() == [30] * 300
+        assert not [name for name in read if "/state/" in name or "/steps/000000000020/" in name]
+        read.clear()
+        refresh()
+        assert read == []
+        write(40, two)
+        write(50, two)
+        _upload(gcs, run)
+        damaged = _params_key(gcs, "steps/000000000050")
+        gcs.put("runs", damaged, b"damaged")
+        refresh()
+        assert _here(path) == ([40], [two])
+        with pytest.raises(errors.CheckpointError, match=f"{URL}/checkpoints/steps/000000000050 is damaged"):
+            refresh()
+        assert _here(path) == ([40], [two])
+    with run_copy.followed(URL, (one,)) as (path, _):
+        assert _here(path) == ([40], [])  # it needs another one
+    with run_copy.followed(str(run), ()) as (path, refresh):
+        refresh()
+        assert path == run
+
+
+def _here(path: pathlib.Path) -> tuple[list[int], list[str]]:
+    """Returns the steps and the frozen players of a local copy."""
+    return saved_files.finished(path / "checkpoints/steps"), player_files.names(path / "checkpoints")
 
 
 def test_a_checkpoint_that_is_not_there_is_named_with_those_that_are(

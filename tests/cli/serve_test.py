@@ -130,6 +130,6 @@ def test_a_run_directory_or_a_learner_is_served(
     said(text[text.index("seedzero: error") :], " ".join(flags))
 
 
-def test_a_bucket_is_not_followed(capsys: pytest.CaptureFixture[str]) -> None:
-    assert commands.main(["serve", "gs://bucket/r", "--follow"]) == 2
-    assert "--follow" in capsys.readouterr().err
+def test_several_players_of_a_bucket_have_no_step(capsys: pytest.CaptureFixture[str], said: golden.Said) -> None:
+    assert commands.main(["serve", "gs://bucket/r", "--player=all", "--step=90"]) == 2
+    said(capsys.readouterr().err)

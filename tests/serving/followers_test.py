@@ -6,10 +6,12 @@ import pathlib
 from collections.abc import Iterator, Mapping
 from typing import Any, cast
 
+import fake_gcs
 import play_runs
 import pytest
 import saved_league
 
+from seedzero.bucket import run_copy
 from seedzero.checkpoints import checkpoint_dir, run_dirs
 from seedzero.core import errors
 from seedzero.evaluation import agent_choice, greedy
@@ -65,6 +67,32 @@ def test_a_newer_checkpoint_is_loaded_once(tmp_path: pathlib.Path) -> None:
     assert found == [("main", 100)]
 
 
+def test_a_run_in_a_bucket_is_followed(gcs: fake_gcs.FakeGcs, tmp_path: pathlib.Path) -> None:
+    run, found, told = play_runs.make(tmp_path / "run", "spiel:kuhn_poker"), list[tuple[str, int]](), list[str]()
+
+    def upload() -> None:
+        for file in filter(pathlib.Path.is_file, run.rglob("*")):
+            gcs.put("runs", f"one/{file.relative_to(run).as_posix()}", file.read_bytes())
+
+    upload()
+    now = 0.0
+    with run_copy.followed("gs://runs/one", ()) as (path, refresh):
+        agents = followers.load(agent_choice.AgentChoice(path), (), refresh=refresh)
+        follower = followers.Follower(
+            agents, lambda name, saved: found.append((name, saved.update)), told.append, _fail, lambda: now
+        )
+        follower.look()
+        assert found == []
+        _write(run, 100)
+        upload()
+        with gcs.failing(403):
+            now = 61.0
+            follower.look()
+        assert found == [] and len(told) == 1 and "no newer parameters could be read for 61 s" in told[0]
+        follower.look()
+        assert found == [("main", 100)]
+
+
 def test_new_frozen_players_join_if_all_are_served(run: pathlib.Path) -> None:
     agents = followers.load(agent_choice.AgentChoice(run), (followers.ALL,))
     known = {"main": 90, saved_league.OLD: 30}
@@ -73,8 +101,9 @@ def test_new_frozen_players_join_if_all_are_served(run: pathlib.Path) -> None:
     assert list(main_alone.newer(known)) == []
 
 
-def test_a_checkpoint_that_cannot_be_read_is_tried_again_and_reported(run: pathlib.Path) -> None:
+def test_a_checkpoint_that_cannot_be_read_is_tried_again_and_reported_each_minute(run: pathlib.Path) -> None:
     told: list[str] = []
+    times = [1000.0]
     changes: list[str] = []
     agents = followers.load(agent_choice.AgentChoice(run), ())
 
@@ -84,16 +113,18 @@ def test_a_checkpoint_that_cannot_be_read_is_tried_again_and_reported(run: pathl
 
         def newer(self, versions: Mapping[str, int]) -> Iterator[tuple[str, greedy.SavedAgent]]:
             self.num_looks += 1
-            if self.num_looks <= followers._FAILURES:
+            if self.num_looks <= 4:
                 raise errors.CheckpointError("it is damaged")
             yield from (("main", saved) for saved in agents.players.values())
 
-    follower = followers.Follower(cast(Any, Damaged()), lambda name, saved: changes.append(name), told.append, _fail)
-    for _ in range(followers._FAILURES - 1):
+    follower = followers.Follower(
+        cast(Any, Damaged()), lambda name, saved: changes.append(name), told.append, _fail, lambda: times[-1]
+    )
+    for seconds, num_told in ((59, 0), (60, 1), (119, 1), (121, 2)):
+        times.append(1000.0 + seconds)
         follower.look()
-    assert told == []
-    follower.look()
-    assert told == ["no newer parameters could be read for 30 looks: it is damaged"] and changes == []
+        assert len(told) == num_told and changes == []
+    assert told == [f"no newer parameters could be read for {seconds} s: it is damaged" for seconds in (60, 61)]
     follower.look()
     assert changes == ["main"]
 
@@ -119,7 +150,7 @@ def test_an_unexpected_error_is_handed_on(run: pathlib.Path, monkeypatch: pytest
 
 
 def test_looks_take_at_most_a_tenth_of_the_time(run: pathlib.Path) -> None:
-    times = iter((0.0, 0.1, 10.0, 13.0))
+    times = iter((0.0, 0.0, 0.1, 10.0, 13.0))
 
     class Slow:
         players = followers.load(agent_choice.AgentChoice(run), ()).players

@@ -48,6 +48,7 @@ def run(arguments: parse.Arguments) -> int:
         follows=arguments.switch("follow") or "learner" in flags,
         metrics_port=arguments.integer("metrics_port", minimum=0),
         metrics_host=flags.get("metrics_host", _HOST),
+        http_port=arguments.integer("http_port", minimum=0),
     )
     with contextlib.ExitStack() as undo:
         undo.enter_context(output.others_aside())
@@ -141,6 +142,7 @@ COMMAND = parse.Command(
         "tls.key_file=FILE": "PEM file with the key of tls.cert_file, without a passphrase",
         "metrics_port=N": "serve counters for Prometheus on this port; 0: any free one",
         "metrics_host=HOST": f"of that port (default {_HOST}); 0.0.0.0: other machines reach it",
+        "http_port=N": "answer POST /act, an observation as JSON, on this port of the same host; 0: any free one",
         **parse.TRUST,
     },
     details="""

@@ -7,6 +7,7 @@ import contextlib
 import re
 import socket
 import socketserver
+import ssl
 import threading
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -66,18 +67,32 @@ def serving_from(host: str, port: int, collector: registry.Collector) -> Iterato
     collectors = registry.CollectorRegistry()
     collectors.register(collector)
     prometheus_client.ProcessCollector(registry=collectors)
+    app = prometheus_client.make_wsgi_app(collectors)
+    with serving_app(host, port, app, "metrics", "--metrics_port and --metrics_host") as url:
+        yield f"{url}/metrics"
+
+
+@contextlib.contextmanager
+def serving_app(
+    host: str, port: int, app: Any, content: str, flags: str, https: ssl.SSLContext | None = None
+) -> Iterator[str]:
+    """While entered, serves a WSGI application; yields the URL without a path. Errors are those of `serving_from`.
+
+    content, flags: for the error. https: the certificate; None: plain text.
+    """
     try:
         server = _Server((host, port), _Handler)
     except OSError as error:
         raise errors.UsageError(
-            f"cannot serve metrics on {host}:{port}: {error.strerror}; choose another address by "
-            "--metrics_port and --metrics_host"
+            f"cannot serve {content} on {host}:{port}: {error.strerror}; choose another address by {flags}"
         ) from None
-    server.set_app(prometheus_client.make_wsgi_app(collectors))
-    thread = threading.Thread(target=server.serve_forever, name="metrics", daemon=True)
+    if https is not None:  # handshakes are up to each connection's own thread
+        server.socket = https.wrap_socket(server.socket, server_side=True, do_handshake_on_connect=False)
+    server.set_app(app)
+    thread = threading.Thread(target=server.serve_forever, name=content, daemon=True)
     thread.start()
     try:
-        yield f"http://{f'[{host}]' if ':' in host else host}:{server.server_port}/metrics"
+        yield f"http{'s' if https else ''}://{f'[{host}]' if ':' in host else host}:{server.server_port}"
     finally:
         server.shutdown()
         thread.join()

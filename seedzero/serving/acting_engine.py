@@ -83,6 +83,10 @@ class ActingEngine:
         self._versions = {name: saved.update for name, saved in players.items()}
         self._sizes = _sizes(max_batch)
         self._memory = acting.initial(first.agent, first.spec, num_slots)
+        is_own = ":" in first.config.run.agent  # whose memory may be of anything
+        self.remembers = (
+            first.agent.stack > 1 or first.agent.reads_reward or (is_own and bool(jax.tree.leaves(self._memory)))
+        )
         self._program: Any = _program(first.agent, first.spec)
         self._compiled: dict[tuple[int, bool], Any] = {}
         self._condition = threading.Condition()

@@ -13,7 +13,7 @@ from prometheus_client import core, registry
 from seedzero.config import sections
 from seedzero.monitoring import exporter
 from seedzero.processes import signals
-from seedzero.serving import acting_engine, followers
+from seedzero.serving import acting_engine, followers, http_acting
 from seedzero.transport import policy_servers, security
 
 _PREFIX = "seedzero_policy_"
@@ -35,6 +35,7 @@ class ServeOptions:
       follows: whether to load newer parameters of the run.
       metrics_port: for Prometheus; 0 means any free port, None no metrics.
       metrics_host: the address of that port.
+      http_port: for `POST /act` on the server's own host; 0 means any free port, None no HTTP.
     """
 
     num_slots: int = 4096
@@ -42,6 +43,7 @@ class ServeOptions:
     follows: bool = False
     metrics_port: int | None = None
     metrics_host: str = "127.0.0.1"
+    http_port: int | None = None
 
 
 def serve(
@@ -53,8 +55,8 @@ def serve(
 ) -> acting_engine.ServingCounts:
     """Serves until Ctrl-C, SIGTERM or SIGHUP; returns the totals.
 
-    Raises UsageError if an address cannot be used, and ServingFailure if a call, a compilation or following the run
-    fails.
+    Raises UsageError if an address cannot be used or the agent cannot act by HTTP, and ServingFailure if a call, a
+    compilation or following the run fails.
     """
     engine = acting_engine.ActingEngine(
         agents.players, num_slots=options.num_slots, max_batch=options.max_batch, seed=agents.choice.seed
@@ -70,6 +72,14 @@ def serve(
             collector = _PolicyCollector(engine.counts, lambda: server.num_sessions)
             url = undo.enter_context(exporter.serving_from(options.metrics_host, options.metrics_port, collector))
             say(f"metrics for Prometheus: {url}")
+        answer: http_acting.Answering = server.answer
+        if options.http_port is not None:
+            http = http_acting.HttpActing(engine, secured.token)
+            host = settings.listen.rpartition(":")[0].strip("[]")
+            given = (http, "POST /act", "--http_port and --host", secured.https)
+            url = undo.enter_context(exporter.serving_app(host, options.http_port, *given))
+            say(f"actions by HTTP: {url}/act")
+            answer = http.before(server.answer)
         say("compiling the agent")
         engine.compile()
         undo.callback(server.stop, "the policy server stops")
@@ -81,7 +91,7 @@ def serve(
             follower.start()
         # Not a daemon, which would abort a compilation when Python exits; `exit_codes.leave` waits for no thread.
         threading.Thread(target=engine.compile_rest, name="compile").start()
-        engine.run(server.answer, server.announce)
+        engine.run(answer, server.announce)
     return engine.counts
 
 

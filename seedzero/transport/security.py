@@ -52,10 +52,14 @@ Metadata = tuple[tuple[str, str], ...]
 
 @dataclasses.dataclass(frozen=True)
 class ServerSecurity:
-    """What a learner requires of clients of HOST:PORT: every call's token (or ""), and TLS (None: plain text)."""
+    """What a learner requires of clients of HOST:PORT: every call's token (or ""), and TLS (None: plain text).
+
+    https: the same certificate for an HTTP server.
+    """
 
     token: str = dataclasses.field(default="", repr=False)
     credentials: grpc.ServerCredentials | None = None
+    https: ssl.SSLContext | None = None
 
 
 OPEN = ServerSecurity()
@@ -71,8 +75,9 @@ def for_server(token_file: str, tls: sections.TlsConfig) -> ServerSecurity:
     names = f"--tls.cert_file={tls.cert_file} and --tls.key_file={tls.key_file}"
     with _usable(names, "a PEM certificate and its own PEM key, without a passphrase"):
         # gRPC would only report that it cannot bind. It would ask for a passphrase on the terminal.
-        ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER).load_cert_chain(tls.cert_file, tls.key_file, password=lambda: "")
-    return ServerSecurity(token, grpc.ssl_server_credentials([(key, chain)]))
+        https = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+        https.load_cert_chain(tls.cert_file, tls.key_file, password=lambda: "")
+    return ServerSecurity(token, grpc.ssl_server_credentials([(key, chain)]), https)
 
 
 def read_token(token_file: str, flag: str = "--token_file") -> str:

@@ -1,0 +1,173 @@
+"""Actions by HTTP: those of a policy, and what is refused before anything is read."""
+
+from __future__ import annotations
+
+import io
+import json
+import pathlib
+import ssl
+import threading
+import urllib.request
+from collections.abc import Iterator
+from typing import Any, NamedTuple
+
+import certificates
+import golden
+import numpy as np
+import policy_world
+import pytest
+
+from seedzero.config import sections
+from seedzero.core import errors, types
+from seedzero.evaluation import acting_policy, greedy
+from seedzero.monitoring import exporter
+from seedzero.serving import acting_engine, http_acting
+from seedzero.transport import policy_codec, policy_servers, policy_sides, security
+
+TOKEN = "0123456789abcdef"
+ONE = [0.5, -1.0, 2.0]
+MASK = [True, False, True, True]
+
+
+class World(NamedTuple):
+    """An engine that runs, and its application."""
+
+    saved: greedy.SavedAgent
+    engine: acting_engine.ActingEngine
+    app: http_acting.HttpActing
+    others: list[policy_servers.Answer]
+
+
+@pytest.fixture(scope="module")
+def world() -> Iterator[World]:
+    saved = policy_world.agent(policy_world.MASKED, run__agent="ppo")
+    engine, others = acting_engine.ActingEngine({"main": saved}, num_slots=4, max_batch=1), []
+    app = http_acting.HttpActing(engine, TOKEN)
+    run = threading.Thread(target=engine.run, args=(app.before(others.extend), lambda versions: None))
+    run.start()
+    yield World(saved, engine, app, others)
+    engine.stop()
+    run.join()
+
+
+def _environ(content: bytes = b"{}", **changes: Any) -> dict[str, Any]:
+    return {
+        "REQUEST_METHOD": "POST",
+        "PATH_INFO": "/act",
+        "REMOTE_ADDR": "127.0.0.1",
+        "HTTP_AUTHORIZATION": f"Bearer {TOKEN}",
+        "CONTENT_LENGTH": str(len(content)),
+        "wsgi.input": io.BytesIO(content),
+        **changes,
+    }
+
+
+def _asked(app: http_acting.HttpActing, environ: dict[str, Any]) -> tuple[int, dict[str, Any]]:
+    """Returns the status and the content of an answer."""
+    started: list[str] = []
+    content = b"".join(app(environ, lambda status, headers: started.append(status)))
+    return int(started[0].split()[0]), json.loads(content)
+
+
+def _found(app: http_acting.HttpActing, **fields: Any) -> tuple[int, dict[str, Any]]:
+    return _asked(app, _environ(json.dumps(fields).encode()))
+
+
+def test_an_observation_has_the_action_of_a_policy(world: World) -> None:
+    policy = acting_policy.Policy(world.saved)
+    for mask in (MASK, [0, 1, 0, 0]):
+        found = _found(world.app, observation=ONE, action_mask=mask)
+        expected = policy(np.array(ONE, np.float32), action_mask=np.array(mask, bool))
+        assert found == (200, {"action": expected, "version": 7})
+        policy.reset()
+    status, found = _found(world.app, observation=ONE, action_mask=MASK, findings=True, player="main")
+    assert status == 200 and found["probabilities"][1] == 0 and sum(found["probabilities"]) == pytest.approx(1)
+    assert np.argmax(found["probabilities"]) == found["action"]
+
+
+def test_answers_to_other_clients_are_handed_on(world: World) -> None:
+    step = types.EnvStep.first(np.array([ONE], np.float32))._replace(action_mask=np.array([MASK]))
+    rows = policy_codec.PolicyRows(np.zeros(1, np.int32), step, np.ones(1, bool))
+    world.engine.act(policy_sides.PolicyRequest("a session", 3, "main", rows.row, rows))
+    assert _found(world.app, observation=ONE, action_mask=MASK)[0] == 200  # behind it
+    assert [answer[:2] for answer in world.others] == [("a session", 3)]
+
+
+@pytest.mark.parametrize(
+    ("fields", "part"),
+    [
+        ({"action_mask": MASK}, "observation"),
+        ({"observation": [1, 2], "action_mask": MASK}, "[2]"),
+        ({"observation": [ONE, ONE], "action_mask": MASK}, "batch"),
+        ({"observation": ["a", "b", "c"], "action_mask": MASK}, "dtype"),
+        ({"observation": [float("nan"), 0, 0], "action_mask": MASK}, "nan"),
+        ({"observation": [10**400, 0.5, 0], "action_mask": MASK}, "observation"),
+        ({"observation": ONE}, "mask"),
+        ({"observation": ONE, "action_mask": [1, 0]}, "action_mask"),
+        ({"observation": ONE, "action_mask": [0, 0, 0, 0]}, "legal"),
+        ({"observation": ONE, "action_mask": MASK, "player": ["main"]}, "player"),
+        ({"observation": ONE, "action_mask": MASK, "findings": 3}, "findings"),
+        ({"observation": ONE, "mask": MASK}, "mask"),
+    ],
+)
+def test_wrong_fields_are_named(world: World, fields: dict[str, Any], part: str, said: golden.Said) -> None:
+    status, found = _found(world.app, **fields)
+    assert status == 400 and part in found["error"]
+    said(found["error"], ", ".join(f"{key}={str(value)[:24]}" for key, value in fields.items()))
+
+
+class Unread:
+    """Content that must not be read."""
+
+    def read(self, size: int) -> bytes:
+        raise AssertionError("it was read")
+
+
+@pytest.mark.parametrize(
+    ("changes", "status"),
+    [
+        ({"HTTP_AUTHORIZATION": f"Bearer {TOKEN[::-1]}"}, 401),
+        ({"HTTP_AUTHORIZATION": ""}, 401),
+        ({"CONTENT_LENGTH": "4641"}, 413),  # 32 bytes for each of 12 bytes and 4 actions, and 4,096
+        ({"CONTENT_LENGTH": ""}, 413),
+        ({"CONTENT_LENGTH": "-1"}, 413),
+        ({"CONTENT_LENGTH": "9" * 5000}, 413),
+        ({"PATH_INFO": "/other"}, 404),
+        ({"REQUEST_METHOD": "GET"}, 404),
+    ],
+)
+def test_strangers_and_large_requests_are_refused_before_they_are_read(
+    world: World, changes: dict[str, Any], status: int
+) -> None:
+    found, answer = _asked(world.app, _environ(**{"wsgi.input": Unread(), **changes}))
+    assert found == status and answer["error"]
+
+
+def test_what_is_no_object_of_json_is_refused(world: World) -> None:
+    for content in (b"", b"[1]", b"{", b'{"observation": ' + b"[" * 4000):
+        status, found = _asked(world.app, _environ(content))
+        assert status == 400 and "JSON object" in found["error"]
+
+
+def test_the_agent_s_failures_and_silence_have_a_status(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    engine = acting_engine.ActingEngine({"main": world.saved}, num_slots=1, max_batch=1)  # nobody runs it
+    monkeypatch.setattr(http_acting, "_WAIT_SECONDS", 0.0)
+    app = http_acting.HttpActing(engine, "")
+    assert _found(app, observation=ONE, action_mask=MASK)[0] == 503 and not app._asked
+
+
+def test_an_agent_that_remembers_is_refused(said: golden.Said) -> None:
+    saved = policy_world.agent(policy_world.PLAIN, run__agent="r2d2")
+    engine = acting_engine.ActingEngine({"main": saved}, num_slots=1, max_batch=1)
+    with said.raises(errors.UsageError, "seedzero.connect"):
+        http_acting.HttpActing(engine, "")
+
+
+def test_it_is_served_with_the_certificate_of_the_server(world: World, tmp_path: pathlib.Path) -> None:
+    files = certificates.make(tmp_path / "authority", ["127.0.0.1"])
+    https = security.for_server("", sections.TlsConfig(str(files.cert), str(files.key))).https
+    content = json.dumps({"observation": ONE, "action_mask": MASK}).encode()
+    with exporter.serving_app("127.0.0.1", 0, world.app, "POST /act", "--http_port", https) as url:
+        asked = urllib.request.Request(f"{url}/act", content, {"Authorization": f"Bearer {TOKEN}"})
+        with urllib.request.urlopen(asked, context=ssl.create_default_context(cafile=str(files.ca))) as answer:
+            assert url.startswith("https://") and json.load(answer)["action"] in (0, 2, 3)

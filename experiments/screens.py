@@ -40,7 +40,7 @@ _LIVE = "live"
 class Screen:
     """A picture. address: behind #/ of the page. seconds: to wait for its content.
 
-    is_live: taken during a training.
+    is_live: taken during a training. played: the run that a person plays against, "" for none.
     """
 
     name: str
@@ -50,12 +50,14 @@ class Screen:
     theme: str = "light"
     seconds: float = 3.0
     is_live: bool = False
+    played: str = ""
 
 
 RUNS = {
     "catch": ("--preset=catch", "--max_seconds=60", "--checkpoint.keep=4"),
     "cartpole": ("--preset=cartpole", "--agent=ppo", "--max_seconds=60", "--stop_at_return=inf"),
     "tictactoe": ("--preset=tictactoe", "--max_seconds=90"),
+    "opponent": ("--preset=tictactoe", "--agent=ppo", "--max_seconds=150"),
     "league": ("--preset=league-tictactoe", "--max_seconds=110", "--league.freeze_every=2000"),
 }
 """Run directory -> settings of its training."""
@@ -74,8 +76,24 @@ SCREENS = (
     Screen("thought", f"record?run=tictactoe&{_RECORD}&step=3&think=1", height=2000, theme="dark", seconds=60.0),
     Screen("phone", f"record?run=cartpole&{_RECORD}&step=40", width=390, height=1000),
     Screen("runtime", f"runtime?run={_LIVE}", height=900, seconds=8.0, is_live=True),
+    Screen("play", "play", width=1100, height=760, seconds=60.0, played="opponent"),
     Screen("game", f"game?run={_LIVE}&environment=0", height=760, seconds=8.0, is_live=True),
 )
+PLAY = """(async () => {
+  const ready = async (test) => { while (!test()) await new Promise((done) => setTimeout(done, 50)); };
+  const isMine = () => document.querySelector(".told")?.textContent === "It is your turn.";
+  const press = (text) => [...document.querySelectorAll("button")].find((one) => one.textContent === text).click();
+  for (let move = 0; move < 2; move++) {
+    await ready(isMine);
+    [4, 8, 2, 1].map((cell) => document.querySelector(`.cell[data-action="${cell}"]`)).find(Boolean).click();
+  }
+  await ready(isMine);
+  press("what it thinks");
+  await ready(() => document.querySelector(".thought table"));
+  press("hint");
+  await ready(() => document.querySelector(".hinted"));
+})()"""
+"""Makes two moves of a person in tic-tac-toe, and asks for the thought and the hint."""
 
 
 class Browser:
@@ -118,6 +136,8 @@ class Browser:
         time.sleep(min(screen.seconds, 3.0))
         while time.monotonic() < end and "…" in self._text(session):  # the page shows an ellipsis while it waits
             time.sleep(0.5)
+        if screen.played:
+            self._call("Runtime.evaluate", session, expression=PLAY, awaitPromise=True)
         found = self._call("Page.captureScreenshot", session, format="png")["data"]
         self._call("Target.closeTarget", targetId=target)
         return base64.b64decode(found)
@@ -180,9 +200,9 @@ def make_runs(folder: pathlib.Path, names: Sequence[str]) -> None:
 
 
 @contextlib.contextmanager
-def serving(folder: pathlib.Path) -> Iterator[str]:
-    """Serves a page of the runs in a folder and yields its address."""
-    process = subprocess.Popen(seedzero("page", f"--run_dir={folder}"), stderr=subprocess.PIPE, text=True)
+def serving(*words: str) -> Iterator[str]:
+    """Runs a command that serves a page and yields its address."""
+    process = subprocess.Popen(seedzero(*words), stderr=subprocess.PIPE, text=True)
     try:
         assert process.stderr is not None
         for line in process.stderr:
@@ -230,16 +250,25 @@ def main() -> None:
             print(f"{screen.name}: this release has no such page")
     wanted = [screen for screen in wanted if known(screen, script)]
     folder = given.runs or pathlib.Path(tempfile.mkdtemp(prefix="seedzero-screens-"))
-    make_runs(folder, [name for name in RUNS if not given.only or any(name in screen.address for screen in wanted)])
+    shown = "".join(screen.address + screen.played for screen in wanted)
+    make_runs(folder, [name for name in RUNS if not given.only or name in shown])
     given.out.mkdir(parents=True, exist_ok=True)
-    with serving(folder) as url, Browser(command) as browser:
-        for is_live in (False, True):
-            chosen = [screen for screen in wanted if screen.is_live == is_live]
-            with training(folder / _LIVE) if is_live and chosen else contextlib.nullcontext():
-                for screen in chosen:
-                    content = small(browser.picture(url, screen))
-                    (given.out / f"{screen.name}.png").write_bytes(content)
-                    print(f"{screen.name}.png: {len(content) / 1000:.0f} KB")
+
+    def take(browser: Browser, url: str, chosen: Sequence[Screen]) -> None:
+        for screen in chosen:
+            content = small(browser.picture(url, screen))
+            (given.out / f"{screen.name}.png").write_bytes(content)
+            print(f"{screen.name}.png: {len(content) / 1000:.0f} KB")
+
+    with Browser(command) as browser:
+        with serving("page", f"--run_dir={folder}") as url:
+            take(browser, url, [screen for screen in wanted if not (screen.is_live or screen.played)])
+            if live := [screen for screen in wanted if screen.is_live]:
+                with training(folder / _LIVE):
+                    take(browser, url, live)
+        for screen in (screen for screen in wanted if screen.played):
+            with serving("play", f"--run_dir={folder / screen.played}", "--page", "--human") as url:
+                take(browser, url, [screen])
 
 
 if __name__ == "__main__":

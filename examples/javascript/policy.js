@@ -1,5 +1,5 @@
 // A client of `seedzero serve`: two players of a policy server play games of connect four against each other.
-// node policy.js HOST:PORT [--a=NAME] [--b=NAME] [--games=100] [--token=FILE] [--ca=FILE]
+// node policy.js HOST:PORT [--a=NAME] [--b=NAME] [--games=100] [--openings=FILE] [--token=FILE] [--ca=FILE]
 // `Policy` is the whole client; protos/seedzero/transport/inference.proto explains the messages.
 "use strict";
 const fs = require("fs");
@@ -119,12 +119,12 @@ class ConnectFour {
 }
 
 async function main(address, options) {
-  const { a = "", b = "", games = "100", token, ca } = options;
+  const { a = "", b = "", games = "100", openings, token, ca } = options;
   const access = { token: token ? fs.readFileSync(token, "ascii").trim() : "", ca: ca ? fs.readFileSync(ca) : null };
   const count = Number(games), tables = Array.from({ length: count }, () => new ConnectFour());
-  tables.forEach((game, number) => { // pairs begin with equal random moves
-    for (let n = 0; n < 2; n++) game.play(((number >> 1) * 5 + 3 * n + (number >> 4)) % WIDTH);
-  });
+  // Pairs of games begin with the same two moves: those of a file, [[column, column], ...], or any.
+  const begun = openings ? JSON.parse(fs.readFileSync(openings)) : tables.map((_, n) => [(5 * n + (n >> 3)) % WIDTH, (5 * n + 3 + (n >> 3)) % WIDTH]);
+  tables.forEach((game, number) => begun[number >> 1].forEach((column) => game.play(column)));
   const players = [new Policy(address, access), new Policy(address, access)];
   const { env, spec } = await players[0].describe();
   if (env !== "spiel:connect_four" || spec.observation_shape.join() !== SHAPE.join()) {

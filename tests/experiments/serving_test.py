@@ -1,0 +1,21 @@
+"""Measurements of a policy server: the rate of a run, worked by hand."""
+
+from __future__ import annotations
+
+import pathlib
+
+import pytest
+import runs  # see conftest.py
+import serving
+
+
+def test_a_run_s_rate_is_that_of_the_second_half_of_its_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    rows = [
+        {"seconds": 10.0, "env_steps": 100},  # it compiled until now
+        {"seconds": 19.0, "env_steps": 2_000},
+        {"seconds": 21.0, "env_steps": 3_000},
+        {"seconds": 40.0, "kind": "evaluation"},
+        {"seconds": 40.0, "env_steps": 12_500},
+    ]
+    monkeypatch.setattr(runs, "rows", lambda path: rows)
+    assert serving._steps_per_second(pathlib.Path()) == 500.0  # 9,500 steps in 19 s

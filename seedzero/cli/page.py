@@ -79,10 +79,11 @@ COMMAND = parse.Command(
     required=("run_dir",),
     details="""
 The page is a separate process that only reads: it costs training nothing, and runs may start and end meanwhile.
-Pages: all runs, newest first, several in one plot; a run's returns, losses and any other metric, live; the calls and
-workers of a run that trains, and one of its environments as the network sees it; a league's results, ratings, lineage
-and decisions; recorded episodes (`seedzero record`, `seedzero play --page`), replayed, with the search of any
-checkpoint at every step; settings. A browser exchanges the token once for a cookie. From another machine:
-ssh -L PORT:127.0.0.1:PORT MACHINE, and no token. docs/page.md says more. Ctrl-C ends it with exit code 0.""",
+Pages: all runs, sorted, filtered and grouped over seeds, several in one plot; a run's returns, losses and any other
+metric, live; the calls and workers of a run that trains, and one of its environments as the network sees it; a
+league's results, ratings, lineage and decisions; recorded episodes (`seedzero record`, `seedzero play --page`),
+replayed, with the search of any checkpoint at every step; videos; logs; settings. A browser exchanges the token once
+for a cookie. From another machine: ssh -L PORT:127.0.0.1:PORT MACHINE, and no token. docs/page.md says more. Ctrl-C
+ends it with exit code 0.""",
     run=run,
 )

@@ -97,10 +97,14 @@ def interval(values: Sequence[float]) -> Interval:
 
 def half_width(values: np.ndarray) -> np.ndarray | None:
     """Returns half the width [...] of the 95 % interval of means over runs [R, ...]; None for a single run."""
-    from scipy import special  # type: ignore[import-untyped]  # takes a moment; a dependency of JAX
-
     number = len(values)
     if number < 2:
         return None
-    quantile = special.stdtrit(number - 1, _UPPER)
-    return np.asarray(quantile * values.std(axis=0, ddof=1) / math.sqrt(number))
+    return np.asarray(quantile(number) * values.std(axis=0, ddof=1) / math.sqrt(number))
+
+
+def quantile(number: int) -> float:
+    """Returns t(0.975, R - 1) for the mean of R runs, at least two."""
+    from scipy import special  # type: ignore[import-untyped]  # takes a moment; a dependency of JAX
+
+    return float(special.stdtrit(number - 1, _UPPER))

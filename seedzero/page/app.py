@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import pathlib
 import threading
 from collections.abc import Callable, Iterator, Mapping
@@ -11,10 +12,11 @@ from starlette import applications, requests, responses, routing, staticfiles, t
 
 from seedzero.checkpoints import saved_files
 from seedzero.core import errors, json_object, printable
-from seedzero.monitoring import league_log, metrics_log
+from seedzero.monitoring import league_log
 from seedzero.page import (
     catalogue,
     event_streams,
+    grouping,
     guard,
     history,
     human_seat,
@@ -23,6 +25,7 @@ from seedzero.page import (
     live_feeds,
     queries,
     recordings,
+    run_files,
     summaries,
     thinker,
 )
@@ -48,37 +51,39 @@ class Page:
         self.live = live_feeds.LiveViews(root)
         self.recordings, self.thinker = recordings.Recordings(root), thinker.Thinker()
         self.thoughts = thinker.ThoughtAnswers(root, self.thinker, trusted=trusted)
-        self._library = library.Library()
+        self.library = library.Library()
         self._leagues: dict[str, tuple[object, dict[str, Any]]] = {}  # run -> (source, league)
         self._league_locks: dict[str, threading.Lock] = {}
 
     def runs(self, request: requests.Request) -> dict[str, Any]:
-        """Lists all runs, the newest first."""
-        found = []
+        """Lists all runs, the newest first, with the settings of the columns, and groups if they are asked for."""
+        columns = queries.several(request, "column", grouping.MAX_COLUMNS)
+        found, paths = [], dict[str, pathlib.Path]()
         for name in catalogue.find(self.root):
             try:
-                found.append(summaries.describe(catalogue.locate(self.root, name), name))
+                path = catalogue.locate(self.root, name)
+                found.append(summaries.describe(path, name, columns))
             except errors.UsageError:  # deleted meanwhile
                 continue
+            paths[name] = path
         found.sort(key=lambda run: -run["changed"])
-        return {"root": printable.escape(str(self.root)), "runs": found, "most": catalogue.MAX_RUNS}
+        grouped = grouping.group(paths, queries.several(request, "by", grouping.MAX_COLUMNS))
+        groups = grouped.to_json() if request.query_params.get("groups") else {}
+        root = printable.escape(str(self.root))
+        return {"root": root, "runs": found, "most": catalogue.MAX_RUNS, "differing": grouped.differing, **groups}
 
     def run(self, request: requests.Request) -> dict[str, Any]:
         """Returns a run's summary and settings, and, once its history is read, the names of its metrics."""
         name, path = self._located(request)
         found, share = self._history(path)
         overview = {**found.overview(), "read": share}
-        return {**summaries.describe(path, name), **overview, "settings": summaries.read_settings(path)}
+        overview |= {"settings": summaries.read_settings(path), "root": printable.escape(str(self.root))}
+        return {**summaries.describe(path, name), **overview}
 
     def series(self, request: requests.Request) -> dict[str, Any]:
         """Returns thinned series of metrics, or the share read so far until the history is read."""
         _, path = self._located(request)
-        names = request.query_params.getlist("metric")
-        if len(names) > MAX_METRICS:
-            raise queries.BadQuery(f"{len(names)} metrics; expected at most {MAX_METRICS}")
-        x = request.query_params.get("x", "seconds")
-        if x not in metrics_log.FIRST_KEYS:
-            raise queries.BadQuery(f"x: expected one of {', '.join(metrics_log.FIRST_KEYS)}")
+        names, x = queries.several(request, "metric", MAX_METRICS), queries.axis(request)
         num_buckets = queries.count(request, "buckets", _NUM_BUCKETS, MAX_BUCKETS, least=1)
         low, high = queries.number(request, "low"), queries.number(request, "high")
         found, share = self._history(path)
@@ -91,7 +96,7 @@ class Page:
         name, path = self._located(request)
         source = (
             tuple(sorted(saved_files.finished(path / "checkpoints" / saved_files.STEPS))),
-            *(_stamp(path / file) for file in (league_log.LEAGUE_FILE, league_log.NASH_FILE)),
+            *(catalogue.stamp(path / file) for file in (league_log.LEAGUE_FILE, league_log.NASH_FILE)),
         )
         with self._league_locks.setdefault(name, threading.Lock()):  # so that a large league delays no other run
             if name not in self._leagues or self._leagues[name][0] != source:
@@ -132,7 +137,7 @@ class Page:
 
     def _history(self, path: pathlib.Path) -> tuple[history.History, float]:
         """Reads a run's history for a moment; returns it and the share read so far."""
-        found = self._library.of(path)
+        found = self.library.of(path)
         return found, found.refresh()
 
 
@@ -156,9 +161,12 @@ def make(
             return _failure(error)
         return event_streams.EventStream(page.places, poll, poll_seconds=seconds)
 
-    answers: Mapping[str, Callable[[requests.Request], dict[str, Any]]] = {
+    answers: Mapping[str, Callable[[requests.Request], dict[str, Any] | responses.Response]] = {
         "/api/runs": page.runs,
+        "/api/curves": functools.partial(grouping.curves, page.root, page.library),
         "/api/run": page.run,
+        "/api/log": functools.partial(run_files.log, page.root),
+        "/api/video": functools.partial(run_files.video, page.root),
         "/api/series": page.series,
         "/api/league": page.league,
         "/api/live": page.live.now,
@@ -179,12 +187,17 @@ def make(
     return guard.Gate(applications.Starlette(routes=routes), hosts, token, cookie, login, root, frozenset(posts))
 
 
-def _answering(read: Callable[[requests.Request], dict[str, Any]]) -> Callable[[requests.Request], responses.Response]:
+def _answering(
+    read: Callable[[requests.Request], dict[str, Any] | responses.Response],
+) -> Callable[[requests.Request], responses.Response]:
     """Returns an endpoint; since it is no coroutine, Starlette calls it on a thread."""
 
     def answer(request: requests.Request) -> responses.Response:
         try:
-            return responses.Response(json_object.encode(read(request)), media_type="application/json")
+            found = read(request)
+            if isinstance(found, responses.Response):
+                return found
+            return responses.Response(json_object.encode(found), media_type="application/json")
         except errors.Error as error:
             return _failure(error)
 
@@ -194,11 +207,3 @@ def _answering(read: Callable[[requests.Request], dict[str, Any]]) -> Callable[[
 def _failure(error: errors.Error) -> responses.JSONResponse:
     code = 404 if isinstance(error, catalogue.UnknownRun) else 400 if isinstance(error, queries.BadQuery) else 409
     return responses.JSONResponse({"error": printable.escape(str(error))}, code)
-
-
-def _stamp(file: pathlib.Path) -> tuple[int, int]:
-    try:
-        found = file.stat()
-        return found.st_size, found.st_mtime_ns
-    except OSError:
-        return 0, 0

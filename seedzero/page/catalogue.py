@@ -12,11 +12,13 @@ from seedzero.core import errors, printable
 
 MAX_DEPTH = 5
 MAX_RUNS = 2000
+MAX_FILES = 500
+"""Files of one kind of a run."""
 _MAX_ENTRIES = 100_000
 
 
 class UnknownRun(errors.UsageError):
-    """There is no run of this name, or it was deleted."""
+    """There is no run of this name, or no such file in it, or it was deleted."""
 
 
 def find(root: pathlib.Path) -> list[str]:
@@ -59,9 +61,53 @@ def locate(root: pathlib.Path, name: str) -> pathlib.Path:
     return path
 
 
+def files(folder: pathlib.Path, endings: tuple[str, ...]) -> list[str]:
+    """Returns the names of files in a folder of a run and one level below, relative to it; does not follow links."""
+    found = list[str]()
+    for name, is_folder in _entries(folder):
+        inside = _entries(folder / name) if is_folder else []
+        names = [f"{name}/{file}" for file, is_deeper in inside if not is_deeper] if is_folder else [name]
+        found += [file for file in names if file.endswith(endings)]
+        if len(found) >= MAX_FILES:
+            break
+    return found[:MAX_FILES]
+
+
+def locate_file(folder: pathlib.Path, name: str, endings: tuple[str, ...], noun: str) -> pathlib.Path:
+    """Returns a file in a folder of a run. Raises UnknownRun for any path that `files` would not return."""
+    parts = name.split("/")
+    if len(parts) > 2 or not name.endswith(endings) or not all(map(is_name, parts)):
+        raise UnknownRun(f"{_quoted(name)} is no name of a {noun} of this run")
+    for place in (folder, folder / parts[0]) if len(parts) == 2 else (folder,):
+        if place.is_symlink():
+            raise UnknownRun(f"{place.name} of this run is a link, which the page does not follow")
+    return folder / name
+
+
+def stamp(file: pathlib.Path) -> tuple[int, int]:
+    """Returns size and time of a file, which change with it; zeros if it is missing."""
+    try:
+        found = os.lstat(file)
+        return found.st_size, found.st_mtime_ns
+    except OSError:
+        return 0, 0
+
+
 def is_name(part: str) -> bool:
     """Returns whether a text may name a file below a directory, without leading out of it."""
     return part not in ("", ".", "..") and part.isprintable() and not set("/\\") & set(part) and len(part) <= 255
+
+
+def _entries(folder: pathlib.Path) -> list[tuple[str, bool]]:
+    """Lists a folder, sorted by name, each with whether it is a folder."""
+    try:
+        if folder.is_symlink():
+            return []
+        with os.scandir(folder) as entries:
+            found = [(entry.name, entry.is_dir(follow_symlinks=False)) for entry in entries]
+    except OSError:  # missing, or deleted meanwhile
+        return []
+    return sorted((name, is_folder) for name, is_folder in found if is_name(name))
 
 
 def _quoted(name: str) -> str:

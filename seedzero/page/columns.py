@@ -120,8 +120,7 @@ class Columns:
         If rows were left out, "means" describes the buckets: x of the newest row, y as the mean, and the number of
         rows.
         """
-        rows, values = np.array(self._rows.get(name, ()), np.int64), np.array(self._values.get(name, ()), np.float64)
-        places = np.array(self._x[x])[rows]
+        places, values = self.curve(name, x)
         inside = thinning.window(places, low, high)
         places, values = places[inside], values[inside]
         kept, size = thinning.thin(values, num_buckets), thinning.bucket_size(len(values), num_buckets)
@@ -132,6 +131,11 @@ class Columns:
             counts = np.diff(ends, prepend=0).tolist()
             found["means"] = {"x": thinning.shown(places[ends - 1]), "y": y, "rows": counts}
         return found
+
+    def curve(self, name: str, x: str) -> tuple[np.ndarray, np.ndarray]:
+        """Returns all `x` [T] of a metric, which never fall, and its values [T], float64 both."""
+        rows = np.array(self._rows.get(name, ()), np.int64)
+        return np.array(self._x[x])[rows], np.array(self._values.get(name, ()), np.float64)
 
     def few_until(self, x: str) -> float | None:
         """Returns the `x` up to which returns come from few episodes; None if that is over in the first row.

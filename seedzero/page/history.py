@@ -11,6 +11,8 @@ import time
 from collections.abc import Callable, Iterator
 from typing import Any, BinaryIO, NamedTuple
 
+import numpy as np
+
 from seedzero.core import errors, plain_files
 from seedzero.monitoring import metrics_log
 from seedzero.page import columns
@@ -130,6 +132,11 @@ class History:
             found = {name: self._columns.series(name, x, num_buckets, low, high) for name in names}
             few = self._columns.few_until(x)
             return {"cursor": str(Cursor(self._generation, len(self._columns))), "few_until": few, "series": found}
+
+    def curve(self, name: str, x: str) -> tuple[np.ndarray, np.ndarray]:
+        """Returns x [T] and values [T] of a metric, as `columns.Columns.curve`."""
+        with self._lock:
+            return self._columns.curve(name, x)
 
     def since(self, cursor: Cursor | None) -> dict[str, Any] | None:
         """Returns the rows after a cursor, and the next cursor; None if there are no new rows.

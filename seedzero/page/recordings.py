@@ -3,23 +3,21 @@
 from __future__ import annotations
 
 import base64
-import contextlib
-import os
 import pathlib
 import threading
 from collections.abc import Callable, Iterator, Mapping
-from typing import Any, BinaryIO
+from typing import Any
 
 import numpy as np
 from starlette import requests
 
 from seedzero.core import errors, json_object, printable
-from seedzero.page import catalogue, history, queries, summaries, thinning
+from seedzero.page import catalogue, queries, run_files, summaries, thinning
 from seedzero.recordings import records
 
 FOLDER = "records"
 """Folder of the records in a run directory, here or one level below."""
-MAX_FILES = 500
+_ENDINGS = (".npz",)
 MAX_STEPS = 64
 """Most steps in an answer."""
 MAX_ANSWER_BYTES = 4 << 20
@@ -49,7 +47,7 @@ _BY_ACTION = ("prior", "visits", "q_value", "completed_q", "policy")
 
 _PICTURE: Mapping[str, Any] = {"dtype": "uint8", "low": 0, "high": 255, "text": False}
 
-_Stamp = tuple[str, int, int]
+_Stamp = tuple[pathlib.Path, int, int]
 
 
 class Recordings:
@@ -68,8 +66,10 @@ class Recordings:
     def listing(self, request: requests.Request) -> dict[str, Any]:
         """Returns a run's records by name, each with its facts or an error."""
         run_dir = catalogue.locate(self._root, request.query_params.get("run", ""))
-        rows = [{"record": name, **self._head(run_dir / FOLDER / name)} for name in find(run_dir)]
-        return {"records": rows, "most": MAX_FILES, "has_league": _has_league(run_dir)}
+        folder = run_dir / FOLDER
+        rows = [{"record": name, **self._head(folder / name)} for name in catalogue.files(folder, _ENDINGS)]
+        facts = {"most": catalogue.MAX_FILES, "has_league": _has_league(run_dir)}
+        return {"records": rows, "videos": run_files.videos(run_dir), **facts}
 
     def record(self, request: requests.Request) -> dict[str, Any]:
         """Returns a record's facts, the arrays in its observations, and its curves."""
@@ -113,10 +113,10 @@ class Recordings:
     def _read(self, path: pathlib.Path) -> records.Record:
         """Returns the record in a file. Raises RecordError."""
         with self._lock:
-            stamp = _stamp(path)
+            stamp = path, *catalogue.stamp(path)
             found = self._kept.pop(stamp, None)
             if found is None:
-                with _opened(path) as file:
+                with run_files.opened(path) as (file, _):
                     found = records.read(file, path, MAX_RECORD_BYTES)
             self._kept[stamp] = found
             while len(self._kept) > 1 and sum(map(_size, self._kept.values())) > MAX_RECORD_BYTES:
@@ -126,69 +126,21 @@ class Recordings:
     def _head(self, path: pathlib.Path) -> dict[str, Any]:
         with self._lock:
             try:
-                stamp = _stamp(path)
+                stamp = path, *catalogue.stamp(path)
                 if stamp not in self._heads:
-                    with _opened(path) as file:
+                    with run_files.opened(path) as (file, _):
                         header, num_steps = records.read_head(file, path, _MAX_HEAD_BYTES)
-                    while len(self._heads) >= 4 * MAX_FILES:
+                    while len(self._heads) >= 4 * catalogue.MAX_FILES:
                         del self._heads[next(iter(self._heads))]
-                    changed = os.lstat(path).st_mtime
-                    self._heads[stamp] = {**_facts(header), "steps": num_steps, "changed": changed}
+                    self._heads[stamp] = {**_facts(header), "steps": num_steps, "changed": stamp[2] / 1e9}
                 return self._heads[stamp]
             except errors.Error as error:
                 return {"error": _text(str(error))}
 
 
-def find(run_dir: pathlib.Path) -> list[str]:
-    """Returns the names of a run's records, relative to their folder; does not follow links."""
-    found = list[str]()
-    for name, is_folder in _entries(run_dir / FOLDER):
-        inside = _entries(run_dir / FOLDER / name) if is_folder else []
-        names = [f"{name}/{file}" for file, is_deeper in inside if not is_deeper] if is_folder else [name]
-        found += [file for file in names if file.endswith(".npz")]
-        if len(found) >= MAX_FILES:
-            break
-    return found[:MAX_FILES]
-
-
 def locate(run_dir: pathlib.Path, name: str) -> pathlib.Path:
-    """Returns the file of a record. Raises UnknownRun for any path that `names` would not return."""
-    path, parts = run_dir / FOLDER, name.split("/")
-    if len(parts) > 2 or not name.endswith(".npz") or not all(map(catalogue.is_name, parts)):
-        raise catalogue.UnknownRun(f"{printable.escape(name[:200])!r} is no name of a record of this run")
-    for folder in (path, path / parts[0]) if len(parts) == 2 else (path,):
-        if folder.is_symlink():
-            raise catalogue.UnknownRun(f"{folder.name} of this run is a link, which the page does not follow")
-    return path / name
-
-
-def _entries(folder: pathlib.Path) -> list[tuple[str, bool]]:
-    """Lists a folder, sorted by name, each with whether it is a folder."""
-    try:
-        if folder.is_symlink():
-            return []
-        with os.scandir(folder) as entries:
-            found = [(entry.name, entry.is_dir(follow_symlinks=False)) for entry in entries]
-    except OSError:  # missing, or deleted meanwhile
-        return []
-    return sorted((name, is_folder) for name, is_folder in found if catalogue.is_name(name))
-
-
-@contextlib.contextmanager
-def _opened(path: pathlib.Path) -> Iterator[BinaryIO]:
-    try:
-        with history.opened(path) as stream:
-            yield stream
-    except OSError as error:
-        raise catalogue.UnknownRun(f"{path.name} cannot be read: {error.strerror or error}") from None
-
-
-def _stamp(path: pathlib.Path) -> _Stamp:
-    try:
-        found = os.lstat(path)
-    except OSError as error:
-        raise catalogue.UnknownRun(f"there is no record {path.name}: {error.strerror}") from None
-    return str(path), found.st_mtime_ns, found.st_size
+    """Returns the file of a record. Raises UnknownRun for any path that is not in the list."""
+    return catalogue.locate_file(run_dir / FOLDER, name, _ENDINGS, "record")
 
 
 def _has_league(run_dir: pathlib.Path) -> bool:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import os
 import pathlib
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from seedzero.checkpoints import run_dirs, run_lock
@@ -55,9 +55,11 @@ def read_settings(path: pathlib.Path) -> dict[str, Any]:
     return {**found, "config": {name: value for name, value in found["config"].items() if is_read(name)}}
 
 
-def describe(path: pathlib.Path, name: str) -> dict[str, Any]:
-    """Returns a run's row in the list of runs; unknown numbers are None."""
-    status, config = read_object(path / run_dirs.STATUS_FILE), settings(path)["config"]
+def describe(path: pathlib.Path, name: str, columns: Sequence[str] = ()) -> dict[str, Any]:
+    """Returns a run's row in the list of runs; unknown numbers are None. columns: names of settings to add."""
+    status, saved = read_object(path / run_dirs.STATUS_FILE), settings(path)
+    config = saved["config"]
+    shown = {name: value for name, value in {"preset": saved["preset"], **config}.items() if name in columns}
     tail = _last_lines(path / metrics_log.METRICS_FILE)
     row, evaluation = _newest(tail, b""), _newest(tail, _EVALUATION)
     state, reason = state_of(path, status)
@@ -79,6 +81,9 @@ def describe(path: pathlib.Path, name: str) -> dict[str, Any]:
         "reason": reason,
         "time": str(row.get("time", "")),
         "changed": _changed(path),
+        "settings": {
+            name: value if isinstance(value, (int, float)) else str(value)[:200] for name, value in shown.items()
+        },
         **budget(config, status, seconds, is_alive=state in (TRAINS, STALLED)),
     }
 

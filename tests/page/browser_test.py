@@ -57,6 +57,8 @@ def url(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     config = {"preset": EVIL, "given": {}, "config": {**page_runs.CONFIG["config"], "env.id": EVIL}}
     rows = [page_runs.row(number, episode_return=number, loss=1.0, **{EVIL: 1.0}) for number in range(1, 5)]
     page_runs.write(root / "a <b>", *rows, config=config, status={"finished": EVIL, "env_steps": 80})
+    (root / "a <b>" / "train.log").write_text(f"{EVIL}{BACK}")
+    (root / "a <b>" / f"{EVIL}.mp4").write_bytes(b"no video")
     saved_league.make(root / "league")
     page_records.write(root / "league", actions=["left", EVIL, "right"], task=EVIL)
     page = app.Page(root)
@@ -127,6 +129,9 @@ def _open(url: str, profile: pathlib.Path) -> tuple[str, str]:
         ("#/", ["<h1>Runs</h1>", "a &lt;b&gt;", "2 runs below", "tic_tac_toe"]),
         ("#/run?run=a+%3Cb%3E", ["<canvas", "episode_return", "Losses", "&lt;img src=x", "80"]),
         ("#/compare?run=a+%3Cb%3E&run=league", ["<canvas", "2 runs compared", "a &lt;b&gt;"]),
+        ("#/compare?run=a+%3Cb%3E&run=league&group=1", ["<canvas", "2 runs compared", "each run", "left out"]),
+        ("#/log?run=a+%3Cb%3E", ["train.log", "&lt;img src=x", "x1b[2J", "bytes, the end is shown"]),
+        ("#/records?run=a+%3Cb%3E", ["<video", "&lt;img src=x", "8 bytes"]),
         ("#/settings?run=a+%3Cb%3E", ["&lt;img src=x", "run.max_env_steps"]),
         ("#/league?run=league", ["Win rates", "Elo", "Lineage", f'scope="col"><span>{saved_league.OLD}']),
         ("#/runtime?run=league", ["acting", "1,233 more", "56,789", "&lt;img src=x", "[2J", "1.5 s ago", "250 ms"]),

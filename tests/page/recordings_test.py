@@ -16,7 +16,7 @@ import page_records
 import pytest
 
 from seedzero.core import types
-from seedzero.page import app, recordings
+from seedzero.page import app, catalogue, recordings
 from seedzero.recordings import records
 
 EVIL = "<img src=x onerror=alert(1)>"
@@ -146,7 +146,7 @@ def test_answers_are_bounded(
     monkeypatch.setattr(recordings, "MAX_RECORD_BYTES", 1000)
     path.touch()
     assert "expected at most 1000" in _get(client, "/api/steps", 409)["error"]
-    monkeypatch.setattr(recordings, "MAX_FILES", 1)
+    monkeypatch.setattr(catalogue, "MAX_FILES", 1)
     page_records.write(root / "a", "episode-000001.npz")
     assert len(_get(client, "/api/records")["records"]) == 1
 
@@ -188,7 +188,7 @@ def test_a_run_or_a_record_may_be_deleted_meanwhile(client: page_client.Client, 
     path = page_records.write(root / "a")
     _get(client, "/api/steps")
     path.unlink()
-    assert "there is no record" in _get(client, "/api/steps", 404)["error"]
+    assert "cannot be read" in _get(client, "/api/steps", 404)["error"]
     shutil.rmtree(root / "a")
     for name in ("records", "record", "steps"):
         assert "there is no run" in _get(client, f"/api/{name}", 404)["error"]

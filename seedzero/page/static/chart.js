@@ -1,7 +1,8 @@
 // A plot of several curves, each with x of its own: smoothing, zoom by pointer and keys, both themes.
 
 import { el } from "./dom.js";
-import { clock, short, smooth } from "./format.js";
+import { clock, csv, limits, short, smooth } from "./format.js";
+import { picture, save } from "./save.js";
 
 const HEIGHT = 260;
 const NUM_COLORS = 8;
@@ -21,6 +22,7 @@ function faint(value) {
 export class Chart {
   // x: seconds, env_steps or update. zoomed: receives [low, high] or null: all. smoothing: weight from 0 to 1.
   constructor(title, { x, smoothing = 0, zoomed = () => {} }) {
+    this.title = title;
     this.x = x;
     this.smoothing = smoothing;
     this.zoomed = zoomed;
@@ -29,13 +31,16 @@ export class Chart {
     this.plot = null;
     this.box = el("div", { class: "plot", tabindex: 0, role: "img", "aria-label": `${title}; ${KEYS}`, keydown: (event) => this.press(event) });
     this.note = el("p", { class: "faint few" });
-    this.element = el("section", { class: "panel" }, el("h2", {}, title), this.box, this.note);
+    const button = (text, click) => el("button", { type: "button", "aria-label": `save ${title} as ${text}`, click }, text);
+    const head = el("div", { class: "head" }, el("h2", {}, title), button("CSV", () => this.saveNumbers()), button("PNG", () => this.savePicture()));
+    this.element = el("section", { class: "panel" }, head, this.box, this.note);
     this.observer = new ResizeObserver(() => this.plot && this.plot.setSize({ width: this.box.clientWidth, height: HEIGHT }));
     this.observer.observe(this.box);
   }
 
   // curves: [{label, x, y, means, dots, few}]; means: {x, y, rows} of all rows, where x and y are the extremes alone;
-  // few: end of the part that stands for few episodes; range: the shown part of x, null: all.
+  // few: end of the part that stands for few episodes; range: the shown part of x, null: all. A mean of runs has its
+  // interval, low and high, or of two runs both, pair.
   show(curves, range = null) {
     this.curves = curves.map((curve, place) => ({ place, ...curve }));
     this.range = range;
@@ -52,21 +57,36 @@ export class Chart {
     return true;
   }
 
-  tables() {
-    return this.curves.flatMap((curve) => {
-      const raw = [curve.x, curve.y];
-      const { x, y, rows = null } = curve.means || curve;
-      return this.isSmooth(curve) ? [raw, [x, smooth(y, this.smoothing, rows)]] : [raw];
-    });
+  tables(curve) {
+    const raw = [curve.x, curve.y];
+    const { x, y, rows = null } = curve.means || curve;
+    return this.isSmooth(curve) ? [raw, [x, smooth(y, this.smoothing, rows)]] : [raw, ...around(curve).map(([, values]) => [curve.x, values])];
   }
 
   isSmooth(curve) {
-    return this.smoothing > 0 && !curve.dots;
+    return this.smoothing > 0 && !curve.dots && !around(curve).length;
   }
 
   data() {
-    const tables = this.tables();
-    return tables.length ? uPlot.join(tables.map(distinct)) : [[]];
+    return joined(this.curves.flatMap((curve) => this.tables(curve)));
+  }
+
+  // Saves the shown numbers before smoothing: of a thinned curve the means of its rows.
+  saveNumbers() {
+    const columns = this.curves.flatMap((curve) => {
+      const { x, y } = curve.means || curve;
+      return [[curve.label, x, y], ...around(curve).map(([name, values]) => [`${curve.label} ${name}`, x, values])];
+    });
+    const [first, ...others] = joined(columns.map(([, x, y]) => [x, y]));
+    const rows = first.map((x, place) => [x, ...others.map((values) => values[place])]);
+    save(this.title, "csv", new Blob([csv([this.x, ...columns.map(([label]) => label)], rows)], { type: "text/csv" }));
+  }
+
+  savePicture() {
+    if (!this.plot) return;
+    const legend = this.curves.map((curve) => [curve.label, color(`--curve-${curve.place % NUM_COLORS}`)]);
+    const title = `${this.title} over ${this.x}`;
+    picture(this.plot.ctx.canvas, title, legend, { ink: color("--ink"), back: color("--panel") }).toBlob((blob) => save(this.title, "png", blob));
   }
 
   // Draws anew: after other curves, another theme or smoothing.
@@ -79,7 +99,8 @@ export class Chart {
       {
         width: Math.max(200, this.box.clientWidth),
         height: HEIGHT,
-        scales: { x: { time: false } },
+        scales: { x: { time: false }, ...(this.curves.some((curve) => around(curve).length) ? { y: { range: () => limits(this.curves) } } : {}) },
+        bands: this.bands(),
         axes: [
           { ...axis, values: (_, splits) => splits.map(texts), space: 70, ...(this.x === "seconds" ? { incrs: STEPS } : {}) },
           { ...axis, values: (_, splits) => splits.map(short), size: 56 },
@@ -107,12 +128,25 @@ export class Chart {
     plot.ctx.fillRect(left, top, shaded, height);
   }
 
+  // Returns the areas between the lines of intervals; the lines are numbered from 1.
+  bands() {
+    let first = 1;
+    return this.curves.flatMap((curve) => {
+      const series = [first + 2, first + 1];
+      first += this.tables(curve).length;
+      return curve.low && !curve.pair ? [{ series, fill: `${color(`--curve-${curve.place % NUM_COLORS}`)}2e` }] : [];
+    });
+  }
+
   lines() {
     const line = (label, stroke, width, points) => ({ label, stroke, width, spanGaps: true, points, value: (_, value) => short(value) });
     return this.curves.flatMap((curve) => {
       const stroke = color(`--curve-${curve.place % NUM_COLORS}`);
       if (curve.dots) return [line(curve.label, stroke, 1.5, { show: true, size: 5 })];
       const few = { show: curve.x.length < 60, size: 4 };
+      const dots = { ...line(curve.label, faint(stroke), 1, { show: true, size: 4 }), paths: () => null, class: "raw" };
+      const edge = { ...line(curve.label, stroke, 0, { show: false }), class: "raw" };
+      if (around(curve).length) return [line(curve.label, stroke, 2, few), ...around(curve).map(() => (curve.pair ? dots : edge))];
       if (!this.isSmooth(curve)) return [line(curve.label, stroke, 1.5, few)];
       return [{ ...line(curve.label, faint(stroke), 1, { show: false }), class: "raw" }, line(curve.label, stroke, 2, { show: false })];
     });
@@ -150,6 +184,16 @@ export class Chart {
     if (this.plot) this.plot.destroy();
     this.plot = null;
   }
+}
+
+// Returns what is drawn around a mean: names and values.
+function around(curve) {
+  if (curve.pair) return [["run 1", curve.pair[0]], ["run 2", curve.pair[1]]];
+  return curve.low ? [["low", curve.low], ["high", curve.high]] : [];
+}
+
+function joined(tables) {
+  return tables.length ? uPlot.join(tables.map(distinct)) : [[]];
 }
 
 // Returns a table in which each x stands once, with the last of its values: `uPlot.join` needs it.

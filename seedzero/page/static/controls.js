@@ -2,11 +2,11 @@
 
 import { el, remember, remembered } from "./dom.js";
 
-export const AXES = { seconds: "time", env_steps: "steps", update: "updates" };
+export const AXES = { env_steps: "steps", seconds: "time", update: "updates" };
 
 export function chosenAxis() {
-  const name = remembered("axis", "seconds");
-  return name in AXES ? name : "seconds";
+  const name = remembered("axis", "env_steps");
+  return name in AXES ? name : "env_steps";
 }
 
 export function chosenSmoothing() {

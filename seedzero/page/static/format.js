@@ -56,6 +56,23 @@ export function smooth(values, weight, rows = null) {
   });
 }
 
+// Returns the ends of y for means with intervals, as `seedzero plot` has them: an interval of few runs may be far wider
+// than the means, and leaves the plot. A pair of runs is shown as dots.
+export function limits(curves) {
+  const ends = (values) => values.reduce(([low, high], value) => (Number.isFinite(value) ? [Math.min(low, value), Math.max(high, value)] : [low, high]), [Infinity, -Infinity]);
+  const [low, high] = ends(curves.flatMap((curve) => (curve.pair ? curve.pair.flat() : curve.y)));
+  if (low > high) return [0, 1];
+  const height = high - low || Math.max(Math.abs(high), 1) * 0.1;
+  const [least, most] = ends([low, high, ...curves.flatMap((curve) => (curve.low && !curve.pair ? [...curve.low, ...curve.high] : []))]);
+  return [Math.max(least, low - height / 2) - 0.06 * height, Math.min(most, high + height / 2) + 0.06 * height];
+}
+
+// Returns a table as CSV; heads: texts, in which a spreadsheet must find no formula; null: an empty cell.
+export function csv(heads, rows) {
+  const text = (head) => `"${/^[=+@\t\r-]/.test(head) ? "'" : ""}${head.replaceAll('"', '""')}"`;
+  return [heads.map(text), ...rows.map((row) => row.map((value) => value ?? ""))].map((row) => `${row.join(",")}\r\n`).join("");
+}
+
 // Groups metrics for a first look: title -> names.
 export function groups(names) {
   const has = new Set(names);

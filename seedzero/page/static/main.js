@@ -1,11 +1,12 @@
 // Shows the page that the address names: #/, #/run?run=NAME, #/compare?run=A&run=B, #/league, #/settings, #/records,
-// #/record?run=NAME&record=FILE&step=N, #/runtime, #/game?run=NAME&environment=N, #/play.
+// #/record?run=NAME&record=FILE&step=N, #/runtime, #/game?run=NAME&environment=N, #/log, #/play.
 
 import { get } from "./api.js";
 import { comparePage } from "./compare.js";
 import { el, notice, remember, remembered, showLeague } from "./dom.js";
 import { gamePage } from "./game.js";
 import { leaguePage } from "./league.js";
+import { logPage } from "./log.js";
 import { playPage } from "./play.js";
 import { recordPage } from "./record.js";
 import { recordsPage } from "./records.js";
@@ -15,9 +16,9 @@ import { runtimePage } from "./runtime.js";
 import { settingsPage } from "./settings.js";
 
 const OF_A_RUN = {
-  run: runPage, league: leaguePage, settings: settingsPage, records: recordsPage, record: recordPage, runtime: runtimePage, game: gamePage,
+  run: runPage, league: leaguePage, settings: settingsPage, records: recordsPage, record: recordPage, runtime: runtimePage, game: gamePage, log: logPage,
 };
-const TITLES = { run: "curves", runtime: "runtime", game: "game", records: "records", settings: "settings", league: "league" };
+const TITLES = { run: "curves", runtime: "runtime", game: "game", records: "records", log: "log", settings: "settings", league: "league" };
 let page = null;
 let isFirst = true;
 
@@ -37,7 +38,7 @@ async function show() {
   window.scrollTo(0, 0);
   if (["runtime", "game"].includes(kind)) get("api/run", { run: runs[0] }).then((found) => showLeague(found.has_league), () => {});
   if (kind === "play") page = await playPage(main);
-  else if (kind === "compare") page = await comparePage(main, runs);
+  else if (kind === "compare") page = await comparePage(main, runs, parameters);
   else if (kind) page = await OF_A_RUN[kind](main, runs[0], parameters);
   else page = runsPage(main);
 }

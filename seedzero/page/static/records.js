@@ -1,4 +1,4 @@
-// The recorded episodes of a run.
+// The recorded episodes of a run, and its videos.
 
 import { get } from "./api.js";
 import { el, notice, showLeague, table } from "./dom.js";
@@ -10,12 +10,12 @@ export async function recordsPage(main, run) {
   const box = el("div", {}, el("p", { class: "faint" }, "reading…"));
   main.replaceChildren(el("h1", {}, "Recorded episodes"), box);
   try {
-    const { records, most, has_league: hasLeague } = await get("api/records", { run });
+    const { records, videos, most, has_league: hasLeague } = await get("api/records", { run });
     showLeague(hasLeague);
     const command = `seedzero record --run_dir=${run === "." ? "DIR" : `DIR/${run}`} --episodes=5`;
     const more = records.length >= most ? `; only ${most} are shown` : "";
     const hint = el("p", { class: "faint" }, records.length ? `${counted(records.length, "episode")}${more}` : "none yet; make some: ", records.length ? "" : el("code", {}, command));
-    box.replaceChildren(...(records.length ? [table(HEADS, records.map((one) => row(run, one)), new Set([1, 2, 3]), "recorded episodes", true)] : []), hint);
+    box.replaceChildren(...(records.length ? [table(HEADS, records.map((one) => row(run, one)), new Set([1, 2, 3]), "recorded episodes", true)] : []), hint, ...(videos.length ? [el("h2", {}, "Videos"), el("div", { class: "panels videos" }, videos.map((one) => video(run, one)))] : []));
   } catch (error) {
     notice(error.message);
   }
@@ -27,6 +27,12 @@ function row(run, one) {
   const link = el("a", { href: recordAddress(run, one.record) }, one.record);
   const time = new Date(1000 * one.changed).toISOString().replace("T", " ").slice(0, 16);
   return [link, number(one.return), number(one.steps), number(one.step), one.policy || "–", one.task || "–", time];
+}
+
+function video(run, { file, bytes }) {
+  const src = `api/video?${new URLSearchParams({ run, file })}`;
+  const picture = file.endsWith(".gif") ? el("img", { src, alt: `video ${file}`, loading: "lazy" }) : el("video", { src, controls: true, preload: "metadata", "aria-label": `video ${file}` });
+  return el("figure", { class: "panel" }, picture, el("figcaption", {}, `${file}, `, el("a", { href: src, download: file.replace(/.*[/]/, "") }, `${number(bytes)} bytes`)));
 }
 
 export function recordAddress(run, record, step = 0) {

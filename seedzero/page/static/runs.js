@@ -1,78 +1,185 @@
-// The list of runs.
+// The table of runs: filtered, sorted, grouped over seeds, with columns of chosen settings; runs hidden and renamed.
 
-import { get } from "./api.js";
+import { Refused, get } from "./api.js";
+import { MAX_RUNS, compareAddress } from "./compare.js";
 import { el, notice } from "./dom.js";
 import { counted, duration, number } from "./format.js";
+import { groupRows, matches, runRows, shownValue, sorted } from "./rows.js";
+import { keepView, readView } from "./view.js";
 
 const EVERY_MILLISECONDS = 5000;
-const HEADS = ["", "run", "environment", "agent", "steps", "last", "best", "state", "left", "newest row (UTC)"];
-const NUMERIC = new Set([4, 5, 6]);
+const MAX_COLUMNS = 16;
+const COLUMNS = [
+  ["title", "run"], ["environment", "environment"], ["agent", "agent"], ["env_steps", "steps"], ["last_evaluation", "last"],
+  ["best_evaluation", "best"], ["state", "state"], ["eta_seconds", "left"], ["time", "newest row (UTC)"],
+];
+const NUMERIC = new Set(["env_steps", "last_evaluation", "best_evaluation"]);
+const NARROW = new Set(["title", "last_evaluation", "best_evaluation", "state"]); // columns of a phone
+const GROUPS = [["", "each run"], ["seeds", "mean over seeds"], ["columns", "mean by the columns"]];
 
 export function runsPage(main) {
   const chosen = new Set();
-  const link = el("a", { class: "button", href: "#/" }, "compare");
-  const body = el("tbody", {});
-  const place = el("p", { class: "faint" }, "reading…");
-  const heads = HEADS.map((head, column) => el("th", { scope: "col", class: NUMERIC.has(column) ? "number" : null }, head || el("span", { class: "hidden" }, "compare")));
-  main.replaceChildren(
-    el("h1", {}, "Runs"),
-    el("div", { class: "tools" }, link, el("span", { class: "faint" }, "choose two or more")),
-    el("div", { class: "scroll tall", tabindex: 0, role: "region", "aria-label": "runs" }, el("table", { class: "runs" }, el("thead", {}, el("tr", {}, heads)), body)),
-    place,
-  );
+  const opened = new Set();
+  let view = readView("");
+  let found = null;
   let timer = null;
   let isOver = false;
 
-  function update() {
-    const isReady = chosen.size > 1;
-    link.setAttribute("aria-disabled", String(!isReady));
-    link.href = isReady ? `#/compare?${new URLSearchParams([...chosen].map((run) => ["run", run]))}` : "#/";
+  const link = el("a", { class: "button", href: "#/" }, "compare");
+  const told = el("span", { class: "faint" });
+  const search = el("input", { type: "search", placeholder: "words, NAME=VALUE", "aria-label": "filter runs", input: () => draw() });
+  const group = el("select", { change: () => change({ group: group.value }, true) }, GROUPS.map(([value, text]) => el("option", { value }, text)));
+  const hide = el("button", { type: "button", click: () => toggleHidden() }, "hide");
+  const rename = el("input", { type: "text", maxlength: 200, placeholder: "name here", "aria-label": "name of the chosen run", change: () => setName(rename.value.trim()) });
+  const all = el("input", { type: "checkbox", change: () => draw() });
+  const hidden = el("label", {}, all, " hidden runs");
+  const picker = el("div", { class: "picker" });
+  const heads = el("tr", {});
+  const body = el("tbody", {});
+  const place = el("p", { class: "faint" }, "reading…");
+  main.replaceChildren(
+    el("h1", {}, "Runs"),
+    el("div", { class: "tools" }, search, el("label", {}, "show ", group), hidden),
+    el("div", { class: "tools" }, link, hide, rename, told),
+    el("details", { class: "more" }, el("summary", {}, "columns of settings that differ"), picker),
+    el("div", { class: "scroll tall", tabindex: 0, role: "region", "aria-label": "runs" }, el("table", { class: "runs" }, el("thead", {}, heads), body)),
+    place,
+  );
+
+  // Keeps a choice of this browser; isAsked: the server must be asked again.
+  function change(values, isAsked = false) {
+    Object.assign(view, values);
+    keepView(found.root, view);
+    if (isAsked) read();
+    else draw();
   }
 
-  function row(run) {
+  function toggleHidden() {
+    const isShown = [...chosen].some((run) => !view.hidden.has(run));
+    for (const run of chosen) isShown ? view.hidden.add(run) : view.hidden.delete(run);
+    if (isShown) chosen.clear();
+    change({});
+  }
+
+  function setName(name) {
+    for (const run of chosen) name ? view.names.set(run, name) : view.names.delete(run);
+    change({});
+  }
+
+  function sort(name) {
+    const isDown = view.sort === name ? !view.isDown : NUMERIC.has(name) || name === "time";
+    change({ sort: name, isDown });
+  }
+
+  // Returns the settings that group the runs; the mean is over seeds.
+  function by() {
+    return view.group === "columns" ? view.columns.filter((name) => name !== "run.seed") : [];
+  }
+
+  function tools() {
+    const most = MAX_RUNS[view.group ? 1 : 0];
+    const isReady = chosen.size >= (view.group ? 1 : 2) && chosen.size <= most;
+    link.setAttribute("aria-disabled", String(!isReady));
+    link.href = isReady ? compareAddress([...chosen], Boolean(view.group), by()) : "#/";
+    told.textContent = chosen.size > most ? `one plot has at most ${most} runs` : chosen.size ? `${counted(chosen.size, "run")} chosen` : view.group ? "choose groups" : "choose two or more";
+    hide.disabled = !chosen.size;
+    hide.textContent = chosen.size && [...chosen].every((run) => view.hidden.has(run)) ? "show again" : "hide";
+    rename.disabled = chosen.size !== 1;
+    if (document.activeElement !== rename) rename.value = chosen.size === 1 ? (view.names.get([...chosen][0]) ?? "") : "";
+    hidden.hidden = !view.hidden.size;
+  }
+
+  function head([name, text]) {
+    const order = view.sort === name ? (view.isDown ? "descending" : "ascending") : null;
+    const arrow = order ? (view.isDown ? " ▾" : " ▴") : "";
+    return el("th", { scope: "col", class: kind(name), "aria-sort": order }, el("button", { type: "button", "data-focus": `sort ${name}`, click: () => sort(name) }, `${text}${arrow}`));
+  }
+
+  function kind(name) {
+    return [NUMERIC.has(name) ? "number" : "", NARROW.has(name) ? "" : "wide"].join(" ").trim() || null;
+  }
+
+  function row(one) {
+    const names = (one.rows ?? [one]).map((run) => run.run);
     const box = el("input", {
-      type: "checkbox", "aria-label": `compare ${run.run}`, "data-run": run.run,
-      change: () => (box.checked ? chosen.add(run.run) : chosen.delete(run.run), update()),
+      type: "checkbox", "aria-label": `choose ${one.title}`, "data-focus": `choose ${one.run}`,
+      change: () => (names.forEach((name) => (box.checked ? chosen.add(name) : chosen.delete(name))), tools()),
     });
-    box.checked = chosen.has(run.run);
-    const left = run.eta_seconds === null ? "–" : duration(run.eta_seconds);
+    box.checked = names.every((name) => chosen.has(name));
+    const figure = (name) => `${number(one[name])}${one.half[name] ? ` ± ${number(one.half[name], 2)}` : ""}`;
     return el(
       "tr",
       {},
       el("td", {}, box),
-      el("td", {}, el("a", { href: `#/run?${new URLSearchParams({ run: run.run })}` }, run.run === "." ? run.name : run.run), el("span", { class: "phone faint" }, `${run.environment}, ${run.agent}`)),
-      el("td", {}, run.environment || "–"),
-      el("td", {}, run.agent || "–"),
-      ...[run.env_steps, run.last_evaluation, run.best_evaluation].map((value) => el("td", { class: "number" }, number(value))),
-      el("td", {}, el("span", { class: `state ${run.state.replaceAll(" ", "-")}`, title: run.reason }, run.state)),
-      el("td", {}, left),
-      el("td", { class: "faint" }, run.time.replace("T", " ").slice(0, 16) || "–"),
+      el("td", {}, one.rows ? members(one) : runLink(one), el("span", { class: "phone faint" }, `${one.environment}, ${one.agent}`)),
+      ...view.columns.map((name) => el("td", { class: "wide" }, shownValue(one.settings[name]))),
+      el("td", { class: "wide" }, one.environment || "–"),
+      el("td", { class: "wide" }, one.agent || "–"),
+      ...[...NUMERIC].map((name) => el("td", { class: kind(name) }, figure(name))),
+      el("td", {}, el("span", { class: `state ${one.state.replaceAll(" ", "-")}`, title: one.reason }, one.state)),
+      el("td", { class: "wide" }, one.eta_seconds === null ? "–" : duration(one.eta_seconds)),
+      el("td", { class: "wide faint" }, one.time.replace("T", " ").slice(0, 16) || "–"),
     );
   }
 
+  function runLink(one) {
+    return el("a", { href: `#/run?${new URLSearchParams({ run: one.run })}`, title: one.run, class: view.hidden.has(one.run) ? "faint" : null }, one.title);
+  }
+
+  function members(one) {
+    const lines = one.rows.map((run) => el("li", {}, runLink(run), ` ${number(run.last_evaluation)}`));
+    const details = el("details", { open: opened.has(one.run), toggle: () => (details.open ? opened.add(one.run) : opened.delete(one.run)) }, el("summary", { "data-focus": `open ${one.run}` }, `${one.title} (${counted(one.rows.length, "run")})`), el("ul", { class: "plain" }, lines));
+    return details;
+  }
+
+  function choice(name) {
+    const box = el("input", { type: "checkbox", "data-focus": `column ${name}`, change: () => change({ columns: box.checked ? [...view.columns, name].slice(-MAX_COLUMNS) : view.columns.filter((one) => one !== name) }, true) });
+    box.checked = view.columns.includes(name);
+    return el("label", {}, box, name);
+  }
+
+  function draw() {
+    if (!found) return;
+    const focused = document.activeElement?.dataset?.focus;
+    const kept = runRows(found.runs, view.names).filter((one) => (all.checked || !view.hidden.has(one.run)) && matches(one, search.value));
+    const rows = sorted(view.group && found.groups ? groupRows(kept, found) : kept, view.sort, view.isDown);
+    heads.replaceChildren(el("th", { scope: "col" }, el("span", { class: "hidden" }, "choose")), ...[COLUMNS[0], ...view.columns.map((name) => [name, name]), ...COLUMNS.slice(1)].map(head));
+    body.replaceChildren(...rows.map(row));
+    picker.replaceChildren(...[...new Set([...view.columns, ...found.differing])].map(choice));
+    group.value = view.group;
+    if (focused !== undefined) [...main.querySelectorAll("[data-focus]")].find((one) => one.dataset.focus === focused)?.focus();
+    const most = found.runs.length >= found.most ? `; only ${found.most} are shown, give a directory with fewer` : "";
+    const rest = kept.length < found.runs.length ? `, ${number(kept.length)} of them here` : "";
+    const left = Object.entries(found.left_out ?? {}).map(([run, reason]) => `; without a group: ${run}, ${reason}`)[0] ?? "";
+    place.textContent = found.runs.length ? `${counted(found.runs.length, "run")} below ${found.root}${rest}${most}${left}` : `no run below ${found.root} yet: seedzero train --preset=catch begins one`;
+    tools();
+  }
+
+  let newest = 0; // question
   let shown = "";
   async function read() {
+    clearTimeout(timer);
+    const asked = ++newest;
     if (!document.hidden) {
       try {
-        const found = await get("api/runs");
-        if (isOver) return;
+        const answer = await get("api/runs", [...view.columns.map((name) => ["column", name]), ...by().map((name) => ["by", name]), ...(view.group ? [["groups", 1]] : [])]);
+        if (isOver || asked !== newest) return;
         notice("");
-        const text = JSON.stringify(found.runs);
-        if (text !== shown) {
-          const focused = document.activeElement?.dataset?.run;
-          body.replaceChildren(...found.runs.map(row));
-          if (focused !== undefined) [...body.querySelectorAll("input")].find((box) => box.dataset.run === focused)?.focus();
-        }
+        const isFirst = found === null;
+        found = answer;
+        if (isFirst) view = readView(found.root);
+        if (isFirst && (view.columns.length || view.group)) return await read();
+        const text = JSON.stringify(answer);
+        if (text !== shown) draw();
         shown = text;
-        const most = found.runs.length >= found.most ? `; only ${found.most} are shown, give a directory with fewer` : "";
-        place.textContent = found.runs.length ? `${counted(found.runs.length, "run")} below ${found.root}${most}` : `no run below ${found.root} yet: seedzero train --preset=catch begins one`;
       } catch (error) {
         if (!isOver) notice(`the server does not answer: ${error.message}`);
+        if (error instanceof Refused) view.group = ""; // a kept column may be no setting any more
       }
     }
-    if (!isOver) timer = setTimeout(read, EVERY_MILLISECONDS);
+    if (!isOver && asked === newest) timer = setTimeout(read, EVERY_MILLISECONDS);
   }
-  update();
+  tools();
   read();
   return { close: () => ((isOver = true), clearTimeout(timer)) };
 }

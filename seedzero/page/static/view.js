@@ -1,0 +1,18 @@
+// What this browser alone keeps about the runs below a directory: own names, hidden runs, columns, order, grouping.
+
+import { remember, remembered } from "./dom.js";
+
+export function readView(root) {
+  let kept = {};
+  try {
+    kept = JSON.parse(remembered(`runs ${root}`, "{}"));
+  } catch {
+    // another program of this address wrote it
+  }
+  const { names = [], hidden = [], columns = [], sort = "", isDown = false, group = "" } = kept;
+  return { names: new Map(names), hidden: new Set(hidden), columns, sort, isDown, group };
+}
+
+export function keepView(root, view) {
+  remember(`runs ${root}`, JSON.stringify({ ...view, names: [...view.names], hidden: [...view.hidden] }));
+}

@@ -1,0 +1,107 @@
+"""The table of runs in a real browser: sorted, grouped, hidden, renamed; a plot of means, saved as CSV and PNG."""
+
+from __future__ import annotations
+
+import asyncio
+import pathlib
+import shutil
+import socket
+import threading
+from collections.abc import Iterator
+
+import browser_driver
+import pytest
+import saved_run
+import uvicorn
+
+from seedzero.page import app, guard
+
+BROWSER = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)
+pytestmark = pytest.mark.skipif(BROWSER is None, reason="no Chromium is installed")
+NAMES = "[...document.querySelectorAll('.runs tbody tr')].map((row) => row.cells[1].innerText.split('\\n')[0])"
+CATCH = "URL.createObjectURL = (blob) => { window.saved = blob; return 'data:,'; }"
+"""What a chart saves stays in the page."""
+
+
+@pytest.fixture
+def tab(tmp_path: pathlib.Path) -> Iterator[browser_driver.Tab]:
+    root = tmp_path / "runs"
+    for seed, value in ((1, 1.0), (2, 3.0)):
+        saved_run.make(root / f"s{seed}", (0.0, value), run__seed=seed, optimizer__learning_rate=1e-3)
+    saved_run.make(root / "t1", (0.0, 0.5), run__seed=1, optimizer__learning_rate=1e-4)
+    made = app.make(app.Page(root), hosts=guard.HostNames("127.0.0.1"))
+    settings = uvicorn.Config(made, http="h11", ws="none", lifespan="off", log_config=None, log_level="critical")
+    server = uvicorn.Server(settings)
+    assert BROWSER is not None
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        thread = threading.Thread(target=lambda: asyncio.run(server.serve(sockets=[listener])))
+        thread.start()
+        try:
+            url = f"http://127.0.0.1:{listener.getsockname()[1]}/"
+            with browser_driver.tab(BROWSER, url, tmp_path / "profile") as tab:
+                tab.wait(f"{NAMES}.length === 3")
+                yield tab
+        finally:
+            server.should_exit = server.force_exit = True
+            thread.join()
+
+
+def _set(tab: browser_driver.Tab, selector: str, value: str, event: str = "change") -> None:
+    element = f"document.querySelector({selector!r})"
+    tab.value(f"{element}.value = {value!r}; {element}.dispatchEvent(new Event({event!r}))")
+
+
+def _choose(tab: browser_driver.Tab, name: str) -> None:
+    tab.value(f"document.querySelector('input[aria-label=\"choose {name}\"]').click()")
+
+
+def test_runs_are_sorted_grouped_and_saved(tab: browser_driver.Tab) -> None:
+    tab.click("last")
+    tab.wait(f"{NAMES}.join() === 's2,s1,t1'")
+    tab.click("last ▾")
+    tab.wait(f"{NAMES}.join() === 't1,s1,s2'")
+    _set(tab, ".tools select", "seeds")
+    tab.wait(f"{NAMES}.length === 2 && {NAMES}[1] === 'optimizer.learning_rate=0.001 (2 runs)'")
+    assert "2 ± 13" in tab.value("document.querySelectorAll('.runs tbody tr')[1].innerText")
+    _choose(tab, "optimizer.learning_rate=0.001")
+    _choose(tab, "optimizer.learning_rate=0.0001")
+    tab.value("document.querySelector('.tools a.button').click()")
+    tab.wait("document.querySelector('.plot canvas')")
+    assert tab.value("document.querySelector('.u-legend').innerText").count("optimizer.learning_rate") == 2
+    tab.value(CATCH)
+    tab.click("CSV")
+    tab.wait("window.saved")
+    lines = tab.value("window.saved.text()").splitlines()
+    label = "optimizer.learning_rate=0.001 (2 runs)"
+    assert lines == [
+        f'"env_steps","optimizer.learning_rate=0.0001","{label}","{label} run 1","{label} run 2"',
+        "0,0,0,0,0",
+        "1000,0.5,2,1,3",
+    ]
+    tab.value("window.saved = null")
+    tab.click("PNG")
+    tab.wait("window.saved")
+    assert tab.value("window.saved.slice(1, 4).text()") == "PNG" and tab.value("window.saved.size") > 1000
+    assert not tab.errors
+
+
+def test_runs_are_filtered_hidden_and_renamed_in_this_browser(tab: browser_driver.Tab) -> None:
+    _set(tab, "input[type=search]", "s2", "input")
+    tab.wait(f"{NAMES}.join() === 's2'")
+    _choose(tab, "s2")
+    _set(tab, "input[type=text]", "best one")
+    _set(tab, "input[type=search]", "", "input")
+    tab.wait(f"{NAMES}.includes('best one')")
+    _choose(tab, "best one")
+    _choose(tab, "t1")
+    tab.click("hide")
+    tab.wait(f"!{NAMES}.includes('t1')")
+    tab.value("[...document.querySelectorAll('.picker label')].find((one) => one.textContent === 'run.seed').click()")
+    tab.wait("[...document.querySelectorAll('.runs th')].some((one) => one.textContent === 'run.seed')")
+    tab.value("location.reload()")
+    tab.wait(f"{NAMES}.includes('best one') && !{NAMES}.includes('t1')")
+    tab.wait("[...document.querySelectorAll('.runs th')].some((one) => one.textContent === 'run.seed')")
+    assert "1 of them" not in tab.value("document.body.innerText") and "2 of them here" in tab.value(
+        "document.body.innerText"
+    )
+    assert not tab.errors

@@ -55,6 +55,7 @@ GOOGLE_CLOUD = [  # the protos of the requests that gcp/*.sh make, for their tes
     "grpc-google-iam-v1>=0.14.6,<0.15",
 ]
 PLOT = ["matplotlib>=3.10,<4"]
+OPTUNA = ["optuna>=5,<6"]  # `seedzero sweep --trials`
 PAGE = ["starlette>=1.10,<2", "uvicorn>=0.54,<1"]  # `seedzero page`
 EXPORT = ["flatbuffers>=24.3.25,<26"]  # jax.export writes and reads its files with it
 EXTRAS = {
@@ -69,6 +70,7 @@ EXTRAS = {
     "pgx": PGX,
     "popgym": ["popgym>=1.0.7,<2"],
     "plot": PLOT,  # `seedzero plot`
+    "optuna": OPTUNA,
     "page": PAGE,
     "procgen": [*ENVPOOL, "PyQt5-Qt5>=5.15.2,<6"],
     "ray": RAY,
@@ -95,6 +97,7 @@ EXTRAS = {
         *EXPORT,
         *GAMES,
         *MINATAR,
+        *OPTUNA,
         *PAGE,
         *PETTINGZOO,
         *PGX,

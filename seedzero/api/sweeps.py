@@ -9,7 +9,7 @@ import json
 import os
 import pathlib
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import NamedTuple
 
 from seedzero.api import request, run_groups
@@ -17,6 +17,8 @@ from seedzero.checkpoints import run_dirs
 from seedzero.config import configs, options
 from seedzero.core import env_ids, errors
 
+FINISHED, STOPPED, FAILED, SKIPPED = "finished", "stopped", "failed", "finished before"
+"""States of a sweep's run."""
 _MOST_LETTERS = 120
 """Longest name of a directory; a longer one ends with a hash."""
 
@@ -50,13 +52,14 @@ def read_values(name: str, text: str) -> list[str]:
         ) from None
     if name != run_groups.PRESET:
         kind = type(configs.fields()[name].default)
-        found = [_plain(options.parse(run_groups.short(name), value, kind)) for value in found or [""]]
+        found = [plain(options.parse(run_groups.short(name), value, kind)) for value in found or [""]]
     if twice := {value for value in found if found.count(value) > 1}:
         raise errors.UsageError(f"--{run_groups.short(name)}={text}: {min(twice)} occurs twice; leave it out once")
     return found
 
 
-def _plain(value: options.Value) -> str:
+def plain(value: options.Value) -> str:
+    """Returns a value as on a command line."""
     return value if isinstance(value, str) else options.shown(value)
 
 
@@ -79,35 +82,44 @@ def plan(
 
     Raises UsageError for a setting that is both shared and varied, and if nothing to train on is given.
     """
+    root = find_root(values, flags, settings, directory)
+    names = [name for name in values if name not in swept(values)] + swept(values)
+    every = [dict(zip(names, chosen, strict=True)) for chosen in itertools.product(*(values[name] for name in names))]
+    return [make(root / _name({**flags, **settings, **own}, swept(values)), own, flags, settings) for own in every]
+
+
+def make(
+    path: pathlib.Path, own: Mapping[str, str], flags: Mapping[str, str], settings: Mapping[str, str]
+) -> PlannedRun:
+    """Returns a run with values of its own, by SECTION.KEY or "preset"."""
+    preset = {name: value for name, value in own.items() if name == run_groups.PRESET}
+    others = {name: value for name, value in own.items() if name not in preset}
+    return PlannedRun(path.name, {**flags, **preset, "run_dir": str(path)}, {**settings, **others})
+
+
+def find_root(
+    values: Mapping[str, Sequence[str]],
+    flags: Mapping[str, str],
+    settings: Mapping[str, str],
+    directory: str,
+    kind: str = "sweep",
+) -> pathlib.Path:
+    """Returns the directory of a sweep's runs. kind: begins its name in ./runs. Raises UsageError, as `plan`."""
     if both := values.keys() & {**flags, **settings}.keys():
         name = run_groups.short(min(both))
         raise errors.UsageError(f"--{name} is given before -- and after it; give it once")
-    names = [name for name in values if name not in swept(values)] + swept(values)
-    planned = []
-    for chosen in itertools.product(*(values[name] for name in names)):
-        own = dict(zip(names, chosen, strict=True))
-        preset = {name: own.pop(name) for name in (run_groups.PRESET,) if name in own}
-        planned.append(PlannedRun("", {**flags, **preset}, {**settings, **own}))
-    first = planned[0]
-    if run_groups.PRESET not in first.flags and "env.id" not in first.settings:
+    first = {**flags, **settings, **{name: found[0] for name, found in values.items()}}
+    if not {run_groups.PRESET, "env.id"} & first.keys():
         raise errors.UsageError(
             "nothing to train on is given: --env=ENV or --preset=NAME, as in `seedzero sweep --seeds=1,2,3 -- "
             "--env=gym:CartPole-v1 --agent=ppo`"
         )
-    root = pathlib.Path(directory or _default_directory(values, first, flags, settings))
-    named = [run._replace(name=_name({**run.flags, **run.settings}, swept(values))) for run in planned]
-    return [run._replace(flags={**run.flags, "run_dir": str(root / run.name)}) for run in named]
-
-
-def _default_directory(
-    values: Mapping[str, Sequence[str]], first: PlannedRun, flags: Mapping[str, str], settings: Mapping[str, str]
-) -> str:
-    fixed = {**flags, **settings, **{name: found[0] for name, found in values.items() if len(found) == 1}}
-    fixed.pop(run_groups.SEED, None)
-    is_mixed = any(len(values.get(name, ())) > 1 for name in ("env.id", run_groups.PRESET))
-    what = "several" if is_mixed else first.settings.get("env.id") or first.flags["preset"]
+    several = {name for name, found in values.items() if len(found) > 1}
+    is_mixed = not several.isdisjoint({"env.id", run_groups.PRESET})
+    what = "several" if is_mixed else first.get("env.id") or first[run_groups.PRESET]
+    fixed = {name: value for name, value in first.items() if name not in {*several, run_groups.SEED}}
     digest = hashlib.sha256(json.dumps(fixed, sort_keys=True).encode()).hexdigest()[:6]
-    return f"runs/sweep-{env_ids.file_name(what)}-{digest}"
+    return pathlib.Path(directory or f"runs/{kind}-{env_ids.file_name(what)}-{digest}")
 
 
 def _name(own: Mapping[str, str], names: Sequence[str]) -> str:
@@ -141,3 +153,30 @@ def finished(run: PlannedRun) -> str:
     preset = run.flags.get(run_groups.PRESET, saved.preset)
     is_same = (preset, run.settings) == (saved.preset, saved.given)
     return str(status.get("finished") or "") if is_same else ""
+
+
+class Grid:
+    """The runs of a sweep and their ends: every combination of values, each trained once.
+
+    planned: those known so far, of `total`. varied: the settings in which they differ, except the seed. states:
+    name -> state and reason of each run that has ended.
+    """
+
+    def __init__(self, planned: Sequence[PlannedRun], root: pathlib.Path, total: int, varied: Sequence[str]) -> None:
+        self.planned, self.root, self.total, self.varied = list(planned), root, total, varied
+        found = [(run.name, finished(run)) for run in planned]
+        self.states = {name: (SKIPPED, reason) for name, reason in found if reason}
+
+    def todo(self) -> Iterator[PlannedRun]:
+        """Yields the runs to train, each when there is room for it."""
+        yield from [run for run in self.planned if run.name not in self.states]
+
+    def is_bad(self, run: PlannedRun) -> bool:
+        """Returns whether to end a run now; called whenever it prints a line."""
+        return False
+
+    def end(self, run: PlannedRun, failure: str) -> tuple[str, str]:
+        """Takes the end of a run, with what it failed of; returns state and reason."""
+        reason = failure or finished(run)
+        self.states[run.name] = FAILED if failure else FINISHED if reason else STOPPED, reason
+        return self.states[run.name]

@@ -16,11 +16,11 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from seedzero.cli import compare, output, parse, stopping, train
-from seedzero.config import machines, renamed
+from seedzero.config import machines, options, renamed
 from seedzero.core import errors, exit_codes
 
 if TYPE_CHECKING:
-    from seedzero.api import sweeps
+    from seedzero.api import sweeps, trials
     from seedzero.processes import programs
 
 _PROGRESS_SECONDS = 30.0
@@ -31,7 +31,9 @@ _SHARE_OF_MEMORY = "XLA_PYTHON_CLIENT_MEM_FRACTION"
 """Variable with the share of a GPU's memory that JAX takes, because runs at the same time share the GPU."""
 _CONSOLE = re.compile(r"\d+:\d\d  ")
 """Prefix of a training's lines on the console."""
-FINISHED, STOPPED, FAILED, SKIPPED = "finished", "stopped", "failed", "finished before"
+_OF_SEARCHES = ("sampler", "objective", "halving")
+_MOST_SHOWN = 10
+"""Trials in the table; all are in the JSON."""
 
 
 def run(arguments: parse.Arguments) -> int:
@@ -46,41 +48,71 @@ def run(arguments: parse.Arguments) -> int:
     if "://" in directory:
         raise errors.UsageError(f"--run_dir={directory}: a sweep needs a directory; upload it once the runs are over")
     with stopping.leaving_at_once("the sweep"):
-        from seedzero.api import run_groups, sweeps
+        from seedzero.api import sweeps, trials
         from seedzero.processes import signals
 
-        values = _values(arguments)
-        replaced = fixed.of_file & values.keys()  # naming what a preset's file names is no repetition
-        settings = {name: value for name, value in fixed.settings.items() if name not in replaced}
-        planned = sweeps.plan(values, fixed.flags, settings, directory)
-        sweeps.check(planned)
-        root = planned[0].path.parent
-        with _place(arguments) as (launch, cpus, room):
+        asked = _asked(arguments, fixed, directory)
+        root = asked.root
+        with _place(arguments) as (launch, cpus, room), contextlib.ExitStack() as undo:
             try:
                 root.mkdir(parents=True, exist_ok=True)
             except OSError as error:
                 raise errors.UsageError(f"--run_dir={root} cannot be made: {error.strerror}") from None
-            num_parallel = min(jobs or room, len(planned))
-            sweep = _Sweep(planned, num_parallel, launch)
-            todo = len(planned) - len(sweep.states)
+            grid = undo.enter_context(trials.opened(asked)) if isinstance(asked, trials.SearchPlan) else asked
+            num_parallel, num_done = min(jobs or room, grid.total), len(grid.states)
+            sweep = _Sweep(grid, num_parallel, launch)
             shared = cpus or machines.num_cores() // num_parallel or 1
+            todo = f"; {num_done} have finished before, {max(0, grid.total - num_done)} to do" if num_done else ""
             output.say(
-                f"{len(planned)} run{'s' * (len(planned) > 1)} in {root}, "
-                f"{num_parallel} at a time with {shared} core(s) each"
-                + (f"; {len(sweep.states)} have finished before, {todo} to do" if sweep.states else "")
+                f"{grid.total} run{'s' * (grid.total > 1)} in {root}, {num_parallel} at a time with {shared} core(s) "
+                f"each{todo}"
             )
             with signals.StopSignals(sweep.stop, say=output.say, cleanup=sweep.kill):
                 sweep.run()
-    rows, names = sweep.results(), [name for name in sweeps.swept(values) if name != run_groups.SEED]
-    _tell(rows, names, root, as_json=as_json)
-    if failed := [row for row in rows if row["state"] == FAILED]:
+    rows = sweep.results()
+    _tell(rows, grid, as_json=as_json)
+    if failed := [row for row in rows if row["state"] == sweeps.FAILED]:
         logs = "".join(f"\n  {row['name']}: {row['reason']}; log: {row['log']}" for row in failed)
         output.say(f"{len(failed)} of {len(rows)} runs failed, and start again with the same command:{logs}")
-    if any(row["state"] == STOPPED for row in rows):
+    if any(row["state"] == sweeps.STOPPED for row in rows) or len(rows) < grid.total:
         words = train.as_words({**arguments.flags, "run_dir": str(root)}, arguments.settings)
         rest = ["--", *arguments.rest] if arguments.rest else []
         output.say("stopped; to resume:", shlex.join([*train.program_words(sys.argv), "sweep", *words, *rest]))
     return exit_codes.FAILED if failed else exit_codes.DONE
+
+
+def _asked(arguments: parse.Arguments, fixed: parse.Arguments, directory: str) -> sweeps.Grid | trials.SearchPlan:
+    """Returns the runs of a sweep, or what to search; all settings are checked."""
+    from seedzero.api import run_groups, sweeps, trials
+
+    texts = _texts(arguments)
+    replaced = fixed.of_file & texts.keys()  # naming what a preset's file names is no repetition
+    settings = {name: value for name, value in fixed.settings.items() if name not in replaced}
+    if (num_trials := arguments.integer("trials", minimum=1)) is not None:
+        sampler = arguments.flags.get("sampler", trials.SAMPLERS[0])
+        if sampler not in trials.SAMPLERS:
+            raise errors.UsageError(f"--sampler={sampler}: choose one of {', '.join(trials.SAMPLERS)}")
+        plan = trials.plan(
+            texts,
+            fixed.flags,
+            settings,
+            directory,
+            num_trials=num_trials,
+            objective=arguments.flags.get("objective", trials.OBJECTIVE),
+            sampler=sampler,
+            halves=bool(options.parse("halving", arguments.flags.get("halving", "true"), bool)),
+        )
+        trials.check(plan)
+        return plan
+    if found := [name for name in _OF_SEARCHES if name in arguments.flags]:
+        raise errors.UsageError(f"--{found[0]} is for a search; give --trials=N too, or leave it out")
+    if found := [f"--{name}={text}" for name, text in texts.items() if trials.is_range(name, text)]:
+        raise errors.UsageError(f"{found[0]} is a range, which --trials=N searches; without it give values")
+    values = {name: sweeps.read_values(name, text) for name, text in texts.items()}
+    planned = sweeps.plan(values, fixed.flags, settings, directory)
+    sweeps.check(planned)
+    varied = [name for name in sweeps.swept(values) if name != run_groups.SEED]
+    return sweeps.Grid(planned, planned[0].path.parent, len(planned), varied)
 
 
 @contextlib.contextmanager
@@ -105,9 +137,9 @@ def _place(arguments: parse.Arguments) -> Iterator[tuple[Any, int, int]]:
         yield ray_programs.launcher(cpus, gpus or 0, os.getcwd()), cpus, ray_programs.room(cpus, gpus or 0)
 
 
-def _values(arguments: parse.Arguments) -> dict[str, list[str]]:
-    """Returns the values of each setting before --, by SECTION.KEY."""
-    from seedzero.api import run_groups, sweeps
+def _texts(arguments: parse.Arguments) -> dict[str, str]:
+    """Returns the text of each setting before --, by SECTION.KEY."""
+    from seedzero.api import run_groups
 
     given = dict(arguments.settings)
     if "preset" in arguments.flags:
@@ -119,26 +151,21 @@ def _values(arguments: parse.Arguments) -> dict[str, list[str]]:
     given, notes = renamed.of_user(given, ())
     for note in notes:
         output.say(note)
-    return {name: sweeps.read_values(name, text) for name, text in given.items()}
+    return given
 
 
 class _Sweep:
-    """The runs of a sweep and their states."""
+    """Trains the runs of a sweep."""
 
-    def __init__(self, planned: Sequence[sweeps.PlannedRun], num_parallel: int, launch: Any) -> None:
+    def __init__(self, grid: sweeps.Grid, num_parallel: int, launch: Any) -> None:
         """launch: as `_place` yields it."""
-        from seedzero.api import sweeps
         from seedzero.processes import pool
 
-        self._planned = planned
-        self.states: dict[str, tuple[str, str]] = {}  # name -> state and reason
+        self._grid = grid
         self._began: dict[str, float] = {}
         self._lines: dict[str, str] = {}  # name -> newest line of a running run's console
         self._lock = threading.Lock()
-        for each in planned:
-            if reason := sweeps.finished(each):
-                self.states[each.name] = (SKIPPED, reason)
-        tasks = [self._task(each, pool) for each in planned if each.name not in self.states]
+        tasks = (self._task(each, pool) for each in grid.todo())
         environment: dict[str, str] = {}
         if launch is None and num_parallel > 1 and _SHARE_OF_MEMORY not in os.environ:
             environment[_SHARE_OF_MEMORY] = f"{0.9 / num_parallel:.3f}"
@@ -171,7 +198,9 @@ class _Sweep:
 
     def results(self) -> list[dict[str, Any]]:
         """Returns the state of each run, in the sweep's order."""
-        states = collections.defaultdict(lambda: (STOPPED, "it has not begun"), self.states)
+        from seedzero.api import sweeps
+
+        states = collections.defaultdict(lambda: (sweeps.STOPPED, "it has not begun"), self._grid.states)
         return [
             {
                 "name": each.name,
@@ -179,9 +208,8 @@ class _Sweep:
                 "state": states[each.name][0],
                 "reason": states[each.name][1],
                 "log": str(_log(each.path)),
-                "flags": dict(each.flags),
             }
-            for each in self._planned
+            for each in self._grid.planned
         ]
 
     def _begin(self, each: sweeps.PlannedRun) -> None:
@@ -189,7 +217,7 @@ class _Sweep:
             self._began[each.name] = time.monotonic()
         output.say(f"{each.name}: begins ({self._place(each)}); log: {_log(each.path)}")
 
-    def _write(self, each: sweeps.PlannedRun, line: bytes) -> None:
+    def _write(self, each: sweeps.PlannedRun, line: bytes) -> bool:
         from seedzero.processes import supervisor
 
         supervisor.write_log(_log(each.path), line)
@@ -197,25 +225,18 @@ class _Sweep:
         if _CONSOLE.match(text):
             with self._lock:
                 self._lines[each.name] = text
+        return self._grid.is_bad(each)
 
-    def _end(self, each: sweeps.PlannedRun, death: programs.Death | None) -> None:
-        from seedzero.api import sweeps
-
-        if death is None:
-            return
-        finished = sweeps.finished(each)
-        if death.status != exit_codes.DONE:
-            state, reason = FAILED, str(death).replace("seedzero: error: ", "")
-        else:
-            state, reason = (FINISHED, finished) if finished else (STOPPED, "")
+    def _end(self, each: sweeps.PlannedRun, death: programs.Death) -> None:
+        failure = "" if death.status == exit_codes.DONE else str(death).replace("seedzero: error: ", "")
+        state, reason = self._grid.end(each, failure)
         with self._lock:
-            self.states[each.name] = state, reason
             self._lines.pop(each.name, None)
             seconds = time.monotonic() - self._began[each.name]
         output.say(f"{each.name}: {state}{': ' if reason else ''}{reason} ({seconds:.0f} s)")
 
     def _place(self, each: sweeps.PlannedRun) -> str:
-        return f"{self._planned.index(each) + 1} of {len(self._planned)}"
+        return f"{self._grid.planned.index(each) + 1} of {self._grid.total}"
 
 
 def _log(path: pathlib.Path) -> pathlib.Path:
@@ -223,23 +244,38 @@ def _log(path: pathlib.Path) -> pathlib.Path:
     return path.with_name(f"{path.name}.log")
 
 
-def _tell(rows: Sequence[Mapping[str, Any]], names: Sequence[str], root: pathlib.Path, *, as_json: bool) -> None:
-    """Prints states and scores."""
-    from seedzero.api import run_groups, run_places, scores
+def _tell(rows: Sequence[Mapping[str, Any]], grid: sweeps.Grid, *, as_json: bool) -> None:
+    """Prints states and scores; of a search the best trials, and the command to train with the best settings."""
+    from seedzero.api import run_groups, run_places, scores, trials
 
     begun = [row["run_dir"] for row in rows if os.path.exists(os.path.join(row["run_dir"], "config.json"))]
-    groups = run_groups.group([run_places.read(place, scores.METRICS) for place in begun], names) if begun else []
+    runs = [run_places.read(place, scores.METRICS) for place in begun]
+    groups = run_groups.group(runs, grid.varied) if runs else []
+    ranking = grid.ranking() if isinstance(grid, trials.Search) else []
+    best = _best(grid, ranking[0]["trial"]) if ranking else ""
     if as_json:
-        states = [{name: row[name] for name in ("name", "run_dir", "state", "reason", "log")} for row in rows]
-        output.print_json({"run_dir": str(root), "sweep": states, **compare.to_json(groups)})
+        found = {"trials": ranking, "best": best} if isinstance(grid, trials.Search) else {}
+        output.print_json({"run_dir": str(grid.root), "sweep": rows, **found, **compare.to_json(groups)})
+    elif ranking:
+        shown = [{**row, "value": f"{row['value']:.4g}", **row["settings"]} for row in ranking[:_MOST_SHOWN]]
+        table = output.table([{run_groups.short(k): v for k, v in row.items() if k != "settings"} for row in shown])
+        output.show(f"the best of {len(grid.planned)} trials, by their objective\n{table}\n")
+        output.show_command("to train with the best settings:", best)
     elif groups:
         tables = [compare.runs_table(groups), compare.groups_table(groups)]
         output.show("\n\n".join(filter(None, tables)))
 
 
+def _best(grid: sweeps.Grid, trial: str) -> str:
+    """Returns the command line that trains with a trial's settings in a new directory."""
+    (run,) = (each for each in grid.planned if each.name == trial)
+    flags = {name: value for name, value in run.flags.items() if name != "run_dir"}
+    return shlex.join([*train.program_words(sys.argv), "train", *train.as_words(flags, run.settings)])
+
+
 COMMAND = parse.Command(
-    summary="Trains every combination of settings and seeds, several runs at a time; the same command resumes.",
-    usage="--SECTION.KEY=VALUE,VALUE... --seeds=1,2,3 [--jobs=N] [--run_dir=DIR] -- --env=ENV [--key=value ...]",
+    summary="Trains every combination of settings and seeds, or searches for good settings; the same command resumes.",
+    usage="--SECTION.KEY=VALUE,VALUE... [--seeds=1,2,3] [--trials=N] [--run_dir=DIR] -- --env=ENV [--key=value ...]",
     flags={
         "seeds=N,N...": "seeds of the runs of each combination (default: one run with the setting's seed)",
         "preset=NAME,NAME...": "as for `seedzero train`",
@@ -252,6 +288,11 @@ COMMAND = parse.Command(
         "address=HOST:PORT": "address of the cluster, as for `seedzero launch ray`",
         "cpus=N": f"cores of a run on Ray (default {_CPUS}); --jobs defaults to what the nodes have room for",
         "gpus=N": "GPUs of a run on Ray (default 0)",
+        "trials=N": "search: train N trials, whose settings Optuna chooses from ranges and values",
+        "sampler=NAME": "chooses the settings of the trials: tpe, by the trials so far (default), or random",
+        "objective=METRIC": "the metric of metrics.jsonl whose last value is to be high (default: the mean return of "
+        "evaluations, evaluation_mean_return)",
+        "halving": "stop a trial that is not among the best third at 12 % or 36 % of its budget (default: true)",
         "json": "print one line of JSON instead of the tables",
     },
     takes_settings=True,
@@ -266,13 +307,21 @@ Each run's directory is named after its values, such as optimizer.learning_rate=
 Wrong settings are rejected before any run starts. Ctrl-C saves and ends all runs; the same command resumes them,
 starts the others and skips the finished ones. A run that fails stops no other, and is named at the end (exit code 1).
 
+--trials=N searches instead: a setting that is a number may have a range, uniform:LOW:HIGH or log:LOW:HIGH (for what
+varies by powers of ten), others have values with commas. The end of a trial, such as --max_env_steps, is its budget.
+Trials worse than others are stopped early for good. The search needs the package optuna; its journal, search.journal,
+is in the directory of the runs.
+
 Examples:
   seedzero sweep --optimizer.learning_rate=1e-3,1e-4 --seeds=1,2,3 -- --preset=cartpole --agent=ppo
   seedzero sweep --agent=ppo,vtrace --seeds=1,2,3 --jobs=1 --run_dir=runs/agents -- --preset=cartpole
+  seedzero sweep --trials=20 --optimizer.learning_rate=log:1e-4:1e-2 --ppo.num_epochs=uniform:2:16 -- \\
+    --preset=cartpole --agent=ppo --max_env_steps=50000
   seedzero sweep --ray --seeds=1,2,3,4 --cpus=4 --run_dir=/shared/seeds -- --preset=cartpole
   seedzero plot runs/agents
 
-The JSON has run_dir, sweep (name, run_dir, state: finished, finished before, stopped or failed, reason, log), and
-settings, runs and groups as of `seedzero compare`.""",
+The JSON has run_dir, sweep (name, run_dir, state: finished, finished before, stopped early, stopped or failed, reason,
+log), and settings, runs and groups as of `seedzero compare`; of a search also trials, the best first (trial, value,
+state, settings), and best, the command that trains with the best settings.""",
     run=run,
 )

@@ -6,7 +6,7 @@ import functools
 import os
 import threading
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import NamedTuple
 
 from seedzero.processes import programs
@@ -15,24 +15,25 @@ from seedzero.processes import programs
 class Task(NamedTuple):
     """A program for a pool.
 
-    write: receives each line of output. ended: receives the end, or None if the pool was stopped before the start.
+    write: receives each line of output; returns whether to ask the program to end. ended: receives its end.
     """
 
     command: Sequence[str]
     began: Callable[[], None]
-    write: Callable[[bytes], None]
-    ended: Callable[[programs.Death | None], object]
+    write: Callable[[bytes], bool | None]
+    ended: Callable[[programs.Death], object]
 
 
 class ProgramPool:
     """Runs programs in order, `num_parallel` at a time. They must watch their standard input, which `stop` closes.
 
-    Threads of the pool call `began`, `write` and `ended`, which must be thread-safe.
+    Threads of the pool call `began`, `write` and `ended`, which must be thread-safe. They draw the next task when
+    there is room for it, one thread at a time. An exception from any of these ends all programs, and `wait` raises it.
     """
 
     def __init__(
         self,
-        tasks: Sequence[Task],
+        tasks: Iterable[Task],
         num_parallel: int,
         *,
         environment: Mapping[str, str] = {},
@@ -40,10 +41,11 @@ class ProgramPool:
         launch: Callable[..., programs.Process] = programs.launch,
     ) -> None:
         """environment: added to the programs' own. share_cores: whether running programs share the cores evenly."""
-        system = programs.System(functools.partial(launch, environment=environment))
-        self._tasks = [(task, programs.Program(task.write, system)) for task in tasks]
-        self._waiting = list(reversed(self._tasks))
-        self._lock = threading.Lock()
+        self._system = programs.System(functools.partial(launch, environment=environment))
+        self._waiting = iter(tasks)
+        self._programs: list[programs.Program] = []  # at work, or about to start
+        self._lock, self._stopped = threading.Lock(), threading.Event()
+        self._failure: Exception | None = None
         shares = cores(num_parallel) if share_cores else [()] * num_parallel
         self._threads = [
             threading.Thread(target=self._work, args=(share,), name=f"pool-{index}", daemon=True)
@@ -60,34 +62,65 @@ class ProgramPool:
         deadline = time.monotonic() + seconds
         for thread in self._threads:
             thread.join(max(0.0, deadline - time.monotonic()))
-        return not any(thread.is_alive() for thread in self._threads)
+        has_ended = not any(thread.is_alive() for thread in self._threads)
+        if has_ended and self._failure is not None:
+            raise self._failure
+        return has_ended
 
     def stop(self) -> None:
         """Starts no more programs, and asks the running ones to end by closing their input; does not wait."""
-        for _, program in self._tasks:
-            program.finish()
-        for process in self._running():
-            process.close_input()
+        self._stopped.set()
+        for program in list(self._programs):
+            _finish(program)
 
     def kill(self) -> None:
         """Kills all programs without waiting, for a process that leaves at once."""
-        for _, program in self._tasks:
+        self._stopped.set()
+        for program in list(self._programs):
             program.stopping.set()
-        for process in self._running():
-            process.kill_group()
-
-    def _running(self) -> list[programs.Process]:
-        return [process for _, program in self._tasks if (process := program.process)]
+            program.kill()
 
     def _work(self, share: Sequence[int]) -> None:
         if share:
             os.sched_setaffinity(0, share)  # for this thread, and so for the programs that it starts
-        while True:
-            with self._lock:
-                if not self._waiting:
-                    return
-                task, program = self._waiting.pop()
-            task.ended(program.live(task.command, started=task.began))
+        try:
+            while (drawn := self._draw()) is not None:
+                task, program = drawn
+                if (death := program.live(task.command, started=task.began)) is not None:
+                    task.ended(death)
+                self._programs.remove(program)
+        except Exception as error:
+            self._fail(error)
+
+    def _draw(self) -> tuple[Task, programs.Program] | None:
+        """Returns the next task and its program; None if there is none, or the pool was stopped."""
+        with self._lock:
+            task = None if self._stopped.is_set() else next(self._waiting, None)
+            if task is None:
+                return None
+            program = programs.Program(lambda line: self._take(task, program, line), self._system)
+            self._programs.append(program)
+        if self._stopped.is_set():  # meanwhile
+            program.finish()
+        return task, program
+
+    def _take(self, task: Task, program: programs.Program, line: bytes) -> None:
+        try:
+            if task.write(line):
+                _finish(program)
+        except Exception as error:
+            self._fail(error)
+
+    def _fail(self, error: Exception) -> None:
+        self._failure = self._failure or error
+        self.stop()
+
+
+def _finish(program: programs.Program) -> None:
+    """Starts a program no more, and asks the running one to end."""
+    program.finish()
+    if (process := program.process) is not None:  # another thread may set it to None
+        process.close_input()
 
 
 def cores(num_shares: int) -> list[Sequence[int]]:

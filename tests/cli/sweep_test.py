@@ -18,23 +18,26 @@ from seedzero.cli import train
 from seedzero.processes import pool
 
 _STAND_IN = """
-import pathlib, sys
+import pathlib, select, sys
 sys.path[:0] = [{tests!r}]
 import saved_run
 words = dict(word.removeprefix("--").partition("=")[::2] for word in sys.argv[1:])
 path = pathlib.Path(words["run_dir"])
 with open(path.parent / "calls", "a") as calls:
     calls.write(path.name + chr(10))
-rate, seed, until = float(words["optimizer.learning_rate"]), int(words["seed"]), int(words["max_updates"])
+rate, seed, until = float(words["optimizer.learning_rate"]), int(words.get("seed", 0)), int(words["max_updates"])
 print("0:01  0 steps", flush=True)
 if rate == 0.5:
     sys.exit("seedzero: error: it broke")
-given = {{"run__agent": "ppo", "optimizer__learning_rate": words["optimizer.learning_rate"], "run__seed": seed}}
-ends = until == 5 or (path / "config.json").exists()
-saved_run.make(path, (0.0, 10 * rate + seed), finished="--max_updates" * ends, run__max_updates=until, **given)
+given = {{"run__agent": "ppo", "optimizer__learning_rate": words["optimizer.learning_rate"]}}
+given |= {{"run__seed": seed}} if seed else {{}}
+ends = until == 5 or (path / "config.json").exists() or (until == 50 and rate > 0.15)
+returns = (0.0, 10 * rate + seed) if until < 50 else (0.0, 10 * rate, 10 * rate)
+saved_run.make(path, returns, finished="--max_updates" * ends, run__max_updates=until, **given)
 if not ends:
     print("up", flush=True)
-    sys.stdin.read()
+    if not select.select([sys.stdin], [], [], 60)[0]:
+        sys.exit("nobody ended it")
 """
 
 
@@ -51,6 +54,7 @@ def _stand_in(tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
     monkeypatch.setattr(pool, "Task", task)
     monkeypatch.setattr(train, "program_words", lambda argv: ["seedzero"])
+    monkeypatch.setattr(os, "fsync", lambda descriptor: None)  # of a journal: seconds on a busy disk
     monkeypatch.chdir(tmp_path)
 
 
@@ -125,10 +129,42 @@ def test_ctrl_c_ends_all_runs_and_says_how_to_go_on(capsys: pytest.CaptureFixtur
     assert len(_calls()) == 1 + 4
 
 
+_SEARCH = ["sweep", "--trials=4", "--sampler=random", "--optimizer.learning_rate=0.1,0.2", *_ARGS[3:], *_FIXED]
+
+
+def test_a_search_stops_bad_trials_and_prints_the_best_settings(
+    capsys: pytest.CaptureFixture[str], said: golden.Said
+) -> None:
+    pytest.importorskip("optuna")
+    assert commands.main([*_SEARCH, "--max_updates=50"]) == 0  # one with 0.1 would wait for ever
+    out, err = capsys.readouterr()
+    said(out, "tables")
+    assert _calls() == [f"trial-00{number}" for number in range(4)], err
+    assert "trial-002: stopped early: 1 at 20 % of its budget (" in err
+    assert commands.main([*_SEARCH[:1], "--json", *_SEARCH[1:], "--max_updates=50"]) == 0
+    found = json.loads(capsys.readouterr().out.splitlines()[-1])
+    assert len(_calls()) == 4 and found["best"].endswith("train --preset=catch " + _BEST)
+    assert [row["state"] for row in found["sweep"]] == [*2 * ["finished before"], "stopped early", "finished before"]
+    assert found["trials"][3] == {
+        "trial": "trial-002",
+        "value": 1.0,
+        "state": "stopped early",
+        "settings": {"optimizer.learning_rate": "0.1"},
+    }
+    assert [len(group["runs"]) for group in found["groups"]] == [1, 3]
+
+
+_BEST = "--agent=ppo --max_updates=50 --optimizer.learning_rate=0.2"
+
+
 @pytest.mark.parametrize(
     "args",
     [
         ["--seeds=1,2"],
+        ["--optimizer.learning_rate=log:1e-4:1e-2", *_FIXED],
+        ["--sampler=random", "--seeds=1,2", *_FIXED],
+        ["--trials=2", "--sampler=grid", "--optimizer.learning_rate=log:1e-4:1e-2", *_FIXED],
+        ["--trials=0", *_FIXED],
         ["--seeds=1,x", *_FIXED],
         ["--seeds=1,1", *_FIXED],
         ["--seed=1", "--seeds=2", *_FIXED],

@@ -3,6 +3,7 @@ from __future__ import annotations
 import os
 import sys
 import threading
+from collections.abc import Iterator
 
 import pytest
 
@@ -17,7 +18,7 @@ class _Log:
     def __init__(self) -> None:
         self.began: list[str] = []
         self.lines: dict[str, list[str]] = {}
-        self.ends: dict[str, programs.Death | None] = {}
+        self.ends: dict[str, programs.Death] = {}
         self.changed = threading.Condition()
 
     def task(self, name: str, script: str) -> pool.Task:
@@ -30,7 +31,7 @@ class _Log:
                 self.lines.setdefault(name, []).append(line.decode().strip())
                 self.changed.notify_all()
 
-        def end(death: programs.Death | None) -> None:
+        def end(death: programs.Death) -> None:
             with self.changed:
                 self.ends[name] = death
 
@@ -51,7 +52,7 @@ def test_every_program_runs_once_in_order_and_a_failure_stops_none() -> None:
     running.start()
     assert running.wait(_SECONDS)
     assert log.began == list("0123") and log.lines == {name: [f"{name} x"] for name in "0123"}
-    assert [death and death.status for death in log.ends.values()] == [0, 1, 0, 1]
+    assert [death.status for death in log.ends.values()] == [0, 1, 0, 1]
 
 
 def test_a_stop_ends_running_programs_politely_and_starts_no_more() -> None:
@@ -64,7 +65,45 @@ def test_a_stop_ends_running_programs_politely_and_starts_no_more() -> None:
     running.stop()
     assert running.wait(_SECONDS)
     assert log.lines == {"a": ["up", "saved"], "b": ["up", "saved"]} and sorted(log.began) == ["a", "b"]
-    assert log.ends["c"] is None
+    assert sorted(log.ends) == ["a", "b"]
+
+
+def test_a_program_ends_politely_if_its_line_asks_for_it() -> None:
+    log, drawn = _Log(), list[str]()
+
+    def tasks() -> Iterator[pool.Task]:
+        for name in "ab":
+            drawn.append(f"{name} after {len(log.ends)}")
+            task = log.task(name, _UNTIL_CLOSED)
+            yield task._replace(write=lambda line, task=task: task.write(line) or line == b"up\n")
+
+    running = pool.ProgramPool(tasks(), 1)
+    running.start()
+    assert running.wait(_SECONDS)
+    assert drawn == ["a after 0", "b after 1"] and [death.status for death in log.ends.values()] == [0, 0]
+    assert log.lines == {"a": ["up", "saved"], "b": ["up", "saved"]}
+
+
+@pytest.mark.parametrize("where", ["draw", "write", "ended"])
+def test_what_a_task_raises_ends_all_programs_and_wait_raises_it(where: str) -> None:
+    log = _Log()
+
+    def fail(*arguments: object) -> bool:
+        log.await_line("b")
+        raise ValueError(where)
+
+    def tasks() -> Iterator[pool.Task]:
+        yield log.task("b", _UNTIL_CLOSED)
+        if where == "draw":
+            fail()
+        script = "print('up')" if where == "ended" else _UNTIL_CLOSED
+        yield log.task("a", script)._replace(**{where: fail})
+
+    running = pool.ProgramPool(tasks(), 2, share_cores=False)
+    running.start()
+    with pytest.raises(ValueError, match=where):
+        assert running.wait(_SECONDS)
+    assert log.lines["b"] == ["up", "saved"]
 
 
 def test_a_kill_waits_for_nothing() -> None:
@@ -74,7 +113,7 @@ def test_a_kill_waits_for_nothing() -> None:
     log.await_line("a")
     running.kill()
     assert running.wait(_SECONDS)
-    assert (death := log.ends["a"]) is not None and death.status == -9
+    assert log.ends["a"].status == -9
 
 
 def test_cores_are_shared_evenly(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -1,0 +1,277 @@
+"""Searches for good settings: Optuna chooses each trial's, and bad trials are stopped early by their metrics."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import pathlib
+import threading
+from collections.abc import Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from seedzero.api import request, run_groups, sweeps
+from seedzero.checkpoints import run_dirs, run_lock
+from seedzero.config import configs, options, sections
+from seedzero.core import errors, packages
+from seedzero.monitoring import metrics_log, series
+
+if TYPE_CHECKING:
+    from optuna import distributions
+
+SAMPLERS = ("tpe", "random")
+OBJECTIVE = series.EVALUATION
+EARLY = "stopped early"
+"""State of a trial that was worse than others; nothing resumes it."""
+JOURNAL, _LOCK, _ASKED = "search.journal", "search.lock", "asked"
+"""Files in the search's directory; name of the command line in the study."""
+_FIRST_RUNG, _KEEP = 12, 3
+"""Trials are compared at 12 and 36 % of their budget; the best third of those that came so far continues."""
+_DIGITS = 6
+"""Significant digits of a number that is drawn from a range."""
+_RANGES = ("log", "uniform")
+
+
+class SearchPlan(NamedTuple):
+    """What to search.
+
+    root: directory of the trials. space: what differs among them, by SECTION.KEY or "preset". flags, settings: of all.
+    objective: the metric of metrics.jsonl whose last value is to be high. halves: whether to stop bad trials.
+    """
+
+    root: pathlib.Path
+    space: Mapping[str, distributions.BaseDistribution]
+    flags: Mapping[str, str]
+    settings: Mapping[str, str]
+    num_trials: int
+    objective: str = OBJECTIVE
+    sampler: str = SAMPLERS[0]
+    halves: bool = True
+
+    def run(self, number: int, own: Mapping[str, Any]) -> sweeps.PlannedRun:
+        """Returns a trial with its own values."""
+        return sweeps.make(self.root / f"trial-{number:03d}", _shown(own), self.flags, self.settings)
+
+
+def is_range(name: str, text: str) -> bool:
+    """Returns whether a text is meant as a range; only settings SECTION.KEY that are numbers have one."""
+    field = configs.fields().get(name)
+    return field is not None and type(field.default) in (int, float) and ":" in text
+
+
+def read_range(name: str, text: str) -> distributions.BaseDistribution:
+    """Returns the range in log:LOW:HIGH or uniform:LOW:HIGH, of whole numbers if the setting is one.
+
+    Raises UsageError for an impossible range, and ConfigError for an end that the setting cannot have.
+    """
+    from optuna import distributions
+
+    field, flag, (kind, *ends) = configs.fields()[name], f"--{run_groups.short(name)}={text}", text.split(":")
+    if kind not in _RANGES or len(ends) != 2:
+        raise errors.UsageError(
+            f"{flag}: expected a range as log:LOW:HIGH or uniform:LOW:HIGH, or values separated by commas"
+        )
+    low, high = (options.parse(run_groups.short(name), end, type(field.default)) for end in ends)
+    if not (abs(low) < float("inf") > high > low and (kind != "log" or low > 0)):
+        lowest = "above 0, " if kind == "log" else ""
+        raise errors.UsageError(f"{flag}: expected two finite numbers, {lowest}the lower one first")
+    kept = distributions.IntDistribution if isinstance(low, int) else distributions.FloatDistribution
+    return kept(low, high, log=kind == "log")
+
+
+def plan(
+    texts: Mapping[str, str], flags: Mapping[str, str], settings: Mapping[str, str], directory: str, **fields: Any
+) -> SearchPlan:
+    """Returns a search. texts: a range, values or a single value of each setting. fields: of `SearchPlan`.
+
+    Raises UsageError for mistakes, as `sweeps.plan`, and if Optuna is missing.
+    """
+    try:
+        import optuna
+    except ImportError as error:
+        raise errors.UsageError(
+            f"--trials needs Optuna ({error}); install it: {packages.install_command('optuna')}"
+        ) from None
+    optuna.logging.set_verbosity(optuna.logging.WARNING)
+    root = sweeps.find_root({name: [text] for name, text in texts.items()}, flags, settings, directory, "search")
+    lists = {name: sweeps.read_values(name, text) for name, text in texts.items() if not is_range(name, text)}
+    space = {name: read_range(name, text) for name, text in texts.items() if name not in lists}
+    several = {name: found for name, found in lists.items() if len(found) > 1}
+    space |= {name: optuna.distributions.CategoricalDistribution(found) for name, found in several.items()}
+    if run_groups.SEED in space:
+        raise errors.UsageError("a trial has one seed: give --seed=N, and train the best settings with others later")
+    if not space:
+        raise errors.UsageError(
+            "--trials needs settings to search before --: a range, as --optimizer.learning_rate=log:1e-5:1e-3, or "
+            "several values"
+        )
+    fixed = sweeps.make(root, {name: found[0] for name, found in lists.items() if name not in space}, flags, settings)
+    return SearchPlan(root, space, fixed.flags, fixed.settings, **fields)
+
+
+def check(found: SearchPlan) -> None:
+    """Raises UsageError for wrong settings, as `seedzero train` would, and for trials without an end or objective.
+
+    Each value of a list and both ends of each range are tried once. Other combinations may be wrong all the same: such
+    a trial fails.
+    """
+    tried = {name: getattr(kind, "choices", None) or (kind.low, kind.high) for name, kind in found.space.items()}
+    for index in range(max(map(len, tried.values()))):
+        run = found.run(0, {name: values[min(index, len(values) - 1)] for name, values in tried.items()})
+        config = request.check_early(request.make(run.flags, run.settings)).config
+        if not any(_limits(config.run)):
+            raise errors.UsageError(
+                "a trial with bad settings needs an end: give --max_env_steps=N, --max_updates=N or --max_seconds=N "
+                "after --"
+            )
+        if found.objective.startswith("evaluation_") and not config.evaluation.every_updates:
+            raise errors.UsageError(
+                f"--objective={found.objective} needs evaluations, which --evaluation.every_updates=0 turns off; "
+                f"--objective={series.TRAINING} is the return of training episodes"
+            )
+
+
+def _shown(own: Mapping[str, Any]) -> dict[str, str]:
+    """Returns values as on a command line; numbers of ranges are rounded."""
+    rounded = {name: float(f"{value:.{_DIGITS}g}") for name, value in own.items() if isinstance(value, float)}
+    return {name: sweeps.plain(value) for name, value in {**own, **rounded}.items()}
+
+
+def _limits(run: sections.RunConfig) -> tuple[float, float, float]:
+    """Returns what ends a run, in the order of `series.RowPlace`."""
+    return run.max_updates, run.max_env_steps, run.max_seconds
+
+
+def percent(place: Sequence[float], run: sections.RunConfig) -> int:
+    """Returns how much of a run's budget is used at a `series.RowPlace`, rounded down."""
+    return int(100 * max(done / limit for done, limit in zip(place, _limits(run), strict=True) if limit))
+
+
+class Search(sweeps.Grid):
+    """The trials of a search, in an Optuna study that its directory's journal keeps; for any thread.
+
+    Trials that did not end, or failed, are running ones in the study, and the next search in the directory resumes
+    them.
+    """
+
+    def __init__(self, asked: SearchPlan) -> None:
+        """Raises UsageError if the directory holds another search."""
+        import optuna
+        from optuna.storages import journal
+
+        super().__init__((), asked.root, asked.num_trials, list(asked.space))
+        self.objective, self._asked, self._lock, self._seen_bytes = (
+            asked.objective,
+            asked,
+            threading.Lock(),
+            dict[str, int](),
+        )
+        (asked.root / f"{JOURNAL}.lock").unlink(
+            missing_ok=True
+        )  # of a killed search: `opened` has the lock that counts
+        halving = optuna.pruners.SuccessiveHalvingPruner(min_resource=_FIRST_RUNG, reduction_factor=_KEEP)
+        self._study = optuna.create_study(
+            storage=optuna.storages.JournalStorage(journal.JournalFileBackend(str(asked.root / JOURNAL))),
+            pruner=halving if asked.halves else optuna.pruners.NopPruner(),
+            study_name="seedzero",
+            direction="maximize",
+            load_if_exists=True,
+        )
+        self._check_same()
+        for trial in self._study.get_trials():
+            run = asked.run(trial.number, trial.params)
+            self.planned.append(run)
+            if trial.state.is_finished():
+                is_early = trial.state == optuna.trial.TrialState.PRUNED
+                self.states[run.name] = (EARLY, "") if is_early else (sweeps.SKIPPED, sweeps.finished(run))
+
+    def _check_same(self) -> None:
+        asked = self._asked
+        space = {name: f"{kind}" for name, kind in asked.space.items()}
+        now = {**asked.flags, "run_dir": "", **asked.settings, **space, "objective": asked.objective}
+        before = self._study.user_attrs.get(_ASKED, now)
+        if different := [name for name in {**before, **now} if before.get(name) != now.get(name)]:
+            raise errors.UsageError(
+                f"{self.root} holds a search with another --{run_groups.short(different[0])}: repeat its command to "
+                "resume it, or give another --run_dir"
+            )
+        self._study.set_user_attr(_ASKED, now)
+
+    def todo(self) -> Iterator[sweeps.PlannedRun]:
+        """Yields the trials to train, those that did not end first, each when there is room for it."""
+        for run in [run for run in self.planned if run.name not in self.states]:
+            if not sweeps.finished(run) or self.end(run, "")[0] == sweeps.STOPPED:
+                yield run
+        while len(self.planned) < self.total:
+            yield self._ask()
+
+    def _ask(self) -> sweeps.PlannedRun:
+        from optuna import samplers
+
+        kind = samplers.RandomSampler if self._asked.sampler == "random" else samplers.TPESampler
+        with self._lock:
+            # Seeded by the trial's number: every search begins alike, and a resumed one repeats no draw.
+            self._study.sampler = kind(seed=len(self.planned))
+            trial = self._study.ask(dict(self._asked.space))
+            self.planned.append(self._asked.run(trial.number, trial.params))
+            return self.planned[-1]
+
+    def is_bad(self, run: sweeps.PlannedRun) -> bool:
+        """Tells the study a trial's new values; returns whether it is worse than others, and marks it so for good."""
+        import optuna
+
+        with self._lock, contextlib.suppress(FileNotFoundError):
+            size = os.stat(run.path / metrics_log.METRICS_FILE).st_size
+            if run.name not in self.states and size != self._seen_bytes.get(run.name):
+                self._seen_bytes[run.name] = size
+                if reason := self._report(run)[0]:
+                    self._study.tell(self.planned.index(run), state=optuna.trial.TrialState.PRUNED)
+                    self.states[run.name] = EARLY, reason
+                    return True
+        return False
+
+    def _report(self, run: sweeps.PlannedRun) -> tuple[str, series.Series]:
+        """Tells the study a trial's new values; returns why it is worse than others, or "", and all values."""
+        import optuna
+
+        budget, found = run_dirs.read_saved(run.path).config.run, series.read(run.path, (self._asked.objective,))
+        before = self._study.get_trials(deepcopy=False)[self.planned.index(run)]
+        trial, last, reason = optuna.trial.Trial(self._study, before._trial_id), before.last_step, ""
+        for place, value in zip(found.places, found.values[:, 0].tolist(), strict=True):
+            step = percent(place, budget)
+            if last is None or step > last:
+                trial.report(value, step)
+                last = step
+                if trial.should_prune() and not reason:
+                    reason = f"{value:.4g} at {step} % of its budget"
+        return reason, found
+
+    def end(self, run: sweeps.PlannedRun, failure: str) -> tuple[str, str]:
+        """Takes a run's end, as a grid does; the study takes the objective of a finished one."""
+        with self._lock:
+            if run.name not in self.states and super().end(run, failure)[0] == sweeps.FINISHED:
+                _, found = self._report(run)
+                if len(found.values):
+                    self._study.tell(self.planned.index(run), float(found.values[-1, 0]))
+                else:
+                    known = ", ".join(found.names) or "no number"
+                    reason = f"metrics.jsonl has no {self._asked.objective}, but {known}; give another --objective"
+                    self.states[run.name] = sweeps.FAILED, reason
+            return self.states[run.name]
+
+    def ranking(self) -> list[dict[str, Any]]:
+        """Returns the trials with a value, the best first; those that were stopped early follow the finished ones."""
+        rows = []
+        for run, trial in zip(self.planned, self._study.get_trials(), strict=True):
+            value = trial.value if trial.value is not None else trial.intermediate_values.get(trial.last_step or 0)
+            state = self.states.get(run.name, (sweeps.STOPPED, ""))[0]
+            if value is not None:
+                rows.append({"trial": run.name, "value": value, "state": state, "settings": _shown(trial.params)})
+        return sorted(rows, key=lambda row: (row["state"] not in (sweeps.FINISHED, sweeps.SKIPPED), -row["value"]))
+
+
+@contextlib.contextmanager
+def opened(asked: SearchPlan) -> Iterator[Search]:
+    """Yields the search in its directory, which no other process may search meanwhile. Raises Occupied."""
+    with contextlib.ExitStack() as undo:
+        run_lock.take(asked.root, undo, name=_LOCK, who="search")
+        yield Search(asked)

@@ -1,0 +1,210 @@
+"""Searches: ranges, trials that are stopped early, and resumes. Nothing is trained: files stand for the runs."""
+
+from __future__ import annotations
+
+import contextlib
+import math
+import os
+import pathlib
+import sys
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+import golden
+import pytest
+import saved_run
+
+from seedzero.api import sweeps, trials
+from seedzero.config import sections
+from seedzero.core import errors
+
+optuna = pytest.importorskip("optuna")
+
+_FLAGS = {"preset": "catch"}
+_LR = "optimizer.learning_rate"
+_RANGE = {_LR: "log:1e-4:1e-1"}
+_SETTINGS = {"run.agent": "ppo", "run.max_env_steps": "1000"}
+
+
+@pytest.fixture(autouse=True)
+def _no_fsync(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Leaves out what makes each line of the journal durable: seconds on a busy disk."""
+    monkeypatch.setattr(os, "fsync", lambda descriptor: None)
+
+
+def _plan(
+    texts: Mapping[str, str] = _RANGE,
+    root: pathlib.Path | str = "d",
+    settings: Mapping[str, str] = _SETTINGS,
+    **fields: Any,
+) -> trials.SearchPlan:
+    return trials.plan(texts, _FLAGS, settings, str(root), **{"num_trials": 5, "sampler": "random", **fields})
+
+
+@contextlib.contextmanager
+def _search(root: pathlib.Path, **fields: Any) -> Iterator[trials.Search]:
+    with trials.opened(_plan(root=root, **fields)) as search:
+        yield search
+
+
+def _write(run: sweeps.PlannedRun, *returns: float, finished: str = "") -> None:
+    """Writes a run with evaluations at 0, 10, 20, ... % of its 1,000 steps."""
+    given = {name.replace(".", "__"): value for name, value in run.settings.items()}
+    saved_run.make(run.path, returns, finished=finished, every=100, **given)
+
+
+def test_ranges_follow_the_type_of_their_setting() -> None:
+    texts = {**_RANGE, "ppo.num_epochs": "uniform:2:8", "ppo.batch_size": "log:8:64", "ppo.num_minibatches": "2,4"}
+    found = _plan({**texts, "ppo.clip_ratio": "0.3", "run.seed": "4"})
+    assert found.space == {
+        _LR: optuna.distributions.FloatDistribution(1e-4, 1e-1, log=True),
+        "ppo.num_epochs": optuna.distributions.IntDistribution(2, 8),
+        "ppo.batch_size": optuna.distributions.IntDistribution(8, 64, log=True),
+        "ppo.num_minibatches": optuna.distributions.CategoricalDistribution(["2", "4"]),
+    }
+    run = found.run(7, {_LR: 0.00123456789, "ppo.num_epochs": 3, "ppo.num_minibatches": "4"})
+    assert run.settings == {
+        **_SETTINGS,
+        "ppo.clip_ratio": "0.3",
+        "run.seed": "4",
+        _LR: "0.00123457",
+        "ppo.num_epochs": "3",
+        "ppo.num_minibatches": "4",
+    }
+    assert run.flags == {"preset": "catch", "run_dir": "d/trial-007"} and run.name == "trial-007"
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["log:0:1", "log:1e-3:1e-4", "uniform:1:1", "uniform:0:inf", "int:1:2", "log:1e-3", "uniform:1:x", "1:2:3"],
+)
+def test_wrong_ranges_are_named(text: str, said: golden.Said) -> None:
+    with said.raises(errors.UsageError, None, text):
+        _plan({_LR: text})
+
+
+@pytest.mark.parametrize("texts", [{**_RANGE, "run.seed": "1,2"}, {**_RANGE, "run.seed": "uniform:1:9"}, {_LR: "1"}])
+def test_a_search_needs_one_seed_and_something_to_choose(texts: Mapping[str, str], said: golden.Said) -> None:
+    with said.raises(errors.UsageError, None, f"{texts}"):
+        _plan(texts)
+
+
+def test_without_optuna_its_package_is_named(monkeypatch: pytest.MonkeyPatch, said: golden.Said) -> None:
+    monkeypatch.setitem(sys.modules, "optuna", None)
+    with said.raises(errors.UsageError, "pip install.*optuna"):
+        _plan()
+
+
+@pytest.mark.parametrize(
+    ("texts", "settings"),
+    [
+        (_RANGE, {"run.agent": "ppo", "run.stop_at_return": "0.9"}),
+        (_RANGE, {**_SETTINGS, "evaluation.every_updates": "0", "run.stop_at_return": "inf"}),
+        ({_LR: "uniform:-1:1"}, _SETTINGS),
+        ({**_RANGE, "network.width": "8,0"}, _SETTINGS),
+    ],
+)
+def test_settings_are_checked_at_the_ends_of_ranges(
+    texts: Mapping[str, str], settings: Mapping[str, str], said: golden.Said
+) -> None:
+    with said.raises(errors.UsageError, None, f"{texts} {settings}"):
+        trials.check(_plan(texts, settings=settings))
+    trials.check(_plan())
+
+
+def test_the_budget_used_is_that_of_the_end_which_is_nearest() -> None:
+    run = sections.RunConfig(max_updates=200, max_env_steps=1000, max_seconds=0.0)
+    assert trials.percent((30, 100, 7.0), run) == 15  # 15 % of the updates, 10 % of the steps
+    assert trials.percent((30, 369, 7.0), run) == 36
+
+
+def test_trials_worse_than_the_best_third_are_stopped(tmp_path: pathlib.Path) -> None:
+    # Compared at the first evaluations past 12 and 36 %, at 20 and 40 %. Of up to five, the best third is one.
+    with _search(tmp_path) as search:
+        todo = search.todo()
+        first = next(todo)
+        assert not search.is_bad(first)  # it has written nothing yet
+        _write(first, 9.0, 1.0)
+        assert not search.is_bad(first)  # at 10 %
+        _write(first, 9.0, 1.0, 5.0)
+        assert not search.is_bad(first)  # nobody to compare with
+        second = next(todo)
+        _write(second, 0.0, 9.0, 4.0)
+        assert search.is_bad(second) and not search.is_bad(second)  # 4 < 5; once is enough
+        assert search.end(second, "") == (trials.EARLY, "4 at 20 % of its budget")
+        third = next(todo)
+        _write(third, 0.0, 0.0, 5.0, 0.0, 7.0)
+        assert not search.is_bad(third)  # as good as the first
+        _write(first, 9.0, 1.0, 5.0, 8.0, 6.0)
+        assert search.is_bad(first)  # 6 < 7 at 40 %
+
+
+def test_without_halving_none_is_stopped(tmp_path: pathlib.Path) -> None:
+    with _search(tmp_path, halves=False) as search:
+        for value, run in zip((5.0, 1.0), search.todo(), strict=False):
+            _write(run, 0.0, 0.0, value)
+            assert not search.is_bad(run)
+
+
+def test_a_search_resumes_where_it_was_interrupted(tmp_path: pathlib.Path) -> None:
+    with _search(tmp_path) as search:
+        todo = search.todo()
+        done, bad, broken, unknown, open_one = (next(todo) for _ in range(5))
+        assert next(todo, None) is None
+        _write(done, 0.0, 0.0, 5.0, 0.0, 6.0, finished="--max_env_steps")
+        assert search.end(done, "") == (sweeps.FINISHED, "--max_env_steps")
+        _write(bad, 0.0, 0.0, 4.0)
+        assert search.is_bad(bad)
+        assert search.end(broken, "exit code 1") == (sweeps.FAILED, "exit code 1")
+        _write(open_one, 0.0)
+        assert search.end(open_one, "") == (sweeps.STOPPED, "")
+        _write(unknown, 0.0, 0.0, 8.0, finished="--max_env_steps")  # the search was killed before it heard of that end
+        drawn = list(search.planned)
+    with _search(tmp_path, num_trials=7) as again:
+        assert again.planned == drawn
+        assert again.states == {done.name: (sweeps.SKIPPED, "--max_env_steps"), bad.name: (trials.EARLY, "")}
+        assert [run.name for run in again.todo()] == ["trial-002", "trial-004", "trial-005", "trial-006"]
+        assert again.states[unknown.name] == (sweeps.FINISHED, "--max_env_steps")
+        assert len({run.settings[_LR] for run in again.planned}) == 7
+        assert [(row["trial"], row["value"], row["state"]) for row in again.ranking()] == [
+            ("trial-003", 8.0, sweeps.FINISHED),
+            ("trial-000", 6.0, sweeps.SKIPPED),
+            ("trial-001", 4.0, trials.EARLY),
+        ]
+
+
+def test_the_next_trials_follow_the_best_ones(tmp_path: pathlib.Path) -> None:
+    def distance(run: sweeps.PlannedRun) -> float:
+        return abs(math.log10(float(run.settings[_LR])) + 1.5)
+
+    with _search(tmp_path, sampler="tpe", num_trials=30, halves=False) as search:
+        for run in search.todo():
+            _write(run, 0.0, -distance(run), finished="--max_env_steps")
+            assert search.end(run, "")[0] == sweeps.FINISHED
+        found = [distance(run) for run in search.planned]
+        assert sum(found[20:]) < 0.5 * sum(found[:10])
+        assert search.ranking()[0]["value"] == -min(found)
+
+
+def test_a_run_without_the_objective_fails_and_names_its_metrics(tmp_path: pathlib.Path, said: golden.Said) -> None:
+    with _search(tmp_path, objective="win_rate") as search:
+        run = next(search.todo())
+        _write(run, 0.0, 0.0, 5.0, finished="--max_env_steps")
+        state, reason = search.end(run, "")
+        assert state == sweeps.FAILED
+        said(reason)
+
+
+def test_another_search_in_the_same_directory_is_refused(tmp_path: pathlib.Path, said: golden.Said) -> None:
+    with _search(tmp_path), pytest.raises(errors.Occupied, match="search"), _search(tmp_path):
+        pass
+    for other in ({"texts": {_LR: "log:1e-4:1e-2"}}, {"objective": "loss"}):
+        with said.raises(errors.UsageError, None, f"{other}"), _search(tmp_path, **other):
+            pass
+    with _search(tmp_path, sampler="tpe", halves=False):  # may change
+        pass
+
+
+def test_the_default_directory_is_another_for_other_ranges() -> None:
+    assert _plan(root="").root == _plan(root="", num_trials=9).root != _plan({_LR: "log:1e-4:1e-2"}, root="").root
+    assert str(_plan(root="").root).startswith("runs/search-catch-")

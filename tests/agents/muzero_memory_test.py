@@ -36,9 +36,14 @@ def parts_of(config: configs.Config, spec: types.EnvSpec = cases.SPEC) -> muzero
 
 
 @functools.cache
+def _first_params(config: configs.Config, spec: types.EnvSpec) -> Any:
+    return jax.jit(functools.partial(muzero_model.init, parts_of(config, spec)))(jax.random.key(0))
+
+
+@functools.cache
 def params_of(config: configs.Config, seed: int, spec: types.EnvSpec = cases.SPEC) -> Any:
     """Parameters in which every layer matters, the last ones too; the statistics are those before the first update."""
-    first = jax.jit(functools.partial(muzero_model.init, parts_of(config, spec)))(jax.random.key(0))
+    first = _first_params(config, spec)
     random = np.random.default_rng(seed)
 
     def draw(x: jax.Array) -> np.ndarray:
@@ -60,9 +65,10 @@ class History(NamedTuple):
 
 
 @functools.cache
-def play(config: configs.Config, seed: int, spec: types.EnvSpec = cases.SPEC) -> History:
-    """Acts with the parameters of a seed."""
-    agent, params = muzero.make(config, spec, "cpu"), params_of(config, seed, spec)
+def play(memory: str = "lstm", spec: types.EnvSpec = cases.SPEC) -> History:
+    """Acts with the parameters of seed 1. Settings of learning change nothing here."""
+    config = make_config(memory)
+    agent, params = muzero.make(config, spec, "cpu"), params_of(config, 1, spec)
     random = np.random.default_rng(9)
     observation = random.normal(size=(SLOTS, NUM_ROWS, 4)).astype(np.float32)
     reward = random.normal(size=(SLOTS, NUM_ROWS)).astype(np.float32)
@@ -92,18 +98,18 @@ def hidden_by_loop(
     """Returns the hidden state [...] of row `end`, and the core's behind it, row by row from `start` on."""
     network = parts.network.memory
     assert network is not None
-    state = jnp.asarray(state)[None]
+    step, state = jax.jit(network.unroll), np.asarray(state)[None]
     for t in range(start, end + 1):
         if played.first[t]:
-            state = jnp.zeros_like(state)
+            state = np.zeros(state.shape, np.float32)
         before = played.action[slot, max(t - 1, 0)]
         steps = actor_critic.Steps(
-            {types.OBSERVATION: jnp.asarray(played.observation[slot, t])[None, None]},
-            jnp.asarray(played.first[t])[None, None],
-            jnp.asarray(played.reward[slot, t])[None, None],
-            jnp.asarray(before)[None, None],
+            {types.OBSERVATION: played.observation[slot, t][None, None]},
+            np.asarray(played.first[t])[None, None],
+            np.asarray(played.reward[slot, t])[None, None],
+            np.asarray(before)[None, None],
         )
-        state, hidden = network.unroll(params, state, steps)
+        state, hidden = step(params, state, steps)
     return hidden[0, 0], state[0]
 
 
@@ -119,9 +125,9 @@ def sampled_rows(played: History) -> list[tuple[int, int]]:
 
 
 @functools.cache
-def windows_of(config: configs.Config, seed: int, spec: types.EnvSpec = cases.SPEC) -> windowing.Windows:
+def windows_of(config: configs.Config, spec: types.EnvSpec = cases.SPEC) -> windowing.Windows:
     """Returns the windows of all rows that can be drawn."""
-    agent, played = muzero.make(config, spec, "cpu"), play(config, seed, spec)
+    agent, played = muzero.make(config, spec, "cpu"), play(config.muzero.memory, spec)
     slot, time = np.array(sampled_rows(played)).T
     look = jax.jit(
         lambda rings: windowing.read(rings, windowing.from_data(rings, slot, time % LENGTH, agent.data, agent.stack))
@@ -141,7 +147,7 @@ CONTINUOUS = types.EnvSpec((4,), "float32", 0, action_low=(-2.0, -1.0), action_h
 def test_a_state_behind_a_burn_in_is_that_of_a_loop_from_the_stored_state(memory: str, spec: types.EnvSpec) -> None:
     config = make_config(memory, muzero__target_network_updates=1)
     parts, new = parts_of(config, spec), params_of(config, 2, spec)
-    played, windows = play(config, 1, spec), windows_of(config, 1, spec)
+    played, windows = play(memory, spec), windows_of(config, spec)
     num_positions = config.muzero.unroll_steps + config.muzero.n_step + 1
     represent = jax.jit(lambda params, windows: muzero_memory.represent(parts, params, windows, slice(None)))
     found, valid = represent(new, windows), np.asarray(windows.valid)
@@ -160,8 +166,8 @@ def test_a_state_behind_a_burn_in_is_that_of_a_loop_from_the_stored_state(memory
 
 def test_with_the_parameters_that_acted_all_states_are_acting_s() -> None:
     config = make_config()
-    parts, params, played = parts_of(config), params_of(config, 1), play(config, 1)
-    found = jax.jit(lambda windows: muzero_memory.represent(parts, params, windows, slice(1)))(windows_of(config, 1))
+    parts, params, played = parts_of(config), params_of(config, 1), play()
+    found = jax.jit(lambda windows: muzero_memory.represent(parts, params, windows, slice(1)))(windows_of(config))
     for number, (slot, row) in enumerate(sampled_rows(played)):
         begin = max(f for f in FIRST if f <= row)
         expected, _ = hidden_by_loop(parts, params, played, slot, begin, np.zeros(12, np.float32), row)
@@ -174,9 +180,9 @@ def test_with_the_parameters_that_acted_all_states_are_acting_s() -> None:
 
 def test_gradients_go_through_the_burn_in_and_stop_at_the_stored_state() -> None:
     config = make_config()
-    parts, params, played = parts_of(config), params_of(config, 2), play(config, 1)
+    parts, params, played = parts_of(config), params_of(config, 2), play()
     number = sampled_rows(played).index((1, 24))
-    windows = agent_cases.part(windows_of(config, 1), slice(number, number + 1))
+    windows = agent_cases.part(windows_of(config), slice(number, number + 1))
     towards = jnp.linspace(-1, 1, 8)
 
     def by_windows(params: Any) -> jax.Array:
@@ -193,7 +199,7 @@ def test_gradients_go_through_the_burn_in_and_stop_at_the_stored_state() -> None
 
 def test_a_search_begins_with_what_acting_remembers() -> None:
     config = make_config()
-    agent, params, played = muzero.make(config, cases.SPEC, "cpu"), params_of(config, 1), play(config, 1)
+    agent, params, played = muzero.make(config, cases.SPEC, "cpu"), params_of(config, 1), play()
     inputs = agent_cases.inputs(played.observation[:, 20], reward=jnp.asarray(played.reward[:, 20]))
     memory = muzero_memory.MuZeroMemory(jnp.asarray(played.state[:, 20]), jnp.asarray(played.action[:, 19]), ())
     assert agent.search is not None
@@ -221,7 +227,7 @@ def _searched(config: configs.Config, params: Any, hidden: np.ndarray, key: jax.
 
 def test_reanalysed_positions_are_searched_from_their_burnt_in_states() -> None:
     config = make_config(reanalyse__per_insert=1.0)
-    agent, params, played = muzero.make(config, cases.SPEC, "cpu"), params_of(config, 2), play(config, 1)
+    agent, params, played = muzero.make(config, cases.SPEC, "cpu"), params_of(config, 2), play()
     wanted, rows = agent.reanalyse, sampled_rows(played)
     assert wanted is not None and wanted.before == BURN_IN + EVERY - 1
     slot, time = np.array(rows).T
@@ -239,8 +245,8 @@ def test_reanalysed_positions_are_searched_from_their_burnt_in_states() -> None:
 
 def test_a_fresh_share_is_searched_from_its_burnt_in_states() -> None:
     config = make_config(reanalyse__fresh_share=0.5)
-    parts, params, played = parts_of(config), params_of(config, 2), play(config, 1)
-    windows, rows, key = windows_of(config, 1), sampled_rows(play(config, 1)), jax.random.key(4)
+    parts, params, played = parts_of(config), params_of(config, 2), play()
+    windows, rows, key = windows_of(config), sampled_rows(play()), jax.random.key(4)
     fresh = jax.jit(lambda windows: muzero._freshen(parts, params, windows, key))(windows)
     num_fresh, num_positions = -(-len(rows) // 2), 1 + config.muzero.unroll_steps
     represent = jax.jit(lambda windows: muzero_memory.represent(parts, params, windows, slice(num_positions)))
@@ -257,8 +263,8 @@ def test_a_fresh_share_is_searched_from_its_burnt_in_states() -> None:
 
 def test_returns_bootstrap_from_remembering_states_to_an_episode_s_last_row() -> None:
     config = make_config(muzero__target_network_updates=1)
-    parts, params, played = parts_of(config), params_of(config, 2), play(config, 1)
-    windows = windows_of(config, 1)
+    parts, params, played = parts_of(config), params_of(config, 2), play()
+    windows = windows_of(config)
     values, _ = jax.jit(lambda windows: muzero_loss._network_opinions(parts, params, windows))(windows)
     number = sampled_rows(played).index((0, 31))  # row 32 ends the episode, before the window does
     assert windows.valid[number].tolist() == [True, True, False, False, False]
@@ -271,8 +277,8 @@ def test_returns_bootstrap_from_remembering_states_to_an_episode_s_last_row() ->
 
 def test_the_consistency_loss_compares_with_later_states_and_teaches_them_nothing() -> None:
     config = make_config(muzero__consistency_weight=1.0)
-    parts, params, played = parts_of(config), params_of(config, 2), play(config, 1)
-    projector, windows, num_steps = parts.network.projection, windows_of(config, 1), config.muzero.unroll_steps
+    parts, params, played = parts_of(config), params_of(config, 2), play()
+    projector, windows, num_steps = parts.network.projection, windows_of(config), config.muzero.unroll_steps
     assert projector is not None
     random = np.random.default_rng(0)
     imagined = jnp.asarray(random.normal(size=(len(windows.weight), num_steps + 1, 8)), jnp.float32)
@@ -297,7 +303,7 @@ def test_the_consistency_loss_compares_with_later_states_and_teaches_them_nothin
 
 def test_an_update_teaches_the_core_what_to_keep() -> None:
     config = make_config()
-    agent, windows = muzero.make(config, cases.SPEC, "cpu"), windows_of(config, 1)
+    agent, windows = muzero.make(config, cases.SPEC, "cpu"), windows_of(config)
     state = jax.jit(agent.init)(jax.random.key(0))
     state = state._replace(params=params_of(config, 2))
     after, _, metrics = jax.jit(lambda state, windows, key: agent.update(state, windows, key, None))(

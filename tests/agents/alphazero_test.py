@@ -43,6 +43,19 @@ def agent(name: str = NIM, **settings) -> base.Agent:
     return agent_table.make(config(name, **settings), pgx_rules.game(name).spec(has_state=True), "cpu")
 
 
+@functools.cache
+def params(name: str = NIM) -> base.Params:
+    """Returns first parameters, whose heads say nothing; settings of a search change nothing in them."""
+    learner = agent(name)
+    return learner.acting(jax.jit(learner.init)(jax.random.key(0)))
+
+
+def search(learner: base.Agent, given: base.Params, seen: base.Inputs) -> base.Searched:
+    """Returns what a search finds, and its tree, as arrays of numpy: tests read single nodes."""
+    found = jax.jit(learner.search, static_argnums=4)(given, (), seen, jax.random.key(1), True)
+    return jax.tree.map(np.asarray, found)
+
+
 def inputs(rules: pgx_rules.GameRules, found: pgx_rules.State, mode: np.int8 = types.GREEDY) -> base.Inputs:
     """Returns what acting sees of games [B] in these states."""
     spec, number = rules.spec(has_state=True), len(found.terminated)
@@ -64,10 +77,11 @@ def inputs(rules: pgx_rules.GameRules, found: pgx_rules.State, mode: np.int8 = t
 # Search ------------------------------------------------------------------------------------------------------------
 
 
+@functools.cache
 def piles() -> pgx_rules.State:
     """Returns Nim with each pile from one to the largest."""
     rules = jax_nim.NIM
-    state = jax.vmap(rules.init)(jax.random.split(jax.random.key(0), jax_nim.LARGEST))
+    state = jax.jit(jax.vmap(rules.init))(jax.random.split(jax.random.key(0), jax_nim.LARGEST))
     pile = jnp.arange(1, jax_nim.LARGEST + 1)
     state = state.replace(pile=pile, legal_action_mask=jnp.arange(3) < pile[:, None])
     return state.replace(observation=jax.vmap(rules.observe)(state))
@@ -78,9 +92,8 @@ def piles() -> pgx_rules.State:
 def test_a_search_by_the_rules_finds_the_move_and_the_result_of_every_position(policy: str, number: int) -> None:
     found, rules = piles(), pgx_rules.game(NIM)
     learner = agent(NIM, search__policy=policy, search__num_simulations=number, search__num_considered=3)
-    params = learner.acting(learner.init(jax.random.key(0)))  # whose heads say nothing
     assert learner.search is not None
-    searched = jax.jit(lambda seen: learner.search(params, (), seen, jax.random.key(1), False))(inputs(rules, found))
+    searched = jax.jit(learner.search, static_argnums=4)(params(), (), inputs(rules, found), jax.random.key(1), False)
     pile = np.asarray(found.pile)
     is_won = pile % 4 != 0
     assert np.array_equal(np.asarray(searched.action)[is_won] + 1, pile[is_won] % 4)
@@ -92,11 +105,9 @@ def test_a_search_by_the_rules_finds_the_move_and_the_result_of_every_position(p
 def test_a_tree_has_no_illegal_move_and_nothing_below_an_end() -> None:
     found, rules = piles(), pgx_rules.game(NIM)
     learner = agent(NIM, search__num_simulations=64, search__num_considered=3)
-    params = learner.acting(learner.init(jax.random.key(0)))
-    keys = iter(jax.random.split(jax.random.key(3), len(jax.tree.leaves(params))))
-    params = jax.tree.map(lambda x: x + 0.5 * jax.random.normal(next(keys), x.shape, x.dtype), params)
-    assert learner.search is not None
-    tree = learner.search(params, (), inputs(rules, found), jax.random.key(1), True).tree
+    random = np.random.default_rng(3)
+    loud = jax.tree.map(lambda x: x + 0.5 * random.normal(size=x.shape).astype(x.dtype), params())
+    tree = search(learner, loud, inputs(rules, found)).tree
     assert tree is not None
     num_opinions = 0
     for row, pile in enumerate(np.asarray(found.pile).tolist()):
@@ -123,10 +134,8 @@ def test_a_search_weighs_the_outcomes_of_chance_as_often_as_its_keys_have_them()
     name = "jax_nim:DICE"
     rules = pgx_rules.game(name)
     learner = agent(name, search__num_simulations=96, search__num_considered=3, search__rounds=1)
-    params = learner.acting(learner.init(jax.random.key(0)))
-    found = jax.vmap(rules.env.init)(jax.random.split(jax.random.key(0), 2))
-    assert learner.search is not None
-    searched = learner.search(params, (), inputs(rules, found), jax.random.key(1), True)
+    found = jax.jit(jax.vmap(rules.env.init))(jax.random.split(jax.random.key(0), 2))
+    searched = search(learner, params(name), inputs(rules, found))
     drawn = jax.vmap(jax.random.uniform)(jax.random.split(jax.random.key(0), pgx_rules.NUM_OUTCOMES))
     expected = [0.6, float(np.mean(drawn < 0.3)), float(np.mean(drawn < 0.8))]  # each key once for each action
     assert np.array_equal(searched.visit_counts, np.full((2, 3), 32))
@@ -137,10 +146,8 @@ def test_a_search_weighs_the_outcomes_of_chance_as_often_as_its_keys_have_them()
 
 def test_a_tree_knows_who_moves_behind_chance() -> None:
     rules, learner = pgx_rules.game(LUCKY), agent(LUCKY, search__num_simulations=60, search__num_considered=3)
-    params = learner.acting(learner.init(jax.random.key(0)))
-    found = jax.vmap(rules.env.init)(jax.random.split(jax.random.key(0), 2))
-    assert learner.search is not None
-    tree = learner.search(params, (), inputs(rules, found), jax.random.key(1), True).tree
+    found = jax.jit(jax.vmap(rules.env.init))(jax.random.split(jax.random.key(0), 2))
+    tree = search(learner, params(LUCKY), inputs(rules, found)).tree
     assert tree is not None and tree.is_afterstate is not None
     again = np.asarray(jax.vmap(jax.random.bernoulli)(pgx_rules.outcome_keys(jnp.arange(pgx_rules.NUM_OUTCOMES))))
     seen = set()
@@ -163,9 +170,8 @@ def test_a_tree_knows_who_moves_behind_chance() -> None:
 
 def test_the_mover_is_stored_and_returns_follow_it() -> None:
     rules, learner = pgx_rules.game(LUCKY), agent(LUCKY, alphazero__n_step=4)
-    found = jax.vmap(rules.env.init)(jax.random.split(jax.random.key(0), 8))
-    params = learner.acting(learner.init(jax.random.key(0)))
-    _, outputs = jax.jit(learner.act)(params, (), inputs(rules, found), jax.random.key(0))
+    found = jax.jit(jax.vmap(rules.env.init))(jax.random.split(jax.random.key(0), 8))
+    _, outputs = jax.jit(learner.act)(params(LUCKY), (), inputs(rules, found), jax.random.key(0))
     assert outputs.stored.keys() == learner.stored.keys() >= {"mover"}
     assert (
         np.array_equal(outputs.stored["mover"], found.current_player) and len(set(found.current_player.tolist())) == 2
@@ -193,10 +199,9 @@ def test_a_league_needs_players_who_alternate(said) -> None:
 
 def test_acting_takes_legal_moves_and_stores_no_state() -> None:
     found, rules, learner = piles(), pgx_rules.game(NIM), agent()
-    params = learner.acting(learner.init(jax.random.key(0)))
     act = jax.jit(learner.act)
     for seed in range(3):
-        _, outputs = act(params, (), inputs(rules, found, types.EXPLORE), jax.random.key(seed))
+        _, outputs = act(params(), (), inputs(rules, found, types.EXPLORE), jax.random.key(seed))
         mask = np.asarray(found.legal_action_mask)
         assert mask[np.arange(len(mask)), np.asarray(outputs.action)].all()
         assert not np.asarray(outputs.stored["policy"])[~mask].any()
@@ -229,7 +234,6 @@ def test_acting_writes_the_first_bytes_of_what_it_saw() -> None:
 
 def test_acting_is_exported_for_any_number_of_rows() -> None:
     learner, rules = agent(), pgx_rules.game(NIM)
-    params = learner.acting(learner.init(jax.random.key(0)))
     seen = inputs(rules, piles())
     (rows,) = export.symbolic_shape("rows")
     shapes = jax.tree.map(
@@ -240,7 +244,7 @@ def test_acting_is_exported_for_any_number_of_rows() -> None:
         whole = seen._replace(
             observation=observation, action_mask=mask, action_mode=jnp.zeros(mask.shape[0], jnp.int8)
         )
-        return learner.act(params, (), whole, jax.random.key(0))[1].action
+        return learner.act(params(), (), whole, jax.random.key(0))[1].action
 
     exported = export.export(jax.jit(act))(*shapes)
     expected = jax.jit(act)(seen.observation, seen.action_mask)
@@ -300,7 +304,7 @@ def test_targets_are_the_movers_results_or_search_values_of_unfinished_games() -
 @pytest.mark.parametrize("has_results", [False, True])
 def test_updates_learn_the_stored_policy_and_the_result(has_results: bool) -> None:
     learner = agent(NIM, optimizer__learning_rate=0.01, alphazero__win_draw_loss=has_results)
-    found, state = windows(learner), learner.init(jax.random.key(0))
+    found, state = windows(learner), jax.jit(learner.init)(jax.random.key(0))
     update = jax.jit(learner.update, static_argnums=3)
     losses = []
     for number in range(200):

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import dataclasses
 import functools
-from typing import Any
+from collections.abc import Iterator, Sequence
+from typing import Any, NamedTuple
 
 import agent_cases  # beside this file: see conftest.py
 import golden
@@ -52,31 +53,38 @@ def throws(config: configs.Config, num_sides: int, reward_size: float, seed: int
     return agent_cases.windows(shown, reward=reward, stored=stored)
 
 
-class Learned:
+class Learned(NamedTuple):
     """A model of a die behind some updates."""
 
-    def __init__(self, config: configs.Config, num_sides: int, reward_size: float, *, num_updates: int) -> None:
-        agent, self._parts = muzero.make(config, DIE, "cpu"), muzero_model.make_parts(config, DIE, "cpu")
-        update = jax.jit(lambda state, windows, key: agent.update(state, windows, key, None))
-        state = jax.jit(agent.init)(jax.random.key(0))
-        # All outcomes begin with one code: whoever tells them apart has learned to.
-        params, last = dict(state.params), state.params["encoder"]["Dense_1"]
-        params["encoder"] = {**params["encoder"], "Dense_1": {**last, "kernel": jnp.zeros_like(last["kernel"])}}
-        state = state._replace(params=params)
-        for number in range(num_updates):
-            windows = throws(config, num_sides, reward_size, number)
-            state, _, self.metrics = update(state, windows, jax.random.key(number))
-        self.params = state.params
-        self.loss_code, self.codes_in_use = (float(self.metrics[name]) for name in ("loss_code", "codes_in_use"))
+    parts: muzero_model.Parts
+    params: base.Params
+    loss_code: float
+    codes_in_use: float
 
     def codes(self, num_sides: int) -> list[int]:
         """Returns the code of each side that follows the first one."""
-        network, sides = self._parts.network, jnp.eye(6)[:num_sides]
+        network, sides = self.parts.network, jnp.eye(6)[:num_sides]
         assert network.chance is not None
         hidden = network.represent(self.params, {types.OBSERVATION: sides})
         preference = network.chance.encode(self.params, jnp.broadcast_to(hidden[:1], hidden.shape), hidden)
         found: list[int] = jnp.argmax(preference, axis=-1).tolist()
         return found
+
+
+def learn(config: configs.Config, num_sides: int, reward_size: float, *, looks: Sequence[int]) -> Iterator[Learned]:
+    """Yields the model of a die behind these numbers of updates."""
+    agent, parts = muzero.make(config, DIE, "cpu"), muzero_model.make_parts(config, DIE, "cpu")
+    update = jax.jit(lambda state, windows, key: agent.update(state, windows, key, None))
+    state = jax.jit(agent.init)(jax.random.key(0))
+    # All outcomes begin with one code: whoever tells them apart has learned to.
+    params, last = dict(state.params), state.params["encoder"]["Dense_1"]
+    params["encoder"] = {**params["encoder"], "Dense_1": {**last, "kernel": jnp.zeros_like(last["kernel"])}}
+    state = state._replace(params=params)
+    for number in range(max(looks)):
+        windows = throws(config, num_sides, reward_size, number)
+        state, _, metrics = update(state, windows, jax.random.key(number))
+        if number + 1 in looks:
+            yield Learned(parts, state.params, float(metrics["loss_code"]), float(metrics["codes_in_use"]))
 
 
 @pytest.mark.parametrize(("num_sides", "reward_size", "consistency_weight"), [(2, 0.0, 0.0), (6, 1.0, 2.0)])
@@ -85,7 +93,7 @@ def test_each_side_gets_a_code_and_codes_are_as_hard_to_predict_as_the_die(
 ) -> None:
     """All begin with one code, which is no surprise at all. The coin is seen, and never pays."""
     config = make_config(muzero__consistency_weight=consistency_weight)
-    before, after = (Learned(config, num_sides, reward_size, num_updates=number) for number in (1, 250))
+    before, after = learn(config, num_sides, reward_size, looks=(1, 250))
     assert before.codes_in_use == pytest.approx(1.0)
     assert after.codes_in_use == pytest.approx(num_sides, rel=0.1)
     assert after.loss_code == pytest.approx(np.log(num_sides), abs=0.1)
@@ -100,7 +108,7 @@ def test_without_gradients_from_what_follows_all_sides_keep_one_code(monkeypatch
         return jax.lax.stop_gradient(encode(*args))
 
     monkeypatch.setattr(muzero_chance, "encode", without_gradients)
-    after = Learned(make_config(muzero__consistency_weight=2.0), 6, 1.0, num_updates=100)
+    (after,) = learn(make_config(muzero__consistency_weight=2.0), 6, 1.0, looks=(100,))
     assert after.codes_in_use == pytest.approx(1.0) and after.loss_code < 0.1
 
 

@@ -175,8 +175,13 @@ def recurrent_fn(parts: _Parts) -> mcts.RecurrentFn | mcts.ChanceFn:
         return prediction, _embedding(rules, after)
 
     def decide(params: base.Params, action: jax.Array, parent: Any) -> tuple[mcts.Afterstate, Any]:
-        alike = jnp.zeros((action.shape[0], pgx_rules.NUM_OUTCOMES))
-        return mcts.Afterstate(alike, None), (*parent[:-1], action)  # the network knows decisions alone
+        logits = jnp.zeros((action.shape[0], pgx_rules.NUM_OUTCOMES))
+        if rules.has_chance_between_turns:
+            before = rules.with_nothing_shown(parent[:-1])
+            after, _ = rules.step(before, action, pgx_rules.outcome_keys(jnp.zeros_like(action)))
+            is_drawn = (after.current_player != before.current_player) & ~pgx_rules.is_over(after)
+            logits = logits.at[:, 1:].set(jnp.where(is_drawn, 0.0, -jnp.inf)[:, None])  # else all outcomes are one
+        return mcts.Afterstate(logits, None), (*parent[:-1], action)  # the network knows decisions alone
 
     def resolve(params: base.Params, code: jax.Array, parent: Any) -> tuple[mcts.Prediction, Any]:
         return step(params, parent[-1], parent[:-1], pgx_rules.outcome_keys(code))

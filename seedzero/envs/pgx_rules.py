@@ -134,6 +134,12 @@ class GameRules:
         return of_pgx or bool(getattr(self.env, "has_chance", False))
 
     @property
+    def has_chance_between_turns(self) -> bool:
+        """Whether chance plays a part only where the turn passes, as dice do; a user's object may declare it, too."""
+        of_pgx = not pgx_ids.module(self.name) and self.name.startswith("backgammon")
+        return of_pgx or bool(getattr(self.env, "has_chance_between_turns", False))
+
+    @property
     def moves_again(self) -> bool:
         """Whether one of two players may move several times in a row, as in games with chance.
 

@@ -168,6 +168,25 @@ def test_a_tree_knows_who_moves_behind_chance() -> None:
     assert seen >= {1.0, -1.0}
 
 
+def test_where_the_turn_does_not_pass_chance_has_one_outcome() -> None:
+    name = "jax_nim:TURNS"
+    rules, learner = pgx_rules.game(name), agent(name, search__num_simulations=60, search__num_considered=3)
+    params = learner.acting(learner.init(jax.random.key(0)))
+    found = jax.vmap(rules.env.init)(jax.random.split(jax.random.key(0), 2))
+    assert learner.search is not None
+    tree = learner.search(params, (), inputs(rules, found), jax.random.key(1), True).tree
+    assert tree is not None and tree.is_afterstate is not None
+    codes: dict[tuple[int, int], set[int]] = {}  # of afterstates with several visits
+    for row in range(2):
+        for node in range(1, tree.parent.shape[1]):
+            parent = int(tree.parent[row, node])
+            if tree.num_visits[row, node] and tree.is_afterstate[row, parent] and tree.num_visits[row, parent] > 3:
+                codes.setdefault((row, parent), set()).add(int(tree.action[row, node]))
+    moves_again = {place: int(tree.action[place]) == 2 for place in codes}
+    assert any(len(found) > 1 for place, found in codes.items() if not moves_again[place])
+    assert {tuple(found) for place, found in codes.items() if moves_again[place]} == {(0,)}
+
+
 def test_the_mover_is_stored_and_returns_follow_it() -> None:
     rules, learner = pgx_rules.game(LUCKY), agent(LUCKY, alphazero__n_step=4)
     found = jax.jit(jax.vmap(rules.env.init))(jax.random.split(jax.random.key(0), 8))

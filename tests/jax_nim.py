@@ -92,23 +92,7 @@ class Lucky(Nim):
         return jax.random.bernoulli(key)
 
 
-class Turns(Nim):
-    """Whoever takes three moves again, and a coin between the turns adds one to the pile, or none."""
-
-    has_chance = has_chance_between_turns = True
-
-    def __init__(self) -> None:
-        super().__init__(takes_again=True)
-
-    def step(self, state: State, action: jax.Array, key: Any = None) -> State:
-        after = super().step(state, action)
-        has_passed = (after.current_player != state.current_player) & ~after.terminated
-        after = after.replace(pile=after.pile + (has_passed & jax.random.bernoulli(key)))
-        return after.replace(observation=self.observe(after), legal_action_mask=jnp.arange(3) < after.pile)
-
-
 LUCKY = Lucky()
-TURNS = Turns()
 NIM, AGAIN, HIDDEN, HALF = Nim(), Nim(takes_again=True), Hidden(), Nim(prize=0.5)
 
 
@@ -134,3 +118,21 @@ class Dice:
 
 
 DICE = Dice()
+
+
+class Turns(Nim):
+    """Whoever takes three moves again, and a coin between the turns adds one to the pile, or none."""
+
+    has_chance = has_chance_between_turns = True
+
+    def __init__(self) -> None:
+        super().__init__(takes_again=True)
+
+    def step(self, state: State, action: jax.Array, key: Any = None) -> State:
+        after = super().step(state, action)
+        has_passed = (after.current_player != state.current_player) & ~after.terminated
+        after = after.replace(pile=after.pile + (has_passed & jax.random.bernoulli(key)))
+        return after.replace(observation=self.observe(after), legal_action_mask=jnp.arange(3) < after.pile)
+
+
+TURNS = Turns()

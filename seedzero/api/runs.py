@@ -129,6 +129,7 @@ def evaluate(
     seed: int = 0,
     opponent: RunDir | None = None,
     max_episode_steps: int | None = None,
+    num_simulations: int | None = None,
     progress: Callable[[int, int], object] | None = None,
     player: str | None = None,
     policy: Mode | None = None,
@@ -147,6 +148,7 @@ def evaluate(
       max_episode_steps: ends an episode after this many steps, at least 1; it counts with its rewards so far. None
         uses the run's setting evaluation.max_episode_steps. Games of two players reject it: they are played until they
         end.
+      num_simulations: of the agent's search at each move; None means as in training.
       progress: called with the numbers of finished and expected episodes after each step of all environments, except
         in games of two players. None prints them on standard error every 10 s.
       player: as in `load`.
@@ -159,7 +161,14 @@ def evaluate(
       CheckpointError, BucketError: as in `load`.
     """
     choice = choose(
-        run_dir, step, player, policy, trusted=trust_run_dir, seed=seed, max_episode_steps=max_episode_steps
+        run_dir,
+        step,
+        player,
+        policy,
+        trusted=trust_run_dir,
+        seed=seed,
+        max_episode_steps=max_episode_steps,
+        simulations=num_simulations,
     )
     return evaluate_choice(choice, episodes, opponent=opponent, progress=progress)
 
@@ -179,7 +188,8 @@ def evaluate_choice(
     """
     from seedzero.bucket import run_copy
 
-    for name, number in (("episodes", episodes), ("max_episode_steps", choice.max_steps)):
+    numbers = {"episodes": episodes, "max_episode_steps": choice.max_steps, "num_simulations": choice.simulations}
+    for name, number in numbers.items():
         if number is not None and number < 1:
             raise errors.UsageError(f"{name}={number}: expected at least 1")
     other = None if opponent is None else os.fspath(opponent)
@@ -307,6 +317,7 @@ def choose(
     trusted: bool = False,
     seed: int = 0,
     max_episode_steps: int | None = None,
+    simulations: int | None = None,
 ) -> agent_choice.AgentChoice:
     """Returns the choice of a saved agent that the arguments of `load` and `evaluate` make.
 
@@ -316,7 +327,9 @@ def choose(
     player, policy = checked_player(player, step), checked_policy(policy)
     if not 0 <= seed <= options.LARGEST:
         raise errors.UsageError(f"seed={seed}: expected a whole number from 0 to {options.LARGEST}")
-    return agent_choice.AgentChoice(os.fspath(run_dir), step, player, policy, trusted, seed, max_episode_steps)
+    return agent_choice.AgentChoice(
+        os.fspath(run_dir), step, player, policy, trusted, seed, max_episode_steps, simulations
+    )
 
 
 @contextlib.contextmanager

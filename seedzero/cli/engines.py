@@ -49,12 +49,12 @@ def run_uci(arguments: parse.Arguments) -> int:
 @contextlib.contextmanager
 def _playing(arguments: parse.Arguments) -> Iterator[tuple[turn_games.TurnGame, match.Player, TextIO]]:
     """Yields the game, the compiled player, and standard output, on which nothing else prints meanwhile."""
-    choice, num_simulations = evaluate.read_choice(arguments), arguments.integer("simulations", minimum=1)
+    choice = evaluate.read_choice(arguments)
     answers = open(os.dup(1), "w", buffering=1, encoding="utf-8")  # noqa: SIM115
     with answers as out, runs.opened(choice) as here, output.others_aside():
         from seedzero.evaluation import scoring  # JAX
 
-        game, player = scoring.engine(here, num_simulations)
+        game, player = scoring.engine(here)
         player([game.initial()])  # compiles, before a program's clock runs
         output.say(f"{arguments.flags['run_dir']} plays {game.name}")
         yield game, player, out
@@ -64,7 +64,7 @@ _FLAGS = {
     **parse.RUN_DIR,
     **{name: text for name, text in evaluate.CHECKPOINT.items() if not name.startswith("player")},
     "player=NAME": "a player of the run's league, and not its main one; `seedzero league show` lists them",
-    "simulations=N": "of a search at each move (default: as in training)",
+    **evaluate.SIMULATIONS,
     "seed=N": "of drawn actions (default 0)",
     **dict.fromkeys(parse.TRUST, "run the code that the run directory names, of makers that you trust"),
 }

@@ -107,6 +107,7 @@ def read_choice(arguments: parse.Arguments) -> agent_choice.AgentChoice:
         trusted=arguments.switch("trust_run_dir"),
         seed=arguments.integer("seed", minimum=0) or 0,
         max_episode_steps=arguments.integer("max_episode_steps", minimum=1),
+        simulations=arguments.integer("simulations", minimum=1),
     )
 
 
@@ -142,8 +143,6 @@ def play(arguments: parse.Arguments) -> int:
         from seedzero.cli import play_human
 
         return play_human.run(arguments, choice)
-    if "simulations" in arguments.flags:
-        raise errors.UsageError("--simulations is for --human; give both, or omit it")
     if arguments.switch("page"):
         from seedzero.cli import play_page
 
@@ -206,6 +205,7 @@ CHECKPOINT = {
     **_PLAYER,
     **_POLICY,
 }
+SIMULATIONS = {"simulations=N": "of the agent's search at each move (default: as in training)"}
 LIMIT = {
     "max_episode_steps=N": "end longer episodes here, and count their rewards so far (default: "
     "the run's evaluation.max_episode_steps); `evaluate` rejects it in "
@@ -221,6 +221,7 @@ COMMAND = parse.Command(
         "episodes=N": f"number of episodes (default {_EPISODES})",
         "seed=N": "seed of the environments, of random moves and of drawn actions (default 0)",
         **LIMIT,
+        **SIMULATIONS,
         "opponent=random|mcts-N|gtp:COMMAND|exhaustive|RUN_DIR|HOST:PORT": "games of two players: random moves (the "
         "default); mcts-N, OpenSpiel's bot with N simulations; gtp:COMMAND, a program that speaks the Go Text "
         "Protocol; exhaustive, every line of play of the other side once, in small games; the last checkpoint of "
@@ -266,7 +267,7 @@ PLAY = parse.Command(
         "it (docs/page.md); Ctrl-C ends the page",
         "human": "you play against the agent, in any game of two or more seats; --human=second, or the name or number "
         "of a seat, instead of the first one. Each game is recorded as records/human-N.npz of the run directory",
-        "simulations=N": "with --human: of the agent's search; default: as in training",
+        **SIMULATIONS,
         **CHECKPOINT,
         "seed=N": "seed of the environment and of drawn actions (default 0)",
         **LIMIT,

@@ -42,7 +42,7 @@ def run(arguments: parse.Arguments, choice: agent_choice.AgentChoice) -> int:
     if is_on_page := arguments.switch("page"):
         paging.check_packages("seedzero play --page")
     with output.others_aside():
-        table = tables.HumanTable(choice, seat(arguments), num_simulations=arguments.integer("simulations", minimum=1))
+        table = tables.HumanTable(choice, seat(arguments))
         if is_on_page:
             found = _on_page(table, choice)
     if is_on_page:

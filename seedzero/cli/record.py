@@ -18,7 +18,7 @@ def run(arguments: parse.Arguments) -> int:
     """Records episodes and prints a table of the files; returns the exit code."""
     choice, run_dir = evaluate.read_choice(arguments), arguments.flags["run_dir"]
     episodes = arguments.integer("episodes", minimum=1) or _EPISODES
-    num_simulations, as_json = arguments.integer("simulations", minimum=1), arguments.switch("json")
+    as_json = arguments.switch("json")
     out = arguments.flags.get("out") or f"{run_dir}/records"
     if "://" in out:
         raise errors.UsageError(f"--out={out}: episodes are written to this machine; give a directory")
@@ -34,7 +34,7 @@ def run(arguments: parse.Arguments) -> int:
 
     try:
         with runs.opened(choice) as here, output.others_aside():
-            result = recording.record(here, out, episodes, num_simulations=num_simulations, recorded=recorded)
+            result = recording.record(here, out, episodes, recorded=recorded)
     except KeyboardInterrupt:
         raise KeyboardInterrupt(f": {len(written)} of {episodes} episodes are whole in {out}") from None
     if as_json:
@@ -59,7 +59,7 @@ COMMAND = parse.Command(
         "out=DIR": "directory for the files, which must not have episodes yet; default: records in the run directory",
         **evaluate.CHECKPOINT,
         "seed=N": "seed of the environment and of drawn actions (default 0)",
-        "simulations=N": "simulations of the search at every step; default: as in training",
+        **evaluate.SIMULATIONS,
         **evaluate.LIMIT,
         **parse.TRUST,
         "json": "print one line of JSON instead of the table",

@@ -32,10 +32,11 @@ def run(arguments: parse.Arguments) -> int:
     for name in names:
         if name != _ALL:
             runs.checked_player(name, None)
-    seed, num_simulations = arguments.integer("seed", minimum=0) or 0, arguments.integer("simulations", minimum=1)
+    seed, simulations = arguments.integer("seed", minimum=0) or 0, arguments.integer("simulations", minimum=1)
     player = names[0] if len(names) == 1 and names != (_ALL,) else None
     chosen = evaluate.read_step(arguments), player, flags.get("policy")
-    choice = runs.choose(flags.get("run_dir", ""), *chosen, trusted=arguments.switch("trust_run_dir"), seed=seed)
+    trusted = arguments.switch("trust_run_dir")
+    choice = runs.choose(flags.get("run_dir", ""), *chosen, trusted=trusted, seed=seed, simulations=simulations)
     from seedzero.serving import followers, learner_agents, policy_serving
     from seedzero.transport import security
 
@@ -56,11 +57,11 @@ def run(arguments: parse.Arguments) -> int:
         if "learner" in flags:
             there = security.Access(*(flags.get(name, "") for name in _OF_LEARNER))
             here = dataclasses.replace(choice, run_dir=undo.enter_context(tempfile.TemporaryDirectory()), player=None)
-            agents = learner_agents.load(security.for_client(flags["learner"], there), here, names, num_simulations)
+            agents = learner_agents.load(security.for_client(flags["learner"], there), here, names)
         else:
             path, refresh = undo.enter_context(_opened(choice, names, follows=options.follows))
             here = dataclasses.replace(choice, run_dir=path, player=None)
-            agents = followers.load(here, names, num_simulations, refresh)
+            agents = followers.load(here, names, refresh)
         counts = policy_serving.serve(agents, access.transport, secured, options, output.say)
     output.print_json({name: getattr(counts, name) for name in ("requests", "rows", "calls", "changes")})
     return exit_codes.DONE
@@ -132,7 +133,7 @@ COMMAND = parse.Command(
         "player",
         "step=N|best|last": "which checkpoint; default: last",
         "policy=greedy|sample": evaluate.CHECKPOINT["policy=greedy|sample"],
-        "simulations=N": "of the agent's search; default: as in training",
+        **evaluate.SIMULATIONS,
         "seed=N": "of drawn actions (default 0)",
         "max_rows=N": f"environments of all clients together, each with a memory (default {_MAX_ROWS})",
         "max_batch=N": f"most observations of a call (default {_MAX_BATCH})",

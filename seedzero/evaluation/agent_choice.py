@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 from seedzero.checkpoints import consent, run_dirs
 from seedzero.config import configs
+from seedzero.core import errors
 
 if TYPE_CHECKING:
     from seedzero.checkpoints import saved_files  # JAX
@@ -28,6 +29,7 @@ class AgentChoice:
       seed: seed of the environments and of drawn actions.
       max_steps: an episode is cut after this many steps and counts with its rewards so far; None: the run's
         `evaluation.max_episode_steps`.
+      simulations: of the agent's search; None: as in training.
     """
 
     run_dir: str | os.PathLike[str]
@@ -37,6 +39,7 @@ class AgentChoice:
     trusted: bool = False
     seed: int = 0
     max_steps: int | None = None
+    simulations: int | None = None
 
     @property
     def path(self) -> pathlib.Path:
@@ -56,9 +59,19 @@ class AgentChoice:
         return dataclasses.replace(self, player=player)
 
     def config(self, *, makes_environments: bool = True) -> configs.Config:
-        """Returns the run's configuration; arguments and errors are those of `consent.check`."""
+        """Returns the run's configuration, with the choice's simulations; arguments are those of `consent.check`.
+
+        Raises UsageError as `consent.check` does, and for simulations of an agent without a search.
+        """
         saved = run_dirs.read_saved(self.path)
-        return consent.check(self.path, saved, trusted=self.trusted, makes_environments=makes_environments)
+        config = consent.check(self.path, saved, trusted=self.trusted, makes_environments=makes_environments)
+        if self.simulations is None:
+            return config
+        if "search" not in config.agent.SECTIONS:
+            raise errors.UsageError(
+                f"--simulations={self.simulations}: agent {config.run.agent} does not search; omit it"
+            )
+        return configs.override(config, {"search.num_simulations": self.simulations})
 
     def most_steps(self, config: configs.Config) -> int:
         """Returns the limit of steps in an episode."""

@@ -255,22 +255,13 @@ def load_player(
     return match.saved_player(game, saved, seed), saved.to_json()
 
 
-def engine(
-    choice: agent_choice.AgentChoice, num_simulations: int | None = None, *, size: int = 1
-) -> tuple[turn_games.TurnGame, match.Player]:
+def engine(choice: agent_choice.AgentChoice, *, size: int = 1) -> tuple[turn_games.TurnGame, match.Player]:
     """Returns a run's game of two players in turn, and its agent as a player.
 
-    num_simulations: simulations of the search; None: as in training. size: see `match.saved_player`. Errors are those
-    of `evaluate`.
+    size: see `match.saved_player`. Errors are those of `evaluate`.
     """
     choice = choice.absolute()
     config = read_config(choice, "engines play games that this machine makes itself")
-    if num_simulations is not None:
-        if "search" not in config.agent.SECTIONS:
-            raise errors.UsageError(
-                f"--simulations={num_simulations}: agent {config.run.agent} does not search; leave it out"
-            )
-        config = configs.override(config, {"search.num_simulations": num_simulations})
     game = game_of(config)
     if game is None:
         raise errors.UsageError(

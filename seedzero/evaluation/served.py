@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from seedzero.checkpoints import consent, run_dirs, spec_file
+from seedzero.checkpoints import run_dirs, spec_file
 from seedzero.config import configs, sections
 from seedzero.core import env_ids, errors, types
 from seedzero.evaluation import agent_choice, greedy, saved_group, scoring
@@ -73,7 +73,7 @@ def _read_config(choice: agent_choice.AgentChoice, access: configs.Config) -> co
             f"--listen={given.listen} is for runs with --env=remote; {choice.path} was trained with "
             f"--env={saved.config.env.id}, which this machine makes itself: leave it out"
         )
-    config = consent.check(choice.path, saved, trusted=choice.trusted)
+    config = choice.config()
     same = {name: getattr(given, name) for name in ("listen", "token_file", "insecure")}
     return dataclasses.replace(config, transport=dataclasses.replace(config.transport, **same), tls=access.tls)
 

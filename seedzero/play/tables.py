@@ -43,20 +43,17 @@ class HumanTable:
       records: files of recorded games.
     """
 
-    def __init__(
-        self, choice: agent_choice.AgentChoice, seat: str | None = None, *, num_simulations: int | None = None
-    ) -> None:
+    def __init__(self, choice: agent_choice.AgentChoice, seat: str | None = None) -> None:
         """Loads the agent and begins a game.
 
         Args:
           choice: of the agent; its seed determines chance and draws.
           seat: name, or number from 1, of the person's seat; None means the first one.
-          num_simulations: of the agent's search; None means as in training.
 
         Raises UsageError for an environment with one seat, with continuous actions, or made by workers, for an unknown
         seat, and for simulations of an agent without a search. Raises as `greedy.load`, too.
         """
-        config = recording.with_simulations(scoring.read_config(choice, _REMOTE), num_simulations)
+        config = scoring.read_config(choice, _REMOTE)
         spec = greedy.read(choice)[1]
         self.seats = _seats_of(choice, spec)
         if policies := seats_config.policies(config, spec.seats):
@@ -72,7 +69,6 @@ class HumanTable:
             made.append(self._env)
             self._env.reset([0] * num_rows)  # completes the spec
             self.saved = greedy.load(choice.or_last(), config, self._env.spec)
-            recording.check_searches(self.saved, num_simulations)
             self._face = faces.of(config.env.id, self._env)
         self._choice, self._course = choice, courses.Course(self._env)
         self._rival = rivals.Rival(self.saved, self._course, choice.seed)

@@ -51,7 +51,6 @@ def record(
     out: str | os.PathLike[str],
     num_episodes: int,
     *,
-    num_simulations: int | None = None,
     recorded: Callable[[RecordedEpisode], object] = lambda episode: None,
 ) -> dict[str, Any]:
     """Writes episodes of a saved agent to files; returns the checkpoint and the numbers of the files.
@@ -61,14 +60,13 @@ def record(
 
     Args:
       out: directory for the files, made if missing; one that has episodes is rejected.
-      num_simulations: of the search; None means as in training.
       recorded: called after each file.
 
     Raises UsageError as `evaluate.play`, for files that cannot be written, if another process records there, or for
     simulations of an agent without a search; and CheckpointError.
     """
     choice, directory = choice.absolute(), pathlib.Path(out).absolute()
-    config = with_simulations(scoring.read_config(choice, _REMOTE), num_simulations)
+    config = scoring.read_config(choice, _REMOTE)
     game = scoring.game_of(config)
     role = types.Role.EVALUATE if game is None else types.Role.TRAIN
     settings = dataclasses.replace(config.env.of_evaluation, random_opening=0)
@@ -83,7 +81,6 @@ def record(
     with env_base.closing(env), contextlib.ExitStack() as alone:
         begun = env.reset(seeds[:1])  # completes the spec
         saved = greedy.load(choice, config, env.spec)
-        check_searches(saved, num_simulations)
         if env.spec.num_players == 2 and saved.mode == types.GREEDY and num_episodes > 1:
             printable.say("without draws all games of two players are equal; --policy=sample draws the moves")
         try:
@@ -109,19 +106,6 @@ def record(
         except OSError as error:
             raise errors.UsageError(f"--out={directory} cannot be written: {error.strerror}; give another") from None
     return {**saved.to_json(), "out": os.fspath(out), "episodes": num_episodes, "steps": total}
-
-
-def with_simulations(config: configs.Config, num_simulations: int | None) -> configs.Config:
-    """Returns a configuration with other simulations of the search; None means as in training."""
-    return config if num_simulations is None else configs.override(config, {"search.num_simulations": num_simulations})
-
-
-def check_searches(saved: greedy.SavedAgent, num_simulations: int | None) -> None:
-    """Raises UsageError for simulations of an agent without a search."""
-    if num_simulations is not None and saved.agent.search is None:
-        raise errors.UsageError(
-            f"--simulations={num_simulations}: agent {saved.config.run.agent} does not search; omit it"
-        )
 
 
 def header(choice: agent_choice.AgentChoice, saved: greedy.SavedAgent, config: configs.Config) -> dict[str, Any]:

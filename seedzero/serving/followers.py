@@ -12,7 +12,6 @@ from seedzero.checkpoints import player_files, saved_files
 from seedzero.config import league_config
 from seedzero.core import errors
 from seedzero.evaluation import agent_choice, greedy
-from seedzero.recordings import recording
 
 ALL = "all"
 """Given instead of players' names, selects the first learning player and all frozen ones."""
@@ -41,23 +40,17 @@ class FollowedAgents(Protocol):
 
 
 def load(
-    choice: agent_choice.AgentChoice,
-    names: tuple[str, ...],
-    num_simulations: int | None = None,
-    refresh: Callable[[], None] = lambda: None,
+    choice: agent_choice.AgentChoice, names: tuple[str, ...], refresh: Callable[[], None] = lambda: None
 ) -> ServedAgents:
     """Returns the players of a run.
 
-    names: of players; () means the first learning one. refresh: see `ServedAgents`. Raises as `greedy.load`, and
-    UsageError for simulations of an agent without a search.
+    names: of players; () means the first learning one. refresh: see `ServedAgents`. Raises as `greedy.load`.
     """
     config, spec = greedy.read(choice)
-    config = recording.with_simulations(config, num_simulations)
     main = (league_config.MAIN,)
     wanted = (*main, *player_files.names(choice.path / "checkpoints")) if names == (ALL,) else names or main
     choice = choice.or_last()
     first = greedy.load(dataclasses.replace(choice, player=_player(wanted[0])), config, spec)
-    recording.check_searches(first, num_simulations)
     rest = [_player(name) for name in wanted[1:]]
     others = greedy.load_players(choice, config, spec, rest) if rest else []
     players = dict(zip(wanted, [first, *(saved._replace(mode=first.mode) for saved in others)], strict=True))

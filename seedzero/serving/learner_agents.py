@@ -13,7 +13,6 @@ from seedzero.agents import base
 from seedzero.checkpoints import run_dirs, spec_file, trees
 from seedzero.core import errors
 from seedzero.evaluation import agent_choice, greedy
-from seedzero.recordings import recording
 from seedzero.serving import followers
 from seedzero.transport import model_pool, security
 
@@ -22,7 +21,6 @@ def load(
     secured: security.ClientSecurity,
     choice: agent_choice.AgentChoice,
     names: tuple[str, ...],
-    num_simulations: int | None = None,
 ) -> LearnerAgents:
     """Connects to a learner and returns the players to serve.
 
@@ -36,7 +34,6 @@ def load(
     for name, text in ((run_dirs.CONFIG_FILE, offer.config), (spec_file.NAME, offer.spec)):
         (choice.path / name).write_text(text, encoding="utf-8")
     config, spec = greedy.read(choice)
-    config = recording.with_simulations(config, num_simulations)
     everyone = (*offer.learning, *offer.frozen)
     wanted = everyone if names == (followers.ALL,) else names or everyone[:1]
     if unknown := [name for name in wanted if name not in everyone]:
@@ -45,7 +42,6 @@ def load(
         )
     agent, template = greedy.make(choice.path, config, spec)
     blank = greedy.SavedAgent(agent, None, 0, "last", config, spec)
-    recording.check_searches(blank, num_simulations)
     found = LearnerAgents(choice, names, {}, secured, offer.spec, greedy.in_mode(blank, choice.policy), template)
     return dataclasses.replace(found, players={name: found.fetch(name) for name in wanted})
 

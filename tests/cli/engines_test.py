@@ -19,8 +19,8 @@ def play(monkeypatch, capfd):
     def run(command: str, game: str, lines: str, *flags: str) -> tuple[int, str, str]:
         """Returns exit code, output and errors of a command for a run of a game, whose player takes the first move."""
 
-        def engine(choice, num_simulations):
-            print(f"noise, {num_simulations} simulations")
+        def engine(choice):
+            print(f"noise, {choice.simulations} simulations")
             return spiel.Game(game), lambda states: np.array([state.legal_actions()[0] for state in states])
 
         monkeypatch.setattr(runs, "opened", contextlib.nullcontext)

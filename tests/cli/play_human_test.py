@@ -88,7 +88,6 @@ def test_ctrl_c_leaves_the_game_and_keeps_its_record(
     [
         (["--human", "--video=a.gif"], "--video"),
         (["--human", "--max_episode_steps=5"], "--max_episode_steps"),
-        (["--simulations=5"], "--simulations"),
         (["--human=third"], "third"),
     ],
 )

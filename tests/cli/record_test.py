@@ -39,11 +39,8 @@ def test_record_passes_its_flags_on(monkeypatch: pytest.MonkeyPatch) -> None:
     assert commands.main(["record", "--run_dir=r"]) == 0
     flags = ["--episodes=3", "--seed=4", "--step=120", "--simulations=64", "--max_episode_steps=9", "--policy=sample"]
     assert commands.main(["record", "--run_dir=r", "--out=o", *flags, "--trust_run_dir"]) == 0
-    given = agent_choice.AgentChoice(run, 120, policy="sample", trusted=True, seed=4, max_steps=9)
-    assert calls == [
-        (agent_choice.AgentChoice(run), "r/records", 20, dict(num_simulations=None)),
-        (given, "o", 3, dict(num_simulations=64)),
-    ]
+    given = agent_choice.AgentChoice(run, 120, policy="sample", trusted=True, seed=4, max_steps=9, simulations=64)
+    assert calls == [(agent_choice.AgentChoice(run), "r/records", 20, {}), (given, "o", 3, {})]
 
 
 def test_record_ends_with_a_table_or_json(

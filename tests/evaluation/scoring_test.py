@@ -109,6 +109,14 @@ def test_agents_of_either_kind_play_whole_episodes(agent: str, run: Run, monkeyp
     assert found["stderr_return"] == pytest.approx(found["std_return"] / 2.0)
 
 
+def test_a_choice_of_simulations_replaces_those_of_training(run: Run) -> None:
+    path = run("muzero")
+    assert agent_choice.AgentChoice(path, simulations=9).config().search.num_simulations == 9
+    assert agent_choice.AgentChoice(path).config() == run_dirs.read_saved(path).config
+    with pytest.raises(errors.UsageError, match="--simulations=9: agent vtrace does not search"):
+        scoring.evaluate(agent_choice.AgentChoice(run("vtrace"), simulations=9), 5)
+
+
 def test_drawn_episodes_repeat_by_their_seed_and_are_named(
     tmp_path: pathlib.Path, run: Run, monkeypatch: pytest.MonkeyPatch
 ) -> None:

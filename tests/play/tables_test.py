@@ -26,7 +26,7 @@ def _run(env_id: str, agent: str = "") -> pathlib.Path:
 
 
 def _table(env_id: str, seat: str | None = None, agent: str = "", seed: int = 0, **given: Any) -> tables.HumanTable:
-    return tables.HumanTable(agent_choice.AgentChoice(_run(env_id, agent), seed=seed, trusted=True), seat, **given)
+    return tables.HumanTable(agent_choice.AgentChoice(_run(env_id, agent), seed=seed, trusted=True, **given), seat)
 
 
 def _play_out(table: tables.HumanTable) -> None:
@@ -145,7 +145,7 @@ def test_agents_of_an_environment_of_ones_own_share_it_with_a_person() -> None:
 
 
 def test_a_hint_is_the_agents_own_move_and_remembers_nothing() -> None:
-    table = _table(TIC_TAC_TOE, num_simulations=8)
+    table = _table(TIC_TAC_TOE, simulations=8)
     move = table.hint()
     assert move in table.moves()
     thought = table.think()
@@ -198,7 +198,7 @@ def test_mistakes_are_named(said: golden.Said) -> None:
     with said.raises(errors.UsageError, "third", "seat"):
         _table(TIC_TAC_TOE, "third")
     with said.raises(errors.UsageError, "does not search", "search"):
-        _table(KUHN, num_simulations=4)
+        _table(KUHN, simulations=4)
     run = play_runs.make(pathlib.Path(tempfile.mkdtemp()), "pettingzoo:own_agents:Herd", seats__policies="each")
     with said.raises(errors.UsageError, "ant, bee, cat", "policies", {str(run): "RUN"}):
         tables.HumanTable(agent_choice.AgentChoice(run, trusted=True))

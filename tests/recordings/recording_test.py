@@ -161,7 +161,7 @@ def test_an_agent_without_a_search_has_no_arrays_of_one(
     assert ("policy" in found.arrays) is has_policy and not {"visits", "prior", "value"} & found.arrays.keys()
     assert found.header["num_simulations"] is None
     with said.raises(errors.UsageError, f"agent {agent} ", agent):
-        recording.record(agent_choice.AgentChoice(path), tmp_path / "other", 1, num_simulations=4)
+        recording.record(agent_choice.AgentChoice(path, simulations=4), tmp_path / "other", 1)
 
 
 def test_a_longer_search_is_made_and_kept(
@@ -169,7 +169,7 @@ def test_a_longer_search_is_made_and_kept(
 ) -> None:
     saved, path = _saved("catch"), run_path("catch")
     monkeypatch.setattr(greedy, "load", lambda _, *given: saved._replace(agent=agent_table.make(*given, "cpu")))
-    recording.record(agent_choice.AgentChoice(path, max_steps=2), tmp_path / "out", 1, num_simulations=5)
+    recording.record(agent_choice.AgentChoice(path, max_steps=2, simulations=5), tmp_path / "out", 1)
     found = seedzero.read_record(tmp_path / "out" / recording.file_name(0))
     assert found.arrays["visits"].sum(axis=1).tolist() == [5, 5] and found.header["num_simulations"] == 5
 

@@ -47,7 +47,7 @@ def test_players_are_served_by_name(run: pathlib.Path) -> None:
     with pytest.raises(errors.CheckpointError, match="nobody"):
         followers.load(choice, ("main", "nobody"))
     with pytest.raises(errors.UsageError, match="does not search"):
-        followers.load(choice, (), num_simulations=3)
+        followers.load(agent_choice.AgentChoice(run, simulations=3), ())
 
 
 def test_a_newer_checkpoint_is_loaded_once(tmp_path: pathlib.Path) -> None:

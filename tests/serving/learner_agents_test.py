@@ -100,7 +100,7 @@ def test_faults_are_named(run: pathlib.Path, tmp_path: pathlib.Path, said: golde
         with said.raises(errors.UsageError, "nobody", "player", replace=replace):
             learner_agents.load(secured, choice, ("main", "nobody"))
         with pytest.raises(errors.UsageError, match="does not search"):
-            learner_agents.load(secured, choice, (), num_simulations=4)
+            learner_agents.load(secured, dataclasses.replace(choice, simulations=4), ())
         agents = learner_agents.load(secured, choice, ())
         pool.damage = 1.0
         with said.raises(errors.CheckpointError, "main", "damage", replace=replace):

@@ -40,7 +40,8 @@ _LIVE = "live"
 class Screen:
     """A picture. address: behind #/ of the page. seconds: to wait for its content.
 
-    is_live: taken during a training. played: the run that a person plays against, "" for none.
+    is_live: taken during a training. played: the run that a person plays against, "" for none. script: JavaScript that
+    runs before the picture is taken.
     """
 
     name: str
@@ -51,6 +52,7 @@ class Screen:
     seconds: float = 3.0
     is_live: bool = False
     played: str = ""
+    script: str = ""
 
 
 RUNS = {
@@ -60,13 +62,41 @@ RUNS = {
     "opponent": ("--preset=tictactoe", "--agent=ppo", "--max_seconds=150"),
     "league": ("--preset=league-tictactoe", "--max_seconds=110", "--league.freeze_every=2000"),
 }
+RATES = {"slow": "0.0001", "fast": "0.001"}
+RUNS |= {
+    f"{name}-{seed}": (
+        "--preset=catch",
+        "--agent=ppo",
+        f"--optimizer.learning_rate={rate}",
+        f"--seed={seed}",
+        "--max_env_steps=60000",
+        "--evaluation.every_seconds=1",
+        "--evaluation.every_updates=50",
+    )
+    for name, rate in RATES.items()
+    for seed in (1, 2, 3)
+}
 """Run directory -> settings of its training."""
 RECORDED = {"catch": (), "cartpole": (), "tictactoe": ("--policy=sample",)}
 """Run directory -> flags of `seedzero record`."""
 LIVE = ("--preset=catch", "--max_seconds=600", "--stop_at_return=inf")
 """Settings of the training for live screens."""
+GROUP = """(async () => {
+  const select = document.querySelector(".tools select");
+  select.value = "seeds";
+  select.dispatchEvent(new Event("change"));
+  while (!document.querySelector(".runs details")) await new Promise((done) => setTimeout(done, 50));
+})()"""
+"""Groups the table of runs over seeds."""
+DRAWN = """(async () => {
+  while (!document.querySelector(".plot canvas")) await new Promise((done) => setTimeout(done, 50));
+  await new Promise((done) => setTimeout(done, 500));
+})()"""
+"""Waits for a plot."""
+_COMPARED = "&".join(f"run={name}-{seed}" for name in RATES for seed in (1, 2, 3))
 SCREENS = (
-    Screen("runs", "", height=420),
+    Screen("runs", "", height=420, seconds=60.0, script=GROUP),
+    Screen("means", f"compare?{_COMPARED}&group=1", height=540, script=DRAWN),
     Screen("curves", "run?run=cartpole", height=1100),
     Screen("compare", "compare?run=catch&run=tictactoe", height=620),
     Screen("league", "league?run=league", height=1000),
@@ -134,16 +164,16 @@ class Browser:
         self._call("Page.navigate", session, url=f"{url}#/{screen.address}")
         end = time.monotonic() + screen.seconds
         time.sleep(min(screen.seconds, 3.0))
-        while time.monotonic() < end and "…" in self._text(session):  # the page shows an ellipsis while it waits
+        while time.monotonic() < end and "…" in (self._text(session) or "…"):  # the page shows one while it waits
             time.sleep(0.5)
-        if screen.played:
-            self._call("Runtime.evaluate", session, expression=PLAY, awaitPromise=True)
+        for script in filter(None, (screen.script, PLAY if screen.played else "")):
+            self._call("Runtime.evaluate", session, expression=script, awaitPromise=True)
         found = self._call("Page.captureScreenshot", session, format="png")["data"]
         self._call("Target.closeTarget", targetId=target)
         return base64.b64decode(found)
 
     def _text(self, session: str) -> str:
-        script = "document.getElementById('main').innerText"
+        script = "document.getElementById('main')?.innerText"
         return str(self._call("Runtime.evaluate", session, expression=script)["result"].get("value", ""))
 
     def _call(self, method: str, session: str = "", **values: Any) -> Mapping[str, Any]:

@@ -36,6 +36,13 @@ def limit_bytes(device: jax.Device) -> int | None:
     return None if not stats else stats.get("bytes_limit")
 
 
+def used_bytes() -> int | None:
+    """Returns the memory in use on all devices of this process, or None for CPUs or if it is unknown."""
+    stats = [device.memory_stats() for device in jax.local_devices()]
+    found = [one["bytes_in_use"] for one in stats if one and "bytes_in_use" in one]
+    return sum(found) if found else None
+
+
 def compile_within(name: str, lowered: jax.stages.Lowered, elsewhere: int, limit: int | None, lower: str) -> Any:
     """Compiles a program that has to fit into the device's memory.
 

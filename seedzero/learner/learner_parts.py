@@ -12,11 +12,11 @@ from seedzero.bucket import mirrors
 from seedzero.checkpoints import run_dirs
 from seedzero.config import configs, worker_options
 from seedzero.core import env_ids, types
-from seedzero.device import meshes, placements
+from seedzero.device import memory, meshes, placements
 from seedzero.learner import build, callbacks, endings, filming, pooling, receptions, reports, saving, stages, together
 from seedzero.loop import device_loop, dispatchers, rosters
 from seedzero.metrics import aggregator
-from seedzero.monitoring import background, forecast, league_log, metrics_log, progress_lines, views
+from seedzero.monitoring import background, forecast, league_log, metrics_log, progress_lines, usage, views
 from seedzero.processes import programs, supervisor
 from seedzero.transport import addresses, security, servers
 
@@ -89,6 +89,7 @@ def make(
         watch,
         history=history,
         on_row=functools.partial(called.note, "on_row"),
+        usage=usage.Usage(memory.used_bytes).row,
     )
     workers = _workers(directory, local, key, ending, screen, has_evaluator=roster.has_evaluation)
     check = functools.partial(build.check, config)

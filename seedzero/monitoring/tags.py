@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from seedzero.metrics import aggregator
+from seedzero.monitoring import usage
 
 _ROLLOUT = {"episode_return", "first_mover_return", "episode_length", "episodes"}
 _TIME = {"update", "env_steps", "seconds", "weights_version", "batch_rows", "batch_fill"}
@@ -15,7 +16,7 @@ def tag(name: str) -> str:
     """Returns a metric's name with its group.
 
     eval/: evaluations; rollout/: training episodes; matches/: a league's; time/: counters, rates, acting batches;
-    train/: updates; info/: numbers that environments report.
+    system/: processors and memory; train/: updates; info/: numbers that environments report.
     """
     if name.startswith(_EVALUATION):
         return f"eval/{name.removeprefix(_EVALUATION)}"
@@ -25,4 +26,6 @@ def tag(name: str) -> str:
         return f"rollout/{name}"
     if counter in _TIME or name.endswith(("_seconds", "_per_second")):
         return f"time/{name}"
+    if name.endswith((usage.CPU, usage.MEMORY)):
+        return f"system/{name}"
     return f"train/{name}"

@@ -51,6 +51,7 @@ class View:
     others: Callable[[], Sequence[str]] = tuple  # returns a message about each of the run's other hosts
     history: league_log.LeagueLog | None = None  # receives the matches with each row, or None
     on_row: Callable[[Mapping[str, Any]], None] = lambda row: None  # receives each row
+    usage: Callable[[float], Mapping[str, float]] = lambda seconds: {}  # returns the use of processors and memory
 
     def __post_init__(self) -> None:
         self._decay = decay.Decay(self.config)
@@ -234,6 +235,7 @@ class View:
         }
         if gathered:
             usual |= {**self._rates(snapshot), "weights_version": snapshot.version, **self.gathered.drain()}
+            usual |= self.usage(self.progress.seconds())
             if snapshot.num_reanalysed is not None:
                 usual["refreshed_per_second"] = self.progress.per_second(lambda snapshot: snapshot.num_reanalysed or 0)
                 usual["refreshed_per_insert"] = snapshot.num_reanalysed / max(1, snapshot.counts.stored)

@@ -64,7 +64,7 @@ def params(run: pathlib.Path) -> list[str]:
 
 def rows(run: pathlib.Path) -> list[dict[str, Any]]:
     """Returns the values of a run's metrics that do not depend on the clock."""
-    clock = re.compile(r"seconds|time|.*_seconds|.*_per_second")
+    clock = re.compile(r"seconds|time|.*_seconds|.*_per_second|.*_cpu_percent|.*_memory_bytes")
     return [{name: x for name, x in row.items() if not clock.fullmatch(name)} for row in harness.metrics_rows(run)]
 
 

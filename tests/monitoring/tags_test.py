@@ -20,6 +20,8 @@ from seedzero.monitoring import tags
         ("loss/wolf", "train/loss/wolf"),
         ("updates_per_second", "time/updates_per_second"),
         ("batch_wait_seconds", "time/batch_wait_seconds"),
+        ("learner_cpu_percent", "system/learner_cpu_percent"),
+        ("device_memory_bytes", "system/device_memory_bytes"),
         ("loss_value", "train/loss_value"),
         ("samples_per_insert", "train/samples_per_insert"),
         ("a_metric_of_a_new_agent", "train/a_metric_of_a_new_agent"),

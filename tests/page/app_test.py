@@ -160,7 +160,7 @@ def test_the_scripts_are_well_formed() -> None:
         const texts = [clock(3725), clock(5), duration(90061), duration(61)];
         const numbers = [short(1234567), number(0.123456), number(1e6)];
         const curves = [smooth([1, null, 3], 0.5), smooth([1, 2], 0), smooth([1, 3, 5], 0.25, [2, 2, 1])];
-        const names = ["info/depth", "evaluation_info/depth", "loss", "loss_value", "x"];
+        const names = ["info/depth", "evaluation_info/depth", "loss", "loss_value", "x", "learner_cpu_percent"];
         console.log(JSON.stringify([texts, numbers, curves, groups(names)]));
     """
     done = subprocess.run(
@@ -171,4 +171,5 @@ def test_the_scripts_are_well_formed() -> None:
     assert curves == [[1, None, 7 / 3], [1, 2], [1, 2.6, pytest.approx(3.71875 / 0.96875)]] and groups == [
         ["Numbers of the environment", ["info/depth", "evaluation_info/depth"]],
         ["Losses", ["loss", "loss_value"]],
+        ["Processor time, % of a core", ["learner_cpu_percent"]],
     ]

@@ -83,6 +83,8 @@ export function groups(names) {
     ["Losses", names.filter((name) => name === "loss" || name.startsWith("loss_")).slice(0, 8)],
     ["Steps per second", existing("env_steps_per_second")],
     ["Updates per second", existing("updates_per_second")],
+    ["Processor time, % of a core", existing("learner_cpu_percent", "workers_cpu_percent")],
+    ["Memory, bytes", existing("learner_memory_bytes", "workers_memory_bytes", "device_memory_bytes")],
   ];
   return found.filter(([, wanted]) => wanted.length);
 }

@@ -47,7 +47,7 @@ def test_the_browser_is_told_by_its_pipe(tmp_path: Any) -> None:
     page = tmp_path / "page.html"
     page.write_text("<body style='background: #f00; margin: 0'><main id=main>done</main></body>")
     with screens.Browser("chromium") as browser:
-        screen = screens.Screen("x", "", width=320, height=200, seconds=0.5)
+        screen = screens.Screen("x", "", width=320, height=200, seconds=60.0)
         image = Image.open(io.BytesIO(browser.picture(f"file://{page}", screen)))
         assert image.size == (320, 200) and image.convert("RGB").getpixel((310, 190)) == (255, 0, 0)
         with pytest.raises(RuntimeError, match=r"Nothing\.such"):

@@ -206,7 +206,7 @@ def test_the_mover_is_stored_and_returns_follow_it() -> None:
         for step in range(1, m + 1):
             total += sign[step - 1] * float(made.reward[row, step])  # whoever moved got it
         expected.append(total + sign[m] * float(made.stored["value"][row, m]) * (not bool(made.terminated[row, m])))
-    targets = alphazero._targets(learner.update.args[0], made)
+    targets = jax.jit(functools.partial(alphazero._targets, learner.update.args[0]))(made)
     np.testing.assert_allclose(targets.value[:, 0], expected, atol=1e-6)
 
 
@@ -360,7 +360,7 @@ def test_windows_are_turned_with_their_policies() -> None:
     board = jnp.zeros((64, 1, 3, 3, 2), jnp.uint8).at[:, 0, 0, 1, 0].set(1)
     policy = jnp.zeros((64, 1, rules.num_actions)).at[:, 0, 1].set(1.0)
     base_windows = windows(agent())._replace(observation={types.OBSERVATION: board}, stored={"policy": policy})
-    seen, turned = alphazero._turned(parts, base_windows, jax.random.key(0))
+    seen, turned = jax.jit(functools.partial(alphazero._turned, parts))(base_windows, jax.random.key(0))
     places = np.asarray(seen)[..., 0].reshape(64, 9)
     assert np.array_equal(places, np.asarray(turned)) and {1, 3, 5, 7} == set(np.argmax(places, axis=1).tolist())
 

@@ -39,13 +39,14 @@ class LoopThread:
         """Cancels all tasks, then ends the loop and the thread."""
         if self._loop.is_closed():
             return
-        self.run(_cancel_others())
+        self.run(cancel_others())
         self._loop.call_soon_threadsafe(self._loop.stop)
         self._thread.join()
         self._loop.close()
 
 
-async def _cancel_others() -> None:
+async def cancel_others() -> None:
+    """Cancels all other tasks of the loop, and waits until they have ended."""
     others = asyncio.all_tasks() - {asyncio.current_task()}
     for task in others:
         task.cancel()

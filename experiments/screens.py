@@ -106,7 +106,7 @@ SCREENS = (
     Screen("thought", f"record?run=tictactoe&{_RECORD}&step=3&think=1", height=2000, theme="dark", seconds=60.0),
     Screen("phone", f"record?run=cartpole&{_RECORD}&step=40", width=390, height=1000),
     Screen("runtime", f"runtime?run={_LIVE}", height=900, seconds=8.0, is_live=True),
-    Screen("play", "play", width=1100, height=760, seconds=60.0, played="opponent"),
+    Screen("play", "play", width=1100, height=748, seconds=60.0, played="opponent"),
     Screen("game", f"game?run={_LIVE}&environment=0", height=760, seconds=8.0, is_live=True),
 )
 PLAY = """(async () => {
@@ -211,7 +211,7 @@ def small(content: bytes, max_bytes: int = MAX_BYTES) -> bytes:
 def known(screen: Screen, script: str) -> bool:
     """Returns whether the page's script main.js knows the page of a screen."""
     name = screen.address.partition("?")[0]
-    return not name or name == "compare" or re.search(rf"\b{name}: \w+Page\b", script) is not None
+    return name in ("", "compare", "play") or re.search(rf"\b{name}: \w+Page\b", script) is not None
 
 
 def seedzero(*words: str) -> list[str]:
@@ -236,7 +236,7 @@ def serving(*words: str) -> Iterator[str]:
     try:
         assert process.stderr is not None
         for line in process.stderr:
-            if found := re.search(r"http://\S+/", line):
+            if found := re.search(r"http://[^\s#]+/", line):
                 yield found[0]
                 return
         raise RuntimeError("the page did not start; `seedzero page` tells the reason")

@@ -9,8 +9,9 @@
 Clients are processes with an environment of their own for every row of a request; observations are random.
 `acting`: a learner that never updates acts for two workers, then a server with its parameters answers as many clients
 with as many rows. `pool`: pairs of runs of PPO for Catch. `follow`: the same parameters are saved again and again.
-`javascript`: RUN plays spiel:connect_four; both ways begin with the same openings, and the server has a certificate
-and a token. It needs node with the packages of examples/javascript, and openssl.
+`javascript`: RUN plays spiel:connect_four, PLAYER is one of its frozen players; both ways begin with the same
+openings, and the server has a certificate and a token. It needs node with the packages of examples/javascript, and
+openssl.
 """
 
 from __future__ import annotations
@@ -206,9 +207,9 @@ def javascript(run: str, player: str, num_games: int, path: pathlib.Path) -> dic
     openings = [match.opening(game, generator).history() for _ in range(-(-num_games // 2))]
     (path / "openings.json").write_text(json.dumps(openings))
     (path / "token").write_text(secrets.token_hex(32))
-    words = "req -x509 -newkey rsa:2048 -nodes -days 1 -subj /CN=localhost -addext subjectAltName=DNS:localhost"
+    request = "req -x509 -newkey rsa:2048 -nodes -days 1 -subj /CN=localhost -addext subjectAltName=DNS:localhost"
     files = ["-keyout", str(path / "key.pem"), "-out", str(path / "cert.pem")]
-    subprocess.run(["openssl", *words.split(), *files], check=True, capture_output=True)
+    subprocess.run(["openssl", *request.split(), *files], check=True, capture_output=True)
     access = [f"--token_file={path / 'token'}", f"--tls.cert_file={path / 'cert.pem'}"]
     access.append(f"--tls.key_file={path / 'key.pem'}")
     with served(run, f"--player=main,{player}", *access) as (address, _):
@@ -226,11 +227,14 @@ def javascript(run: str, player: str, num_games: int, path: pathlib.Path) -> dic
         found = json.loads(subprocess.run([*command, *secured], check=True, capture_output=True, text=True).stdout)
         seconds = time.monotonic() - began
         stranger = subprocess.run([*command, secured[1]], check=False, capture_output=True, text=True)
-    words_of_match = ["league", "match", "main", player, run, f"--games={num_games}", "--seed=0", "--json"]
-    played = subprocess.run(
-        [sys.executable, "-m", "seedzero", *words_of_match], check=True, capture_output=True, text=True
-    )
-    match_found = json.loads(played.stdout.splitlines()[-1])
+        words = ["match", "main", f"localhost:{port}/{player}", f"--run_dir={run}", f"--games={num_games}", "--seed=0"]
+        words += ["--json", f"--token_file={path / 'token'}", f"--tls.ca_file={path / 'cert.pem'}"]
+        there = subprocess.run(
+            [sys.executable, "-m", "seedzero", "league", *words], check=False, capture_output=True, text=True
+        )
+    if there.returncode:
+        raise SystemExit(there.stderr)
+    match_found = json.loads(there.stdout.splitlines()[-1])
     names = ("wins", "draws", "losses", "score", "low", "high")
     here = {name: match_found[name] for name in names if name in match_found}
     score = (found["wins"] + found["draws"] / 2) / num_games

@@ -12,6 +12,14 @@ image=$(metadata attributes/seedzero-image)
 arguments=$(metadata attributes/seedzero-arguments)
 mapfile -t arguments <<< "$arguments"
 read -r -a docker_flags <<< "$(metadata attributes/seedzero-docker-flags || true)"
+case " ${arguments[*]} " in
+    # The hosts of a TPU slice call host 0 by the name in its certificate.
+    *" --hosts="*)
+        endpoints=$(metadata attributes/worker-network-endpoints)
+        IFS=: read -r _ _ address <<< "${endpoints%%,*}"
+        docker_flags+=("--add-host=seedzero-learner:$address")
+        ;;
+esac
 
 # The root file system of a worker's machine is read-only, and a login in a temporary directory ends with this script.
 DOCKER_CONFIG=$(mktemp -d)

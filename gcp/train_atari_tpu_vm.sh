@@ -19,21 +19,23 @@ Settings of `seedzero train` follow after --. Run gcp/setup.sh once before.
 EXAMPLES
   gcp/train_atari_tpu_vm.sh --dry_run
   gcp/train_atari_tpu_vm.sh --run=pong-tpu --zone=us-central1-a --accelerator=v5litepod-4 --spot
+  gcp/train_atari_tpu_vm.sh --run=pong-16 --zone=us-central1-a --num_learners=4
   gcp/train_atari_tpu_vm.sh --run=pong-v6e --zone=us-east5-a --region=us-east5 --accelerator=v6e-1 --workers=4
 TEXT
 }
 
 takes_settings=true
-game=Pong zone="" accelerator=v5litepod-4 runtime="" provisioning=queued network=default
+game=Pong zone="" accelerator="" num_learners=1 workers="" runtime="" provisioning=queued network=default
 accelerators="v5litepod-1 v5litepod-4 v5litepod-8 v6e-1 v6e-4 v6e-8"
 flag run NAME "name of the run; a run in the bucket resumes (default: made from the time)"
 flag game NAME "of the Arcade Learning Environment"
 flag env atari:NAME "the same as seedzero train takes it, in place of --game"
 flag zone NAME "of the TPU and the workers (default: REGION-a)"
-flag accelerator TYPE "one host's: ${accelerators// /, }"
+flag accelerator TYPE "one host's: ${accelerators// /, } (default: v5litepod-4); of several hosts: v5litepod-CHIPS or v6e-CHIPS"
+flag num_learners N "hosts of the run, on one TPU slice with 4 chips for each: 1, 4, 8 or 16"
 flag runtime VERSION "software of the TPU VM (default: the one for the accelerator)"
 flag provisioning 'queued|now' "wait in the queue for a TPU, or fail if there is none now"
-flag workers N "machines that step environments; 0: the TPU's own host alone does"
+flag workers N "machines that step environments (default: 2 for each learner); 0: the TPU's own hosts alone do"
 flag worker_machine TYPE "machine type of each (default: n1-highcpu-16 for one chip, else n1-highcpu-32)"
 switch spot "spot machines for all: cheaper, may be taken away at any time"
 flag build 'cloud|docker|none' "builder of the images: Cloud Build, docker on this machine, or none (existing images)"
@@ -46,16 +48,33 @@ case "$game" in *[!A-Za-z0-9]*) die "--game=$game: expected a name as Pong or Sp
 env=${env:-atari:$game}
 check_env atari
 run=${run:-$(run_of_env)}
+check_choice num_learners 1 4 8 16
+if [ "$num_learners" -gt 1 ]; then
+    accelerators="v5litepod-$((4 * num_learners)) v6e-$((4 * num_learners))"
+    accelerator=${accelerator:-${accelerators%% *}}
+fi
+accelerator=${accelerator:-v5litepod-4}
+workers=${workers:-$((2 * num_learners))}
 check_train_flags
+[ $((workers % num_learners)) -eq 0 ] ||
+    die "--workers=$workers: each of $num_learners learners has as many workers as the others; give a multiple of $num_learners"
+hosts=() host_settings=()
+if [ "$num_learners" -gt 1 ]; then
+    hosts=(--hosts="$num_learners") host_settings=(--cluster.num_hosts="$num_learners")
+    [ "$workers" -eq 0 ] || worker_settings=(--workers=0 --worker.num_remote=$((workers / num_learners)))
+fi
 check_choice provisioning queued now
 settings=("${worker_settings[@]}" --env="$env" ${settings[@]+"${settings[@]}"})
-check_machine "$(num_devices)" "${settings[@]}"
-check_settings atari "${settings[@]}"
+check_machine $(($(num_devices) / num_learners)) "${settings[@]}"
+check_settings atari "${settings[@]}" ${host_settings[@]+"${host_settings[@]}"}
 case "$accelerator" in
     v5litepod-*) runtime=${runtime:-v2-alpha-tpuv5-lite} ;;
     v6e-*) runtime=${runtime:-v2-alpha-tpuv6e} ;;
 esac
 worker_machine=$(atari_workers "$accelerator")
+# All hosts of a slice are machines of one kind.
+host_kind=$accelerator
+[ "$num_learners" -eq 1 ] || host_kind=${accelerator%-*}-4
 
 name=$prefix-$run
 # The service account's roles limit its rights; the TPU API does not know the short name of this scope.
@@ -66,7 +85,7 @@ worker_image=$images/worker:$tag
 address=gs://$bucket/runs/$run/learner_address
 
 plan_title
-plan_machines learner 1 compute "$spot" "$accelerator"
+plan_machines learner "$num_learners" compute "$spot" "$host_kind"
 [ "$workers" -eq 0 ] || plan_machines workers "$workers" compute "$spot" "$worker_machine"
 plan_sum
 plan_line run "$run in gs://$bucket/runs/$run, zone $zone; billed until gcp/stop.sh ends it"
@@ -77,12 +96,19 @@ make_scratch
 ensure_image learner EXTRA=tpu "$learner_image"
 [ "$workers" -eq 0 ] || ensure_image worker EXTRAS= "$worker_image"
 
-printf '%s\n' --secret="$secret" --address_object="$address" train --preset=atari --run_dir="gs://$bucket/runs/$run" --trust_run_dir \
+printf '%s\n' --secret="$secret" --address_object="$address" ${hosts[@]+"${hosts[@]}"} train --preset=atari --run_dir="gs://$bucket/runs/$run" --trust_run_dir \
     "${settings[@]}" | write_body "$(body_path learner.args)"
 printf '%s\n' --secret="$secret" --address_object="$address" worker | write_body "$(body_path worker.args)"
 
+tags=$prefix
+if [ "$num_learners" -gt 1 ]; then # JAX and the TPU's runtime choose ports of their own between the hosts
+    tags=$prefix,$prefix-host
+    is_there compute firewall-rules describe "$prefix-host" ||
+        cloud compute firewall-rules create "$prefix-host" --network="$network" --direction=INGRESS --action=ALLOW \
+            --rules=tcp --source-tags="$prefix-host" --target-tags="$prefix-host"
+fi
 tpu_flags=(--zone="$zone" --network="$network" --service-account="$train_account" --scopes="$scope"
-    --tags="$prefix" --labels="app=$prefix,run=$run"
+    --tags="$tags" --labels="app=$prefix,run=$run"
     --metadata="^;^seedzero-image=$learner_image;seedzero-docker-flags=--privileged --user=root --env=JAX_PLATFORMS=tpu,cpu"
     --metadata-from-file="startup-script=$folder/startup.sh,seedzero-arguments=$(body_path learner.args)")
 [ "$spot" = false ] || tpu_flags+=(--spot)

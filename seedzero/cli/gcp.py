@@ -22,6 +22,9 @@ from seedzero.processes import respawn
 
 PORT = 7777
 """The learner's port if Vertex AI assigns none."""
+COORDINATOR_PORT = 7800
+JOIN_SECONDS = 600
+"""For all hosts of a slice to meet: one may still pull the image."""
 SERVER_NAME = "seedzero-learner"
 """The name in the certificate of gcp/setup.sh, whatever the machine is called."""
 COMMANDS = ("train", "worker")
@@ -46,7 +49,8 @@ def main(args: Sequence[str] | None = None) -> int:
 
 def _run(args: Sequence[str], environ: Mapping[str, str]) -> int:
     own, words = split(args)
-    flags = parse.read("gcp", COMMAND, own).flags
+    arguments = parse.read("gcp", COMMAND, own)
+    flags = arguments.flags
     address_object, cluster_spec = flags.get("address_object", ""), environ.get("CLUSTER_SPEC", "")
     if not address_object and not cluster_spec:
         raise errors.UsageError(
@@ -66,9 +70,15 @@ def _run(args: Sequence[str], environ: Mapping[str, str]) -> int:
             program = (sys.executable, "-m", "seedzero.cli")
             return respawn.Respawner(lambda server: [*program, *worker_command(words, files, server)], address).run()
         port = PORT if address_object else int(google_cloud.learner_of_cluster(cluster_spec).rpartition(":")[2])
-        if address_object:
-            client.write_object(address_object, f"{client.own_address()}:{port}")
-        return commands.main(train_command(words, files, port))
+        command = train_command(words, files, port)
+        if several := arguments.integer("hosts", minimum=2):
+            number, addresses = client.slice_place()
+            command += host_words(number, addresses, several, files, port)
+        else:
+            number, addresses = 0, [client.own_address()] if address_object else []
+        if address_object and number == 0:
+            client.write_object(address_object, ",".join(f"{host}:{port}" for host in addresses))
+        return commands.main(command)
 
 
 def split(args: Sequence[str]) -> tuple[list[str], list[str]]:
@@ -96,6 +106,21 @@ def train_command(words: Sequence[str], files: Files, port: int) -> list[str]:
     ]  # fmt: skip
 
 
+def host_words(number: int, addresses: Sequence[str], num_hosts: int, files: Files, port: int) -> list[str]:
+    """Returns what makes a learner one host of a TPU slice. Raises UsageError if the slice has other hosts."""
+    if len(addresses) != num_hosts or number >= num_hosts:
+        raise errors.UsageError(
+            f"--hosts={num_hosts}: this machine is number {number} of a slice of {len(addresses)} hosts; give "
+            "gcp/train_atari_tpu_vm.sh an --accelerator with 4 chips for each of --num_learners"
+        )
+    # gcp/startup.sh gives host 0 the name in the certificate.
+    return [
+        f"--cluster.num_hosts={num_hosts}", f"--cluster.index={number}",
+        f"--cluster.coordinator={SERVER_NAME}:{COORDINATOR_PORT}", f"--cluster.ca_file={files.certificate}",
+        f"--cluster.worker_address={addresses[number]}:{port}", f"--cluster.join_seconds={JOIN_SECONDS}",
+    ]  # fmt: skip
+
+
 def worker_command(words: Sequence[str], files: Files, server: str) -> list[str]:
     """Returns a worker's command line of `seedzero`."""
     return [
@@ -106,11 +131,12 @@ def worker_command(words: Sequence[str], files: Files, server: str) -> list[str]
 
 COMMAND = parse.Command(
     summary="Starts a learner or a worker on Google Cloud.",
-    usage="--secret=NAME [--address_object=gs://BUCKET/NAME] train|worker [--key=value ...]",
+    usage="--secret=NAME [--address_object=gs://BUCKET/NAME] [--hosts=N] train|worker [--key=value ...]",
     flags={
         "secret=projects/P/secrets/NAME/versions/V": "of gcp/setup.sh",
         "address_object=gs://BUCKET/NAME": "where the learner writes its address and workers read it (default: the "
         "first worker pool in CLUSTER_SPEC)",
+        "hosts=N": "learner hosts of a TPU slice, of which this machine is one",
     },
     required=("secret",),
     run=lambda arguments: exit_codes.BAD_USAGE,

@@ -92,6 +92,18 @@ class CloudClient:
         """Returns the machine's address in the network."""
         return self._metadata("instance/network-interfaces/0/ip").decode()
 
+    def slice_place(self) -> tuple[int, list[str]]:
+        """Returns this machine's number among the hosts of its TPU slice, and the addresses of all in order."""
+        number = self._metadata("instance/attributes/agent-worker-number").decode()
+        endpoints = self._metadata("instance/attributes/worker-network-endpoints").decode()
+        try:
+            return int(number), [endpoint.split(":")[2] for endpoint in endpoints.split(",")]
+        except (ValueError, IndexError):
+            raise errors.Error(
+                f"the machine's metadata have agent-worker-number={number!r} and worker-network-endpoints="
+                f"{endpoints!r}; expected a number and ID:ID:ADDRESS of each host, as on a TPU VM"
+            ) from None
+
     def read_object(self, url: str) -> str | None:
         """Returns the text of an object gs://BUCKET/NAME, or None if it does not exist."""
         bucket, name = _split(url)

@@ -251,6 +251,47 @@ class TestCommandLines:
         assert not any(part in " ".join(words) for part in SECRET)
         assert machine.objects == ({} if spec else {"runs/r/learner_address": b"10.0.0.7:7777"})
 
+    @pytest.mark.parametrize("number", [0, 1])
+    def test_a_host_of_a_slice_finds_the_others_by_its_metadata(
+        self, number: int, machine: Machine, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        seen: list[list[str]] = []
+        monkeypatch.setattr(gcp.commands, "main", lambda words: seen.append(words) or 0)
+        monkeypatch.delenv("CLUSTER_SPEC", raising=False)
+        for name, value in machine.environment.items():
+            monkeypatch.setenv(name, value)
+        endpoints = "unknown:unknown:10.0.0.7,unknown:unknown:10.0.0.8"
+        machine.attributes = {"agent-worker-number": str(number), "worker-network-endpoints": endpoints}
+        words = [f"--secret={SECRET_NAME}", f"--address_object={ADDRESS_OBJECT}", "--hosts=2", "train"]
+        assert gcp.main(words) == 0
+        ((*words,),) = seen
+        assert {"--cluster.num_hosts=2", f"--cluster.index={number}"} <= set(words)
+        assert "--cluster.coordinator=seedzero-learner:7800" in words
+        assert f"--cluster.worker_address=10.0.0.{7 + number}:7777" in words
+        written = {} if number else {"runs/r/learner_address": b"10.0.0.7:7777,10.0.0.8:7777"}
+        assert machine.objects == written  # workers get the list of all hosts, once
+
+    @pytest.mark.parametrize(
+        ("number", "endpoints"), [("0", "a:b:10.0.0.7"), ("", "a:b:10.0.0.7,a:b:10.0.0.8"), ("0", "10.0.0.7")]
+    )
+    def test_a_slice_with_other_hosts_is_refused(
+        self,
+        number: str,
+        endpoints: str,
+        machine: Machine,
+        monkeypatch: pytest.MonkeyPatch,
+        capsys: pytest.CaptureFixture[str],
+        said: golden.Said,
+    ) -> None:
+        monkeypatch.delenv("CLUSTER_SPEC", raising=False)
+        for name, value in machine.environment.items():
+            monkeypatch.setenv(name, value)
+        machine.attributes = {"agent-worker-number": number, "worker-network-endpoints": endpoints}
+        words = [f"--secret={SECRET_NAME}", f"--address_object={ADDRESS_OBJECT}", "--hosts=2", "train"]
+        assert gcp.main(words) != 0
+        said(capsys.readouterr().err, f"{number} {endpoints}")
+        assert not machine.objects
+
 
 SCRIPT = """
 import json, pathlib, signal, sys, time
@@ -378,6 +419,17 @@ class TestStartupScript:
     def _calls(self, tmp_path: pathlib.Path) -> list[list[str]]:
         calls = (tmp_path / "calls").read_text().split("\0\n\0")[:-1]
         return [call.split("\0") for call in calls]
+
+    def test_the_hosts_of_a_slice_know_host_0_by_the_name_in_its_certificate(
+        self, machine: Machine, tools: str, tmp_path: pathlib.Path
+    ) -> None:
+        endpoints = "unknown:unknown:10.0.0.7,unknown:unknown:10.0.0.8"
+        arguments = "--secret=s\n--hosts=2\ntrain"
+        machine.attributes = {"seedzero-image": "place/p/i:1", "seedzero-arguments": arguments}
+        machine.attributes["worker-network-endpoints"] = endpoints
+        done = self._run(machine, tools)
+        assert done.returncode == 0, done.stderr
+        assert f"--add-host={gcp.SERVER_NAME}:10.0.0.7" in self._calls(tmp_path)[-1]
 
     @pytest.mark.parametrize("flags", ["--privileged --user=root", None])
     def test_it_runs_the_image_with_the_arguments_that_metadata_has(

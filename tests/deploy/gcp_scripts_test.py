@@ -432,6 +432,33 @@ def test_what_a_tpu_vm_and_its_workers_run_is_understood_by_seedzero(path: str, 
     assert _check_entrypoint(_body(text, "worker.args").split("\n"), files) == ["worker"]
 
 
+def test_a_tpu_slice_has_a_host_for_each_learner(path: str, files: gcp.Files) -> None:
+    text = _dry("train_atari_tpu_vm.sh", "--run=r", "--build=none", "--num_learners=4", path=path)
+    args = _body(text, "learner.args").split("\n")
+    learner = _check_entrypoint(args, files)
+    assert "--hosts=4" in args and {"--workers=0", "--worker.num_remote=2"} <= set(learner)
+    command = gcp.train_command(learner, files, 7777)
+    deploy_files.check_command([*command, *gcp.host_words(3, ["a", "b", "c", "d"], 4, files, 7777)])
+    assert " --accelerator-type=v5litepod-16 " in text and " --tags=seedzero,seedzero-host " in text
+    assert " --rules=tcp --source-tags=seedzero-host --target-tags=seedzero-host " in text and " --size=8 " in text
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ["--num_learners=2"],
+        ["--num_learners=4", "--accelerator=v6e-8"],
+        ["--num_learners=4", "--workers=6"],
+        ["--num_learners=4", "--", "--training.num_devices=8"],
+    ],
+    ids=" ".join,
+)
+def test_a_slice_that_does_not_fit_the_learners_is_refused(path: str, said: golden.Said, words: list[str]) -> None:
+    done = _run("train_atari_tpu_vm.sh", "--dry_run", PROJECT, *words, path=path)
+    assert done.returncode == 2 and done.stdout == "", done.stdout
+    said(done.stderr, " ".join(words))
+
+
 def test_a_misspelt_setting_of_seedzero_is_seen(path: str, files: gcp.Files) -> None:
     pools = _pools(_dry("train_atari.sh", "--", "--search.num_simulation=3", path=path))
     with pytest.raises(errors.UsageError, match=r"--search\.num_simulations"):
@@ -542,6 +569,7 @@ class TestParser:
             ("stop.sh", "--delete_storage"), ("train_cartpole.sh",), ("train_atari.sh", "--spot"),
             ("train_dmlab.sh",), ("train_football.sh",),
             ("train_atari_tpu_vm.sh", "--spot"), ("train_atari_tpu_vm.sh", "--provisioning=now", "--workers=6"),
+            ("train_atari_tpu_vm.sh", "--num_learners=4"),
         ]  # fmt: skip
         text = "\n".join(_dry(*variant, path=path) for variant in variants)
         lines = [line for line in text.splitlines() if line.startswith("gcloud ")]

@@ -37,20 +37,24 @@ _GAMES = 256
 """Number of games played at a time."""
 
 
+def compiled(source: pathlib.Path) -> ctypes.CDLL:
+    """Returns the functions of a file in C. Raises SystemExit if gcc is missing, or fails."""
+    with tempfile.TemporaryDirectory() as folder:
+        library = pathlib.Path(folder) / f"{source.stem}.so"
+        command = ["gcc", "-O3", "-march=native", "-shared", "-fPIC", str(source), "-o", str(library)]
+        try:
+            subprocess.run(command, check=True, capture_output=True, text=True)
+        except (OSError, subprocess.CalledProcessError) as error:
+            raise SystemExit(f"{source} needs gcc: {getattr(error, 'stderr', None) or error}") from None
+        return ctypes.CDLL(str(library))
+
+
 class Solver:
     """Exact results from the compiled search, which keeps its table of positions between calls."""
 
     def __init__(self, *, table_bits: int = _TABLE_BITS) -> None:
         """Compiles the search. Raises SystemExit if gcc is missing, or fails."""
-        source = pathlib.Path(__file__).with_suffix(".c")
-        with tempfile.TemporaryDirectory() as folder:
-            library = pathlib.Path(folder) / "connect_four.so"
-            command = ["gcc", "-O3", "-march=native", "-shared", "-fPIC", str(source), "-o", str(library)]
-            try:
-                subprocess.run(command, check=True, capture_output=True, text=True)
-            except (OSError, subprocess.CalledProcessError) as error:
-                raise SystemExit(f"{source} needs gcc: {getattr(error, 'stderr', None) or error}") from None
-            self._library = ctypes.CDLL(str(library))
+        self._library = compiled(pathlib.Path(__file__).with_suffix(".c"))
         if self._library.start(table_bits):
             raise SystemExit(f"no memory for a table of 2^{table_bits} positions")
 
@@ -109,8 +113,8 @@ def measure(
     run_dir: pathlib.Path, step: Any, num_positions: int, seed: int, limit: int, num_simulations: int | None = None
 ) -> dict[str, Any]:
     """Returns the shares, and the seconds that solver and player took."""
-    choice = agent_choice.AgentChoice(run_dir, step or "last")
-    game, player = scoring.engine(choice, num_simulations, size=_GAMES)
+    choice = agent_choice.AgentChoice(run_dir, step or "last", simulations=num_simulations)
+    game, player = scoring.engine(choice, size=_GAMES)
     if game.num_actions != COLUMNS or not game.name.startswith("connect_four"):
         raise SystemExit(f"{run_dir} was trained in {game.name}; expected connect four on 6 rows and 7 columns")
     began = time.perf_counter()

@@ -38,11 +38,25 @@ class PlannedRun(NamedTuple):
         return pathlib.Path(self.flags["run_dir"])
 
 
-def read_values(name: str, text: str) -> list[str]:
+def kind_of(texts: Mapping[str, str], settings: Mapping[str, str]) -> type[configs.Config]:
+    """Returns the configuration class of the agent that a sweep's texts or settings name, for the values' types.
+
+    Raises UsageError for settings of an agent of your own beside other agents, and ConfigError as `configs.kind_of`.
+    """
+    agent = texts.get("run.agent") or settings.get("run.agent", "")
+    kind = configs.kind_of("" if "," in agent else agent)
+    if unknown := sorted(texts.keys() - configs.fields(kind).keys() - {run_groups.PRESET}):
+        raise errors.UsageError(
+            f"--{unknown[0]} is a setting of one agent, and --agent={agent} names several; sweep one agent at a time"
+        )
+    return kind
+
+
+def read_values(name: str, text: str, kind: type[configs.Config] = configs.Config) -> list[str]:
     """Returns the values in a list with commas; a value that contains a comma is in double quotes, as in CSV.
 
     A value may have several lines, as JSON often has; line ends count as spaces. Raises UsageError for a value that
-    occurs twice or is too long, and ConfigError for one of the wrong type.
+    occurs twice or is too long, and ConfigError for one of the wrong type. kind: see `kind_of`.
     """
     try:
         (found,) = csv.reader([" ".join(text.splitlines())], skipinitialspace=True)
@@ -51,8 +65,8 @@ def read_values(name: str, text: str) -> list[str]:
             f"--{run_groups.short(name)} has {len(text):,} letters that are no list of values: {error}"
         ) from None
     if name != run_groups.PRESET:
-        kind = type(configs.fields()[name].default)
-        found = [plain(options.parse(run_groups.short(name), value, kind)) for value in found or [""]]
+        of_setting = type(configs.fields(kind)[name].default)
+        found = [plain(options.parse(run_groups.short(name), value, of_setting)) for value in found or [""]]
     if twice := {value for value in found if found.count(value) > 1}:
         raise errors.UsageError(f"--{run_groups.short(name)}={text}: {min(twice)} occurs twice; leave it out once")
     return found

@@ -52,30 +52,31 @@ class SearchPlan(NamedTuple):
         return sweeps.make(self.root / f"trial-{number:03d}", _shown(own), self.flags, self.settings)
 
 
-def is_range(name: str, text: str) -> bool:
+def is_range(name: str, text: str, kind: type[configs.Config]) -> bool:
     """Returns whether a text is meant as a range; only settings SECTION.KEY that are numbers have one."""
-    field = configs.fields().get(name)
+    field = configs.fields(kind).get(name)
     return field is not None and type(field.default) in (int, float) and ":" in text
 
 
-def read_range(name: str, text: str) -> distributions.BaseDistribution:
+def read_range(name: str, text: str, kind: type[configs.Config]) -> distributions.BaseDistribution:
     """Returns the range in log:LOW:HIGH or uniform:LOW:HIGH, of whole numbers if the setting is one.
 
-    Raises UsageError for an impossible range, and ConfigError for an end that the setting cannot have.
+    kind: see `sweeps.kind_of`. Raises UsageError for an impossible range, and ConfigError for an end that the setting
+    cannot have.
     """
     from optuna import distributions
 
-    field, flag, (kind, *ends) = configs.fields()[name], f"--{run_groups.short(name)}={text}", text.split(":")
-    if kind not in _RANGES or len(ends) != 2:
+    field, flag, (scale, *ends) = configs.fields(kind)[name], f"--{run_groups.short(name)}={text}", text.split(":")
+    if scale not in _RANGES or len(ends) != 2:
         raise errors.UsageError(
             f"{flag}: expected a range as log:LOW:HIGH or uniform:LOW:HIGH, or values separated by commas"
         )
     low, high = (options.parse(run_groups.short(name), end, type(field.default)) for end in ends)
-    if not (abs(low) < float("inf") > high > low and (kind != "log" or low > 0)):
-        lowest = "above 0, " if kind == "log" else ""
+    if not (abs(low) < float("inf") > high > low and (scale != "log" or low > 0)):
+        lowest = "above 0, " if scale == "log" else ""
         raise errors.UsageError(f"{flag}: expected two finite numbers, {lowest}the lower one first")
     kept = distributions.IntDistribution if isinstance(low, int) else distributions.FloatDistribution
-    return kept(low, high, log=kind == "log")
+    return kept(low, high, log=scale == "log")
 
 
 def plan(
@@ -93,8 +94,10 @@ def plan(
         ) from None
     optuna.logging.set_verbosity(optuna.logging.WARNING)
     root = sweeps.find_root({name: [text] for name, text in texts.items()}, flags, settings, directory, "search")
-    lists = {name: sweeps.read_values(name, text) for name, text in texts.items() if not is_range(name, text)}
-    space = {name: read_range(name, text) for name, text in texts.items() if name not in lists}
+    kind = sweeps.kind_of(texts, settings)
+    ranges = {name for name, text in texts.items() if is_range(name, text, kind)}
+    lists = {name: sweeps.read_values(name, text, kind) for name, text in texts.items() if name not in ranges}
+    space = {name: read_range(name, texts[name], kind) for name in texts if name in ranges}
     several = {name: found for name, found in lists.items() if len(found) > 1}
     space |= {name: optuna.distributions.CategoricalDistribution(found) for name, found in several.items()}
     if run_groups.SEED in space:

@@ -106,9 +106,10 @@ def _asked(arguments: parse.Arguments, fixed: parse.Arguments, directory: str) -
         return plan
     if found := [name for name in _OF_SEARCHES if name in arguments.flags]:
         raise errors.UsageError(f"--{found[0]} is for a search; give --trials=N too, or leave it out")
-    if found := [f"--{name}={text}" for name, text in texts.items() if trials.is_range(name, text)]:
+    kind = sweeps.kind_of(texts, settings)
+    if found := [f"--{name}={text}" for name, text in texts.items() if trials.is_range(name, text, kind)]:
         raise errors.UsageError(f"{found[0]} is a range, which --trials=N searches; without it give values")
-    values = {name: sweeps.read_values(name, text) for name, text in texts.items()}
+    values = {name: sweeps.read_values(name, text, kind) for name, text in texts.items()}
     planned = sweeps.plan(values, fixed.flags, settings, directory)
     sweeps.check(planned)
     varied = [name for name in sweeps.swept(values) if name != run_groups.SEED]

@@ -29,6 +29,15 @@ def test_a_comma_parts_values_and_quotes_keep_one() -> None:
     assert sweeps.read_values("preset", "catch,cartpole") == ["catch", "cartpole"]
 
 
+def test_an_agent_of_ones_own_has_its_own_settings(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.syspath_prepend(str(pathlib.Path(__file__).parents[2] / "examples" / "pqn"))
+    texts, agent = {"pqn.num_epochs": "1,2"}, "pqn_agent:AGENT"
+    for kind in (sweeps.kind_of({**texts, "run.agent": agent}, {}), sweeps.kind_of(texts, {"run.agent": agent})):
+        assert sweeps.read_values("pqn.num_epochs", "1,2", kind) == ["1", "2"]
+    with pytest.raises(errors.UsageError, match="--agent=pqn_agent:AGENT,ppo names several"):
+        sweeps.kind_of({**texts, "run.agent": f"{agent},ppo"}, {})
+
+
 @pytest.mark.parametrize(("name", "text"), [(_LR, "1e-3,x"), (_LR, "1e-3,0.001"), ("run.seed", "1,,2")])
 def test_wrong_values_are_named(name: str, text: str, said: golden.Said) -> None:
     with said.raises(errors.UsageError, None, text):

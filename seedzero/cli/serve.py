@@ -9,7 +9,7 @@ import tempfile
 from collections.abc import Callable, Iterator, Sequence
 
 from seedzero.api import runs
-from seedzero.bucket import bucket, run_copy
+from seedzero.bucket import bucket
 from seedzero.cli import evaluate, output, parse, status
 from seedzero.config import combinations, configs
 from seedzero.core import env_ids, errors, exit_codes
@@ -96,6 +96,8 @@ def _opened(
 ) -> Iterator[tuple[pathlib.Path, Callable[[], None]]]:
     """Yields a run directory of this machine, and the function that brings newer parameters into it."""
     if _takes_newest(names, follows=follows):
+        from seedzero.bucket import run_copy  # JAX
+
         frozen = None if _ALL in names else list(filter(members.is_frozen, names))
         with run_copy.followed(str(choice.run_dir), frozen) as found:
             yield found

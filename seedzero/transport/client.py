@@ -11,22 +11,21 @@
             if isinstance(event, messages.End):
                 break                                               # messages.Restart: join again
 
-The worker's thread runs the stream, and a keeper's thread sends heartbeats while it steps slow environments, see
-caller_loop.py. When the stream breaks, it reconnects, however long that takes, and repeats steps without an answer.
-The worker notices at most a Restart, if the learner has ended the session meanwhile. Permanent errors are raised.
-With several hosts, it leaves a full or silent one for another, see hosts.py.
+The stream has its own thread, which sends heartbeats while the worker's thread steps slow environments. When the
+stream breaks, it reconnects, however long that takes, and repeats steps without an answer. The worker notices at most
+a Restart, if the learner has ended the session meanwhile. Permanent errors are raised. With several hosts, it leaves a
+full or silent one for another, see hosts.py.
 """
 
 from __future__ import annotations
 
-import asyncio
 import contextlib
 import queue
 import types as python_types
 
 from seedzero.config import sections
 from seedzero.core import errors, types
-from seedzero.transport import addresses, caller_loop, connection, freed_memory, hosts, messages, security
+from seedzero.transport import addresses, connection, hosts, loop_thread, messages, security
 
 _DEFAULTS = sections.TransportConfig()
 CLOSE_SECONDS = 5.0
@@ -48,7 +47,7 @@ class Client(contextlib.AbstractContextManager["Client"]):
         settings: sections.TransportConfig = _DEFAULTS,
         access: security.Access = security.PLAIN,
     ) -> None:
-        """Prepares the connection, which begins at the first join(). The learner sets the pace of heartbeats.
+        """Starts the transport thread, which connects at the first join(). The learner sets the pace of heartbeats.
 
         address: one address, or the hosts of one run, "A,B"; `access` is used for all. Raises UsageError if the
         address, or a file of `access`, cannot be read.
@@ -63,11 +62,10 @@ class Client(contextlib.AbstractContextManager["Client"]):
         self._unanswered: set[int] = set()
         self._over: messages.End | Exception | None = None
         self._closed = False
-        self._side = connection.WorkerSide(self._hosts, hello, self._deliver, settings.lease_seconds)
+        self._side = connection.WorkerSide(self._hosts, hello, self._inbox.put, settings.lease_seconds)
         self._connection = connection.Connection(self._hosts, settings, self._side)
-        freed_memory.keep()
-        self._loop = caller_loop.CallerLoop("seedzero-client")
-        self._loop.run(self._connection.open())
+        self._thread = loop_thread.LoopThread("seedzero-client")
+        self._thread.run(self._connection.open())
 
     @property
     def address(self) -> str:
@@ -84,7 +82,7 @@ class Client(contextlib.AbstractContextManager["Client"]):
         if self._assignment is not None:
             session = f"session {self._assignment.session_id}"
             raise errors.UsageError(f"join() while {session} continues; join again after a Restart")
-        self._loop.call(self._side.join)
+        self._thread.post(self._side.join)
         assignment = self._take()
         if isinstance(assignment, messages.End):
             return None
@@ -98,14 +96,14 @@ class Client(contextlib.AbstractContextManager["Client"]):
 
         The next receive() raises SpecMismatch if the learner's networks were built for another spec.
         """
-        self._loop.call(self._side.start, self._running().session_id, spec)
+        self._thread.post(self._side.start, self._running().session_id, spec)
 
     def send(self, group: int, step: types.EnvStep) -> None:
         """Sends the newest step of a group without blocking.
 
-        A group's first step shows first observations; each later one follows the group's Actions. The arrays are read
-        again after a reconnect, so do not change them until those Actions have come. A later call raises the error of
-        a step that is too large or refused.
+        A group's first step shows first observations; each later one follows the group's Actions. The transport thread
+        reads the arrays, and again after a reconnect, so do not change them until those Actions have come. A later
+        call raises the error of a step that is too large or refused.
 
         Raises InvalidMessage if there is no such group, and SequenceError before the answer to its last step.
         """
@@ -118,7 +116,7 @@ class Client(contextlib.AbstractContextManager["Client"]):
             return
         self._next_sequence[group] = sequence + 1
         self._unanswered.add(group)
-        self._loop.call(self._side.submit, assignment.session_id, group, sequence, step)
+        self._thread.post(self._side.submit, assignment.session_id, group, sequence, step)
 
     def receive(self) -> messages.Actions | messages.Restart | messages.End:
         """Waits for the learner's next message.
@@ -139,18 +137,17 @@ class Client(contextlib.AbstractContextManager["Client"]):
     def leave(self, reason: str) -> None:
         """Makes join() return None and receive() return End soon. Any thread and signal handlers may call it."""
         self._inbox.put(messages.End(reason))
-        self._loop.wake()
 
     def close(self, reason: str, failed: bool = False) -> None:
-        """Says Goodbye on an open stream and ends the connection. Further calls do nothing.
+        """Says Goodbye on an open stream and ends the transport thread. Further calls do nothing.
 
         failed: whether the environments failed, so that a restart of this process would fail again.
         """
         if self._closed:
             return
         self._closed = True
-        self._loop.run(self._connection.close(reason, failed, CLOSE_SECONDS))
-        self._loop.close()
+        self._thread.run(self._connection.close(reason, failed, CLOSE_SECONDS))
+        self._thread.stop()
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: python_types.TracebackType | None
@@ -165,27 +162,9 @@ class Client(contextlib.AbstractContextManager["Client"]):
 
     def _take(self) -> types.Assignment | messages.Actions | messages.Restart | messages.End:
         """Returns the next event; after an error or End, all later calls give the same."""
-        event = self._over or self._next()
+        event = self._over or self._inbox.get()
         if isinstance(event, (messages.End, Exception)):
             self._over = event
         if isinstance(event, Exception):
             raise event
         return event
-
-    def _next(self) -> connection.Event:
-        """Waits for an event."""
-        if not self._inbox.empty():  # another group's message may wait, which should not until this one has stepped
-            self._loop.run(_pass_by())
-        self._loop.wait(lambda: not self._inbox.empty())
-        return self._inbox.get_nowait()
-
-    def _deliver(self, event: connection.Event) -> None:
-        """Takes an event from the connection."""
-        self._inbox.put(event)
-        self._loop.check()
-
-
-async def _pass_by() -> None:
-    """Lets callbacks run that are due: a write that has ended, and then the next one."""
-    for _ in range(2):
-        await asyncio.sleep(0)

@@ -3,7 +3,7 @@
 way of a step: Client.send -> WorkerSide.submit -> WorkerStream.put -> the stream way of an answer: Connection._use ->
 WorkerSide.receive -> Client.receive
 
-Everything here runs on the thread that has the event loop at the moment, see caller_loop.py.
+Everything here runs on the event loop's thread.
 """
 
 from __future__ import annotations
@@ -59,7 +59,7 @@ class WorkerStream:
     def __init__(self, call: aio.StreamStreamCall[bytes, bytes]) -> None:
         self.call = call  # gRPC's side of it
         self.phase = sessions.NEW
-        self._outbox = outbox.Outbox(lambda data: call.write(data), at_once=True)
+        self._outbox = outbox.Outbox(lambda data: call.write(data))
         self._tasks = [asyncio.create_task(self._write())]
 
     def put(self, data: bytes | None) -> None:
@@ -237,6 +237,8 @@ class WorkerSide:
         self.deliver(messages.Restart(reason))
 
     def _send(self, stream: WorkerStream, session: WorkerSession, group: int) -> None:
+        """Encodes on the calling thread, while the worker's thread steps environments."""
+
         def encode() -> bytes:
             data = codec.encode_step(group, *session.unanswered[group])
             codec.check_size(data, session.max_message_bytes)

@@ -39,14 +39,13 @@ class LoopThread:
         """Cancels all tasks, then ends the loop and the thread."""
         if self._loop.is_closed():
             return
-        self.run(cancel_others())
+        self.run(_cancel_others())
         self._loop.call_soon_threadsafe(self._loop.stop)
         self._thread.join()
         self._loop.close()
 
 
-async def cancel_others() -> None:
-    """Cancels all other tasks of the loop, and waits until they have ended."""
+async def _cancel_others() -> None:
     others = asyncio.all_tasks() - {asyncio.current_task()}
     for task in others:
         task.cancel()

@@ -18,9 +18,8 @@ class Outbox:
     waiting: messages, where None is the end.
     """
 
-    def __init__(self, write: Write, *, at_once: bool = False) -> None:
-        """at_once: put() itself begins to write, if nothing else waits."""
-        self._write, self._at_once = write, at_once
+    def __init__(self, write: Write) -> None:
+        self._write = write
         self.waiting: collections.deque[bytes | None] = collections.deque()
         self._is_idle = False  # whether it is writing while nothing waits
         self._over: asyncio.Future[None]  # set by write_all()
@@ -30,10 +29,8 @@ class Outbox:
         self.waiting.append(data)
         if self._is_idle:
             self._is_idle = False
-            if self._at_once:
-                self._write_next()
-            else:  # after all messages that can be read, because reading and writing in turn takes longer
-                self._over.get_loop().call_soon(self._write_next)
+            # After all messages that can be read, because reading and writing in turn takes longer.
+            self._over.get_loop().call_soon(self._write_next)
 
     async def write_all(self) -> None:
         """Writes messages until the end; raises the error of a write."""

@@ -15,7 +15,6 @@ from seedzero.config import sections
 from seedzero.core import errors
 from seedzero.transport import (
     codec,
-    freed_memory,
     grpc_status,
     inference_pb2,
     listeners,
@@ -76,7 +75,7 @@ class Server:
 
         Returns the configured address as workers name it, with the real port: "127.0.0.1:50051" or "unix:/path".
         """
-        freed_memory.keep()
+        _keep_freed_memory()
         self._thread = loop_thread.LoopThread("seedzero-server")
         try:
             self.address = self._thread.run(self._serve())
@@ -217,3 +216,13 @@ class Service:
         """Serves a worker's stream from beginning to end."""
         await listeners.refuse_strangers(self._guard, context)
         await self._streams.serve(context)
+
+
+def _keep_freed_memory() -> None:
+    """Makes the process reuse the memory of freed messages instead of returning it to the system.
+
+    Otherwise the pages of every large message are returned, mapped and cleared again: about 30 page faults and a tenth
+    of a millisecond for 590 kB. glibc raises its thresholds to the size of the largest mapped block ever freed, up to
+    32 MiB. This block is never touched and costs nothing; without glibc it has no effect.
+    """
+    bytes(32 * 2**20 - 64 * 2**10)

@@ -13,10 +13,10 @@ from seedzero.transport import outbox
 class Wire:
     """A stream whose writes end when told to."""
 
-    def __init__(self, *, at_once: bool = False) -> None:
+    def __init__(self) -> None:
         self.begun: list[bytes] = []
         self.writes: list[asyncio.Future[None]] = []
-        self.outbox = outbox.Outbox(self.write, at_once=at_once)
+        self.outbox = outbox.Outbox(self.write)
 
     async def write(self, data: bytes) -> None:
         self.begun.append(data)
@@ -64,20 +64,6 @@ async def test_messages_are_written_in_order_and_one_at_a_time() -> None:
     assert wire.begun[-2:] == [b"after a rest", b"last"] and not task.done()
     await wire.end_write()
     assert task.done() and task.result() is None
-
-
-@in_a_loop
-async def test_a_message_is_written_at_once_if_asked_for_and_nothing_waits() -> None:
-    wire = Wire(at_once=True)
-    task = await wire.begin()
-    wire.outbox.put(b"first")
-    wire.outbox.put(b"second")
-    assert wire.begun == [b"first"]
-    await wire.end_write()
-    assert wire.begun == [b"first", b"second"]
-    await wire.end_write()
-    wire.outbox.put(None)
-    await task
 
 
 @in_a_loop

@@ -42,17 +42,7 @@ from wire import (
 )
 
 from seedzero.core import errors, types
-from seedzero.transport import (
-    client,
-    codec,
-    connection,
-    grpc_status,
-    handshake,
-    inference_pb2,
-    messages,
-    probe,
-    streams,
-)
+from seedzero.transport import client, codec, grpc_status, handshake, inference_pb2, messages, probe, streams
 
 
 class RawStream:
@@ -593,28 +583,6 @@ def wait_for_end(learner: Learner, timeout_seconds: float) -> bool:
         learner.ended.get(timeout=timeout_seconds)
         return True
     return False
-
-
-def test_an_environment_that_sleeps_for_a_minute_keeps_its_session(monkeypatch: pytest.MonkeyPatch) -> None:
-    clock, slept = Clock(), threading.Event()
-    end = clock.now + 60
-
-    def receive(side: streams.LearnerSide, stream: streams.Stream, data: bytes) -> None:
-        handle(side, stream, data)
-        if data == codec.HEARTBEAT:
-            clock.now += SETTINGS.lease_seconds - 1  # so long after the last one
-            if clock.now > end:
-                slept.set()
-
-    handle, beat_every = streams.LearnerSide.receive, connection.WorkerStream.beat_every
-    monkeypatch.setattr(streams.LearnerSide, "receive", receive)
-    monkeypatch.setattr(connection.WorkerStream, "beat_every", lambda stream, _: beat_every(stream, 0.02))
-    learner = Learner(clock=clock)
-    with serving(learner) as address, joined(address) as worker:
-        worker.send(0, make_step())
-        assert slept.wait(TIMEOUT_SECONDS)  # this thread is the environment: it sends nothing
-        assert receive_actions(worker).group == 0
-    assert learner.next_end()[1] == messages.GOODBYE
 
 
 def test_heartbeats_keep_a_slow_environment_alive() -> None:

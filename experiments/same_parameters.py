@@ -99,9 +99,13 @@ def arrays(run: pathlib.Path) -> dict[str, np.ndarray]:
 
 
 def metrics_rows(run: pathlib.Path) -> list[dict[str, Any]]:
-    """Returns the metrics of a run, including evaluations, without times and rates."""
+    """Returns the metrics of a run, including evaluations, without times, rates, processor time and memory."""
     return [
-        {key: value for key, value in row.items() if not key.endswith(("seconds", "second", "time"))}
+        {
+            key: value
+            for key, value in row.items()
+            if not key.endswith(("seconds", "second", "time", "cpu_percent", "memory_bytes"))
+        }
         for row in metrics_log.read(run)
     ]
 

@@ -112,7 +112,12 @@ def _steps_per_second(path: pathlib.Path) -> float:
 def acting(path: pathlib.Path, seconds: float) -> dict[str, Any]:
     """Returns the rows a second of a learner of MuZero that only acts, and of a server with its parameters."""
     sizes = (f"--workers={_WORKERS}", f"--worker.num_groups={_GROUPS}", f"--worker.envs_per_group={_ENVS}")
-    waits = (f"--replay.capacity={_NEVER}", f"--replay.min_steps={_NEVER}", "--evaluation.every_updates=0")
+    waits = (
+        f"--replay.capacity={_NEVER}",
+        f"--replay.min_steps={_NEVER}",
+        "--evaluation.every_updates=0",
+        "--stop_at_return=inf",
+    )
     run = runs.train(path, ["--preset=catch", *sizes, *waits, "--metrics.every_seconds=2", f"--max_seconds={seconds}"])
     learner = _steps_per_second(run.path)
     server = rate(str(run.path), _WORKERS * _GROUPS, _ENVS, seconds / 2, explores=True)

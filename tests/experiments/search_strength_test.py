@@ -1,0 +1,45 @@
+"""The match between two settings of a search: its settings, openings and score."""
+
+from __future__ import annotations
+
+import importlib
+import pathlib
+from typing import Any
+
+import numpy as np
+import pytest
+
+from seedzero.config import configs
+from seedzero.envs import spiel
+from seedzero.evaluation import agent_choice
+
+EXPERIMENTS = pathlib.Path(__file__).parents[2] / "experiments"
+
+
+@pytest.fixture
+def strength(monkeypatch: pytest.MonkeyPatch) -> Any:
+    monkeypatch.syspath_prepend(str(EXPERIMENTS))
+    return importlib.import_module("search_strength")
+
+
+def test_a_score_is_of_pairs(strength: Any) -> None:
+    # Pairs of 0.5, 1, 0.25 and 0.25: mean 0.5, deviation sqrt(0.375 / 3) = 0.35355.
+    found = strength.score([2.0, -1.0, 1.0, 1.0, 0.0, -1.0, -1.0, 0.0])
+    assert (found["wins"], found["draws"], found["losses"]) == (3, 2, 3)
+    assert found["score"] == pytest.approx(0.5)
+    assert found["half_width"] == pytest.approx(1.96 * 0.35355 / 2, abs=1e-4)
+
+
+def test_settings_replace_those_of_the_run(strength: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    saved = configs.override(configs.of_agent("muzero"), {"search.num_simulations": 50})
+    monkeypatch.setattr(agent_choice.AgentChoice, "config", lambda self, makes_environments=True: saved)
+    search = strength.WithSettings("run", settings="num_simulations=7,rounds=1").config().search
+    assert (search.num_simulations, search.rounds) == (7, 1)
+    assert search.num_considered == saved.search.num_considered
+    assert strength.WithSettings("run").config() == saved
+
+
+def test_an_opening_has_its_number_of_moves(strength: Any) -> None:
+    game, generator = spiel.Game("tic_tac_toe"), np.random.default_rng(0)
+    openings = [strength.opening(game, 6, generator) for _ in range(100)]  # more than one game of ten ends before
+    assert all(state.move_number() == 6 and not state.is_terminal() for state in openings)

@@ -86,7 +86,11 @@ _BOARD = options.values(
 PARTS: Mapping[str, options.Part] = {
     "pgx": options.part(_BOARD),
     "connect_four": options.part(
-        _BOARD, env=dict(id="pgx:connect_four"), search=dict(num_considered=7), alphazero=dict(n_step=42)
+        _BOARD,
+        env=dict(id="pgx:connect_four"),
+        run=dict(max_updates=150_000),
+        search=dict(num_considered=7),
+        alphazero=dict(n_step=42),
     ),
     "hex": options.part(_BOARD, search=dict(num_considered=16), alphazero=dict(n_step=26)),
     "othello": options.part(_BOARD, alphazero=dict(n_step=64)),

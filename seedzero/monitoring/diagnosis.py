@@ -49,11 +49,11 @@ class RuleVerdict(NamedTuple):
 
 _LATER = f"after {symptoms.FEW_STEPS} optimizer steps"
 _APART = (
-    f"apart in {learning_curves.NUM_RECENT} rows by {symptoms.GAP:.0%} of the largest target (at least of "
-    f"{symptoms.SMALL_TARGET:g}; of 1 with two players) while the return has not risen, or by "
-    f"{symptoms.LARGE_GAP:.0%}, {_LATER}"
+    f"the two differ in {learning_curves.NUM_RECENT} rows by {symptoms.LARGE_GAP:.0%} of the largest target, or by "
+    f"{symptoms.GAP:.0%} while the return has not risen, {_LATER} (a largest target below "
+    f"{symptoms.SMALL_TARGET:g} counts as {symptoms.SMALL_TARGET:g}, with two players as 1)"
 )
-_SINCE = "now, or earlier in a run whose return has not risen since"
+_SINCE = "in the newest row, or in an earlier one if the return has not risen since"
 _LOWER_RATE = "a new run with a tenth of {learning_rate}"
 _SEARCHERS, _CRITICS = ("muzero", "alphazero"), ("apex", "r2d2")
 _ACTORS = (*_SEARCHERS, "vtrace", "ppo", "sac")
@@ -72,8 +72,8 @@ RULES = (
         "refused updates",
         (),
         ("num_rejected",),
-        "above 0: loss or gradient is not finite; ten such updates in a row end the run",
-        "rewards and observations that are huge; a tenth of {learning_rate}",
+        "above 0: a loss or a gradient was not finite; ten such updates in a row end the run",
+        "huge rewards or observations; a tenth of {learning_rate}",
         symptoms.refused,
         warns=True,
     ),
@@ -81,7 +81,7 @@ RULES = (
         "rewards",
         (),
         ("episode_return",),
-        f"the same return in every row, {_LATER}: no reward that matters was ever seen",
+        f"every row has the same return, {_LATER}: no reward has depended on the actions so far",
         "a denser reward; more exploration, for MuZero `--explore.first_steps=5000`",
         symptoms.same_return,
         min_steps=symptoms.FEW_STEPS,
@@ -91,8 +91,8 @@ RULES = (
         "return",
         (),
         ("episode_return",),
-        f"not {symptoms.RISE:.0%} above the first evaluation's and that of random actions (of `check-env`; without it "
-        f"the first episodes'), neither in training nor in evaluations, after {symptoms.RISING_ENV_STEPS:,} steps "
+        f"neither training nor an evaluation is {symptoms.RISE:.0%} above the first evaluation and random actions (as "
+        f"`check-env` measured them, or else the first episodes), after {symptoms.RISING_ENV_STEPS:,} steps "
         f"({symptoms.FEW_ENV_STEPS:,} with {symptoms.RISING_STEPS:,} optimizer steps) and half of `--max_env_steps`",
         f"{_LOWER_RATE}; rewards and observations by `seedzero check-env`; more steps",
         symptoms.not_risen,
@@ -136,8 +136,8 @@ RULES = (
         "value loss",
         ("vtrace", "ppo", "sac", *_CRITICS),
         ("loss",),
-        f"of values (`loss_value`, if there is one) above {symptoms.LARGEST_ERROR:g} times the square of the largest "
-        f"mean target or return (at least of {symptoms.SMALL_TARGET:g}): {_SINCE}",
+        f"the loss of the values (`loss_value`, if there is one) is above {symptoms.LARGEST_ERROR:g} times the square "
+        f"of the largest mean target or return (of {symptoms.SMALL_TARGET:g} if that is larger), {_SINCE}",
         f"{_LOWER_RATE}; a smaller {{reward.scale}}",
         symptoms.value_loss,
         warns=True,
@@ -146,8 +146,8 @@ RULES = (
         "policy loss",
         _SEARCHERS,
         ("loss_policy",),
-        f"above {symptoms.LARGEST_POLICY_LOSS:g} times the first row's, that of equal probabilities: {_SINCE}; "
-        "in self-play: now",
+        f"above {symptoms.LARGEST_POLICY_LOSS:g} times that of the first row, where all actions are equally likely, "
+        f"{_SINCE}; in self-play only the newest row counts",
         _LOWER_RATE,
         symptoms.policy_loss,
         warns=True,
@@ -156,8 +156,8 @@ RULES = (
         "gradients",
         (),
         (clipping.GRAD_CLIPPED, "grad_norm"),
-        f"all clipped, and {symptoms.LARGEST_NORM:g} times as large as the limit (V-trace, of sums: "
-        f"this many times for {symptoms.SUMMED_STEPS} steps)",
+        f"all are clipped, and {symptoms.LARGEST_NORM:g} times as large as the limit (V-trace's loss is a sum: for "
+        f"{symptoms.SUMMED_STEPS} steps {symptoms.LARGEST_NORM:g} times, for more steps accordingly)",
         "a larger {clip_norm}; huge rewards; a tenth of {learning_rate}",
         symptoms.clipped_gradients,
         min_steps=100,
@@ -168,7 +168,7 @@ RULES = (
         "narrow policy",
         ("sac",),
         ("policy_entropy",),
-        f"{symptoms.FAR_BELOW:g} below {{entropy_per_dimension}} for each of an action's numbers: {_SINCE}",
+        f"{symptoms.FAR_BELOW:g} below {{entropy_per_dimension}} for each of an action's numbers, {_SINCE}",
         _LOWER_RATE,
         symptoms.far_below,
         warns=True,
@@ -177,10 +177,10 @@ RULES = (
         "certain policy",
         ("muzero", "vtrace", "ppo"),
         ("policy_entropy", "episode_return"),
-        f"below {symptoms.DECIDED:.0%} of the logarithm of the number of actions (densities: deviations below "
-        f"{symptoms.SMALLEST_DEVIATION:g}), and the return of a single player has not risen (without a first "
-        "evaluation: nor been at its best, with such a policy, from the first row on), or before "
-        f"{symptoms.FEW_STEPS} optimizer steps",
+        f"below {symptoms.DECIDED:.0%} of the logarithm of the number of actions (continuous: deviations below "
+        f"{symptoms.SMALLEST_DEVIATION:g}) before {symptoms.FEW_STEPS} optimizer steps, or later while a single "
+        "player's return has not risen. A policy that was this certain in the first row, without a first evaluation, "
+        "is healthy while its return is at its best",
         f"{_LOWER_RATE}, or with a larger {{entropy_weight}}",
         symptoms.decided,
         warns=True,
@@ -189,9 +189,9 @@ RULES = (
         "undecided policy",
         ("muzero", "vtrace", "ppo"),
         ("policy_entropy", "episode_return"),
-        f"above {symptoms.UNDECIDED:.1%} of that logarithm after {symptoms.MANY_STEPS:,} optimizer steps, or back "
-        f"above {symptoms.BACK:.0%} after it was below {symptoms.DECIDED_BEFORE:.0%}; an entropy weight of at most "
-        f"{symptoms.SMALL_WEIGHT:g}, and no rise of a single player's return",
+        f"above {symptoms.UNDECIDED:.1%} of that logarithm after {symptoms.MANY_STEPS:,} optimizer steps, or again "
+        f"above {symptoms.BACK:.0%} after it was below {symptoms.DECIDED_BEFORE:.0%}, while a single player's return "
+        f"has not risen and the entropy weight is at most {symptoms.SMALL_WEIGHT:g}",
         "a tenth of {learning_rate}; more updates; observations that show enough to decide",
         symptoms.undecided,
         min_rows=learning_curves.NUM_RECENT,
@@ -210,7 +210,7 @@ RULES = (
         "old steps",
         ("vtrace",),
         ("importance_mean", "policy_lag"),
-        f"further than {symptoms.LARGEST_LAG_ERROR:g} from 1",
+        f"`importance_mean` is further than {symptoms.LARGEST_LAG_ERROR:g} from 1",
         "a smaller {max_lag}; a larger {batch_size}",
         symptoms.stale,
     ),
@@ -219,7 +219,7 @@ RULES = (
         (),
         ("episode_return",),
         "evaluations return nearly as little as the first episodes, while training episodes have risen",
-        "it goes back and forth: a larger {entropy_weight}; for MuZero more {num_simulations}",
+        "the agent moves back and forth: a larger {entropy_weight}; for MuZero more {num_simulations}",
         symptoms.worse_greedily,
         by_return=True,
     ),

@@ -217,7 +217,8 @@ def _find(directory: pathlib.Path, step: Step, scope: Scope) -> tuple[pathlib.Pa
         newest, skipped = newest_verified(directory, scope)
         if newest is None:
             reasons = "; ".join(skipped.values()) or "none was written yet"
-            raise errors.CheckpointError(f"no usable checkpoint in {directory}: {reasons}; give another --run_dir")
+            way_out = "give another --run_dir" if skipped else "train it longer, or give another --run_dir"
+            raise errors.CheckpointError(f"no usable checkpoint in {directory}: {reasons}; {way_out}")
         return step_directory(directory, newest.step), newest, skipped
     parent = directory / (BEST if step == "best" else STEPS)
     steps = finished(parent)

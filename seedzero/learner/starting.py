@@ -56,6 +56,7 @@ def prepare(parts: learner_parts.LearnerParts) -> None:
     reception, stage, ending = parts.reception, parts.stage, parts.ending
     if reception.spec is not None:
         stage.build(reception.spec)
+    is_late = parts.seconds_left() <= 0
     while not (reception.has_begun or ending.is_interrupted) and parts.seconds_left() > 0:
         ending.check()
         ending.wait(parts.seconds_left())
@@ -63,7 +64,7 @@ def prepare(parts: learner_parts.LearnerParts) -> None:
         return
     if not reception.has_begun:
         ending.check()
-        raise lonely(parts.config.run.max_seconds)
+        raise _slow(parts.config.run.max_seconds) if is_late else lonely(parts.config.run.max_seconds)
     assert reception.spec is not None
     if stage.loop is None:
         stage.build(reception.spec)
@@ -75,4 +76,12 @@ def lonely(max_seconds: float) -> errors.TrainingFailure:
     return errors.TrainingFailure(
         f"no worker joined within --max_seconds={max_seconds:g}, so nothing was learned: "
         "start workers earlier, or give it more time"
+    )
+
+
+def _slow(max_seconds: float) -> errors.TrainingFailure:
+    """Returns the failure of a run whose budget is spent before its networks are built."""
+    return errors.TrainingFailure(
+        f"--max_seconds={max_seconds:g} passed before the networks were built, so nothing was learned: give it more, "
+        "or give --max_updates instead, which does not count that time"
     )

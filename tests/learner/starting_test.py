@@ -8,6 +8,7 @@ import io
 import pathlib
 import sys
 
+import golden
 import parts_world
 import pytest
 
@@ -28,6 +29,22 @@ def test_networks_are_built_while_workers_start_where_their_spec_is_known(
     assert world.calls == order
     assert spec_file.read(tmp_path) == CATCH
     assert world.progress.snapshot().num_updates == 25 and world.stage.now is stages.Stage.BUILT
+
+
+def test_a_budget_that_is_spent_before_the_networks_are_built_is_named(
+    make_parts: parts_world.Make, said: golden.Said
+) -> None:
+    world = make_parts(spec=CATCH, run__max_seconds=60.0)
+    built = world.stage.build
+
+    def build_slowly(spec: types.EnvSpec) -> None:
+        built(spec)
+        world.now += 61.0
+
+    world.stage.build = build_slowly  # type: ignore[method-assign]
+    with said.raises(errors.TrainingFailure, "--max_seconds=60 "):
+        starting.prepare(world.parts)
+    assert world.calls == ["build"]
 
 
 @pytest.mark.parametrize("spec", [CATCH, None])

@@ -144,7 +144,7 @@ def _command(env_id: str, preset: str | None, settings: Mapping[str, str]) -> st
     """Returns the command line that trains on the environment as it was checked."""
     given = {"env": env_id, **({"preset": preset} if preset else {}), **settings}
     given.pop("env.id", None)  # from a preset's file
-    return shlex.join(["seedzero", "train", *(f"--{name}={value}" for name, value in given.items())])
+    return shlex.join(["seedzero", "train", *(f"{configs.flag(name)}={value}" for name, value in given.items())])
 
 
 def _summary(report: Mapping[str, Any]) -> list[tuple[str, str]]:

@@ -98,7 +98,7 @@ def test_the_text_has_a_line_for_each_finding(capsys: pytest.CaptureFixture[str]
         "train",
         f"--env={ROBOT}",
         "--preset=vector",
-        "--run.agent=vtrace",
+        "--agent=vtrace",
         "--env.max_episode_steps=9",
     ]
 

@@ -11,6 +11,7 @@ import deploy_files
 import pytest
 
 import seedzero
+from seedzero.config import presets
 from seedzero.core import errors
 
 ROOT = deploy_files.ROOT
@@ -160,6 +161,11 @@ def test_documents_are_for_a_reader_in_a_hurry() -> None:
     changes = (ROOT / "CHANGELOG.md").read_text(encoding="utf-8").splitlines()
     assert not [line for line in changes if len(line) > 150 or line.startswith("  ")], "one line for each change"
     assert (ROOT / "docs" / "play.gif").stat().st_size <= 2_000_000
+
+
+def test_the_table_of_presets_has_them_all() -> None:
+    _, _, table = (ROOT / "docs" / "running.md").read_text(encoding="utf-8").partition("## Presets")
+    assert [name for name in presets.PRESETS if f"`{name}`" not in table] == []
 
 
 @pytest.mark.parametrize(

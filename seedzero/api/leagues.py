@@ -6,7 +6,7 @@ import dataclasses
 import itertools
 import pathlib
 import types
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from seedzero.api import heatmap
@@ -51,13 +51,9 @@ class SavedLeague(NamedTuple):
     def ratings(self) -> tuple[dict[str, float], dict[str, int]]:
         """Returns Elo ratings and numbers of games by player; the oldest rated frozen player has 0 points."""
         pairs = self.payoff.pairs()
-        found = elo.fit(pairs, anchor=members.MAIN)
+        found = elo.fit(pairs, {members.MAIN: 0.0})
         zero = next((found[name] for name in self.pool.frozen if name in found), 0.0)
-        games = dict.fromkeys(found, 0)
-        for pair, row in pairs.items():
-            for name in found.keys() & pair:
-                games[name] += row.games
-        return {name: rating - zero for name, rating in found.items()}, games
+        return {name: rating - zero for name, rating in found.items()}, _num_games(pairs, found)
 
     def rated(self, anchors: Mapping[str, float]) -> tuple[dict[str, elo.Rating], dict[str, int]]:
         """Returns Elo ratings with their errors by player, where anchors keep their ratings, and games by player.
@@ -74,8 +70,7 @@ class SavedLeague(NamedTuple):
             )
         zero = next((name for name in self.pool.frozen if name in met), members.MAIN)
         found = elo.rate(pairs, anchors or {zero: 0.0})
-        games = {name: sum(row.games for pair, row in pairs.items() if name in pair) for name in found}
-        return found, games
+        return found, _num_games(pairs, found)
 
     def win_rates(self, names: Sequence[str] | None = None) -> heatmap.WinRates:
         """Returns win rates and mean returns between players over all matches of training.
@@ -117,6 +112,14 @@ class SavedLeague(NamedTuple):
             "ratings": ratings,
             "games": games,
         }
+
+
+def _num_games(pairs: Mapping[tuple[str, str], payoffs.Tally], names: Iterable[str]) -> dict[str, int]:
+    games = dict.fromkeys(names, 0)
+    for pair, row in pairs.items():
+        for name in games.keys() & pair:
+            games[name] += row.games
+    return games
 
 
 def has_league(config: configs.Config) -> bool:

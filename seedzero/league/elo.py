@@ -19,34 +19,8 @@ POINTS = 400 / math.log(10)
 """Elo points for one unit of log odds: odds of ten to one are 400 points."""
 
 _MOST_STEPS = 200
-_LONGEST_STEP = 2.0
-"""Most that a strength changes in one step of Newton's method, which may begin far from the maximum."""
 _SMALL = 1e-9
 """Newton's method stops after a step smaller than this, because the remaining error is about its square."""
-
-
-def fit(
-    pairs: Mapping[tuple[str, str], payoffs.Tally], *, anchor: str, virtual_draws: float = 1.0
-) -> dict[str, float]:
-    """Returns the players' ratings in points, sorted by name.
-
-    Players without a chain of matches to the anchor cannot be rated, and are left out.
-
-    Args:
-      pairs: counts of each pair of different players that has met, as from `Payoff.pairs`.
-      anchor: the player whose rating is 0.
-      virtual_draws: draws added to each pair, above 0.
-    """
-    scores = _scores(pairs, virtual_draws)
-    names = sorted(_connected(set(scores), anchor))
-    place = {name: index for index, name in enumerate(names)}
-    kept = sorted(pair for pair in scores if pair[0] in place)
-    if not kept:
-        return {anchor: 0.0}
-    ends = np.array([[place[one], place[other]] for one, other in kept])
-    counts = np.array([scores[pair] for pair in kept])
-    strength = _maximum(ends, counts[:, 0], counts[:, 1], len(names))
-    return dict(zip(names, (POINTS * (strength - strength[place[anchor]])).tolist(), strict=True))
 
 
 class Rating(NamedTuple):
@@ -56,44 +30,52 @@ class Rating(NamedTuple):
     stderr: float
 
 
+def fit(
+    pairs: Mapping[tuple[str, str], payoffs.Tally], anchors: Mapping[str, float], *, virtual_draws: float = 1.0
+) -> dict[str, float]:
+    """Returns the players' ratings in points, sorted by name, while the ratings of some players are fixed.
+
+    Players without a chain of matches to an anchor cannot be rated, and are left out.
+
+    Args:
+      pairs: counts of each pair of different players that has met, as from `Payoff.pairs`.
+      anchors: points of at least one player.
+      virtual_draws: draws added to each pair, above 0.
+    """
+    scores = _scores(pairs, virtual_draws)
+    names = sorted(set().union(*(_connected(set(scores), anchor) for anchor in anchors)))
+    place = {name: index for index, name in enumerate(names)}
+    kept = sorted(pair for pair in scores if pair[0] in place)
+    middle = sum(anchors.values()) / len(anchors)  # the others begin there
+    points = np.array([anchors.get(name, middle) for name in names])
+    if kept:
+        ends = np.array([[place[one], place[other]] for one, other in kept])
+        counts = np.array([scores[pair] for pair in kept])
+        is_free = np.array([name not in anchors for name in names])
+        found = POINTS * _maximum(ends, counts[:, 0], counts[:, 1], points / POINTS, is_free)
+        points = np.where(is_free, found, points)
+    return dict(zip(names, points.tolist(), strict=True))
+
+
 def rate(
     pairs: Mapping[tuple[str, str], payoffs.Tally], anchors: Mapping[str, float], *, virtual_draws: float = 1.0
 ) -> dict[str, Rating]:
-    """Returns the players' ratings, sorted by name, while the ratings of some players are fixed.
+    """Returns the ratings of `fit`, which has the arguments, with their standard errors.
 
-    The standard errors are conditional on the anchors, from the curvature at the maximum (the inverse of the Fisher
-    information of the free ratings). Players without a chain of matches to an anchor are left out.
-
-    Args:
-      pairs, virtual_draws: as in `fit`.
-      anchors: points of at least one player.
+    These are conditional on the anchors, from the curvature at the maximum (the inverse of the Fisher information of
+    the free ratings).
     """
-    scores = _scores(pairs, virtual_draws)
-    found = {name: Rating(points, 0.0) for name, points in anchors.items()}
-    known = sorted(set().union(*(_connected(set(scores), anchor) for anchor in anchors)))
-    free = [name for name in known if name not in anchors]
-    place = {name: index for index, name in enumerate(free)}
-    kept = sorted(pair for pair in scores if pair[0] in known and not {*pair} <= anchors.keys())
-    if not free:
-        return found
-    strength, hessian = np.zeros(len(free)), np.eye(len(free))
-    for _ in range(_MOST_STEPS):
-        gradient, hessian = np.zeros(len(free)), np.zeros((len(free), len(free)))
-        for one, other in kept:
-            score, games = scores[one, other]
-            values = [strength[place[name]] if name in place else anchors[name] / POINTS for name in (one, other)]
-            chance = 1 / (1 + math.exp(values[1] - values[0]))
-            ends = np.array([place[name] for name in (one, other) if name in place])
-            signs = np.array([sign for name, sign in ((one, 1.0), (other, -1.0)) if name in place])
-            gradient[ends] += signs * (score - games * chance)
-            hessian[np.ix_(ends, ends)] += np.outer(signs, signs) * games * chance * (1 - chance)
-        step = np.linalg.solve(hessian, gradient)
-        strength += step * min(1.0, _LONGEST_STEP / np.abs(step).max()) if step.any() else step
-        if np.abs(step).max() <= _SMALL:
-            break
-    errors = POINTS * np.sqrt(np.diag(np.linalg.inv(hessian)))
-    found |= {name: Rating(POINTS * float(strength[at]), float(errors[at])) for name, at in place.items()}
-    return dict(sorted(found.items()))
+    points = fit(pairs, anchors, virtual_draws=virtual_draws)
+    place = {name: index for index, name in enumerate(name for name in points if name not in anchors)}
+    information = np.zeros((len(place), len(place)))
+    for pair, (_, games) in _scores(pairs, virtual_draws).items():
+        if pair[0] in points:
+            chance = 0.5 + 0.5 * math.tanh(0.5 * (points[pair[0]] - points[pair[1]]) / POINTS)
+            signs = {place[name]: sign for name, sign in zip(pair, (1.0, -1.0), strict=True) if name in place}
+            signed = np.array(list(signs.values()))
+            information[np.ix_(list(signs), list(signs))] += np.outer(signed, signed) * games * chance * (1 - chance)
+    errors = dict(zip(place, (POINTS * np.sqrt(np.diag(np.linalg.inv(information)))).tolist(), strict=True))
+    return {name: Rating(found, errors.get(name, 0.0)) for name, found in points.items()}
 
 
 def _scores(
@@ -123,13 +105,15 @@ def _connected(pairs: set[tuple[str, str]], anchor: str) -> set[str]:
     return found
 
 
-def _maximum(ends: np.ndarray, score: np.ndarray, games: np.ndarray, number: int) -> np.ndarray:
-    """Returns the strengths [number] of maximum likelihood, with mean 0, by Newton's method with step halving.
+def _maximum(
+    ends: np.ndarray, score: np.ndarray, games: np.ndarray, strength: np.ndarray, is_free: np.ndarray
+) -> np.ndarray:
+    """Returns the strengths [N] of maximum likelihood by Newton's method with step halving; only free ones change.
 
-    ends: [P, 2] indices of each pair's players. score, games: [P] of the first player, 0 < score < games.
+    ends: [P, 2] indices of each pair's players. score, games: [P] of the first player, 0 < score < games. strength:
+    [N] to begin with. is_free: [N] bool.
     """
     one, other = ends.T
-    strength = np.zeros(number)
 
     def likelihood(values: np.ndarray) -> float:
         difference = values[one] - values[other]
@@ -139,9 +123,10 @@ def _maximum(ends: np.ndarray, score: np.ndarray, games: np.ndarray, number: int
     for _ in range(_MOST_STEPS):
         rate = 1 / (1 + np.exp(strength[other] - strength[one]))
         excess = score - games * rate
-        gradient = np.bincount(one, excess, number) - np.bincount(other, excess, number)
-        step = _solved(one, other, games * rate * (1 - rate), gradient)
-        step -= step.mean()
+        gradient = _by_player(ends, excess, -excess, is_free)
+        if not gradient.any():
+            return strength
+        step = _solved(ends, games * rate * (1 - rate), gradient, is_free)
         if np.abs(step).max() <= _SMALL:
             return np.asarray(strength + step)
         while (found := likelihood(strength + step)) < best and np.abs(step).max() > _SMALL:
@@ -150,23 +135,28 @@ def _maximum(ends: np.ndarray, score: np.ndarray, games: np.ndarray, number: int
     return strength
 
 
-def _solved(one: np.ndarray, other: np.ndarray, weight: np.ndarray, gradient: np.ndarray) -> np.ndarray:
+def _by_player(ends: np.ndarray, first: np.ndarray, second: np.ndarray, is_free: np.ndarray) -> np.ndarray:
+    """Returns the sums [N] over the pairs' numbers [P] for their first and second players; 0 for fixed players."""
+    number = len(is_free)
+    sums: np.ndarray = np.bincount(ends[:, 0], first, number) + np.bincount(ends[:, 1], second, number)
+    return np.where(is_free, sums, 0.0)
+
+
+def _solved(ends: np.ndarray, weight: np.ndarray, gradient: np.ndarray, is_free: np.ndarray) -> np.ndarray:
     """Returns a step [N] of Newton's method from the gradient [N], by conjugate gradients.
 
-    The Hessian is never built as a matrix, because only pairs that have met have entries, and they are few. one,
-    other, weight: [P].
+    The Hessian is never built as a matrix, because only pairs that have met have entries, and they are few. weight:
+    [P].
     """
-    number = len(gradient)
-    diagonal = np.bincount(one, weight, number) + np.bincount(other, weight, number)
-    # only rounding gives it a mean, for which there is no solution
-    step, rest = np.zeros(number), gradient - gradient.mean()
+    diagonal = _by_player(ends, weight, weight, is_free) + ~is_free
+    step, rest = np.zeros(len(gradient)), gradient
     scaled = direction = rest / diagonal
     least = _SMALL * np.abs(rest).max()
     for _ in range(_MOST_STEPS):
         if np.abs(rest).max() <= least:
             break
-        flow = weight * (direction[one] - direction[other])
-        product = np.bincount(one, flow, number) - np.bincount(other, flow, number)
+        flow = weight * (direction[ends[:, 0]] - direction[ends[:, 1]])
+        product = _by_player(ends, flow, -flow, is_free)
         size = rest @ scaled
         length = size / (direction @ product)
         step, rest = step + length * direction, rest - length * product

@@ -81,10 +81,15 @@ def _access(arguments: parse.Arguments, *, is_served: bool) -> configs.Config | 
             f"--opponent={arguments.flags['opponent']}: the worker that --listen waits for brings the opponents; "
             "leave one of them out"
         )
+    return server_config(given)
+
+
+def server_config(given: Mapping[str, str]) -> configs.Config:
+    """Returns a configuration with a server's settings, by SECTION.KEY or short names. Raises ConfigError."""
     remote = {"env.id": env_ids.REMOTE, "worker.num": "0"}
-    access = configs.override(configs.Config(), {**remote, **given})
-    combinations.check(access)
-    return access
+    config = configs.override(configs.Config(), {**remote, **given})
+    combinations.check(config)
+    return config
 
 
 def read_step(arguments: parse.Arguments) -> runs.Step | None:

@@ -96,19 +96,12 @@ def _write(arguments: parse.Arguments, view: str, out: pathlib.Path) -> int:
 
 
 def _encoded(value: Mapping[str, Any]) -> bytes:
-
     return json_object.encode(value, indent=1).encode() + b"\n"
 
 
 def _written(arguments: parse.Arguments, out: pathlib.Path, content: bytes, update: int, num_players: int) -> int:
     """Writes the file and reports it; returns the exit code."""
-    from seedzero.checkpoints import durable
-
-    try:
-        with durable.new_file(out) as partial:
-            partial.write_bytes(content)
-    except OSError as error:
-        raise errors.UsageError(f"--out={out} cannot be written: {error.strerror}") from None
+    output.write_file(out, content)
     if arguments.switch("json"):
         output.print_json({"out": str(out), "update": update, "players": num_players})
     else:

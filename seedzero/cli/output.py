@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import ctypes
 import os
+import pathlib
 import sys
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -96,6 +97,17 @@ def others_aside() -> Iterator[None]:
         ctypes.CDLL(None).fflush(None)
         os.dup2(kept, _STDOUT)
         os.close(kept)
+
+
+def write_file(out: pathlib.Path, content: bytes) -> None:
+    """Writes the file of --out as a whole. Raises UsageError if it cannot."""
+    from seedzero.checkpoints import durable
+
+    try:
+        with durable.new_file(out) as partial:
+            partial.write_bytes(content)
+    except OSError as error:
+        raise errors.UsageError(f"--out={out} cannot be written: {error.strerror}") from None
 
 
 def print_json(value: Mapping[str, object] | Sequence[object]) -> None:

@@ -60,7 +60,7 @@ def run(arguments: parse.Arguments) -> int:
         content = curve_plot.draw(
             lines, title=title, x=_X[x], y=_TITLES.get(y, y.replace("_", " ")), ending=out.suffix.lower()
         )
-        _write(out, content)
+        output.write_file(out, content)
     if as_json:
         output.print_json(
             {
@@ -153,16 +153,6 @@ def _to_json(group: run_groups.RunGroup, band: bands.Band) -> Mapping[str, Any]:
 
 def _plain(value: np.ndarray | float | None) -> object:
     return value if value is None or isinstance(value, float) else value.tolist()
-
-
-def _write(out: pathlib.Path, content: bytes) -> None:
-    from seedzero.checkpoints import durable
-
-    try:
-        with durable.new_file(out) as partial:
-            partial.write_bytes(content)
-    except OSError as error:
-        raise errors.UsageError(f"--out={out} cannot be written: {error.strerror}") from None
 
 
 COMMAND = parse.Command(

@@ -11,8 +11,8 @@ from collections.abc import Callable, Iterator, Sequence
 from seedzero.api import runs
 from seedzero.bucket import bucket
 from seedzero.cli import evaluate, output, parse, status
-from seedzero.config import combinations, configs
-from seedzero.core import env_ids, errors, exit_codes
+from seedzero.config import configs
+from seedzero.core import errors, exit_codes
 from seedzero.evaluation import agent_choice
 from seedzero.league import members
 
@@ -111,10 +111,7 @@ def _access(arguments: parse.Arguments) -> configs.Config:
     port = arguments.integer("port", minimum=0) or 0
     given = {name: arguments.flags[name] for name in _ACCESS if name in arguments.flags}
     listen = f"{arguments.flags.get('host', _HOST)}:{port}"
-    remote = {"env.id": env_ids.REMOTE, "worker.num": "0"}
-    access = configs.override(configs.Config(), {**remote, **given, "listen": listen})
-    combinations.check(access)
-    return access
+    return evaluate.server_config({**given, "listen": listen})
 
 
 COMMAND = parse.Command(

@@ -7,12 +7,10 @@ from __future__ import annotations
 
 import json
 import pathlib
-import shutil
 import subprocess
 
 import certificates
 import numpy as np
-import pytest
 
 from seedzero.config import sections
 from seedzero.envs import spiel
@@ -65,17 +63,6 @@ def _expected(game: spiel.Game) -> tuple[dict[str, int], set[bytes]]:
         total = game.returns(state)[number % 2]
         counts[{1.0: "wins", 0.0: "draws", -1.0: "losses"}[total]] += 1
     return counts, seen
-
-
-@pytest.fixture(scope="module")
-def node() -> str:
-    path = shutil.which("node")
-    if path is None:
-        pytest.skip("node is not installed")
-    found = subprocess.run([path, "-e", "require('@grpc/proto-loader')"], cwd=FOLDER, capture_output=True, check=False)
-    if found.returncode:
-        pytest.skip(f"npm install has not been run in {FOLDER}")
-    return path
 
 
 def test_games_by_tls_and_token_have_the_outcomes_of_the_rules(node: str, tmp_path: pathlib.Path) -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import pathlib
-import shutil
 import subprocess
 from collections.abc import Iterator
 
@@ -27,17 +26,6 @@ class Learner(wire.Learner):
         while (session_id := self.next_request().session_id) == other_than:
             pass
         return session_id
-
-
-@pytest.fixture(scope="module")
-def node() -> str:
-    path = shutil.which("node")
-    if path is None:
-        pytest.skip("node is not installed")
-    found = subprocess.run([path, "-e", "require('@grpc/proto-loader')"], cwd=FOLDER, capture_output=True, check=False)
-    if found.returncode:
-        pytest.skip(f"npm install has not been run in {FOLDER}")
-    return path
 
 
 @pytest.fixture

@@ -112,16 +112,12 @@ def mix_search_values(
     config = parts.config.muzero
     if not config.search_value_age:
         return targets
-    is_old = (_age(windows, num_updates) >= config.search_value_age) & (num_updates >= config.search_value_start)
+    age = num_updates - windows.stored[ring_store.VERSION][:, 0]  # of the acting network, in updates
+    is_old = (age >= config.search_value_age) & (num_updates >= config.search_value_start)
     # Terminated positions and positions after the end have no search value and keep their return.
     searched, num_positions = windows.valid & ~windows.terminated, config.unroll_steps + 1
     value = windows.stored["value"][:, :num_positions]
     return targets._replace(value=jnp.where(is_old[:, None] & searched[:, :num_positions], value, targets.value))
-
-
-def _age(windows: windowing.Windows, num_updates: jax.Array | int) -> jax.Array:
-    """Returns [B] int32: the acting network's age in updates at the sampled position."""
-    return num_updates - windows.stored[ring_store.VERSION][:, 0]
 
 
 def _network_opinions(

@@ -274,7 +274,6 @@ def _hash(state: jax.Array, action: jax.Array) -> jax.Array:
 
 
 def _resnet_model(size: str) -> SearchModel:
-    """The agent's model."""
     atari = presets.get("atari")
     config = dataclasses.replace(atari, network=dataclasses.replace(atari.network, resnet_size=size))
     spec = types.EnvSpec(observation_shape=FRAME_SHAPE, observation_dtype="uint8", num_actions=NUM_ACTIONS)

@@ -375,7 +375,6 @@ def _wait_for(*pending: concurrent.futures.Future[Any] | None) -> None:
 
 
 def _failure(directory: checkpoint_dir.CheckpointDir, subject: str, error: BaseException) -> str:
-    """Describes a failed save in a sentence."""
     full = isinstance(error, OSError) and error.errno in (errno.ENOSPC, errno.EDQUOT)
     advice = "free some space there" if full or "No space left" in str(error) else "see whether it can be written"
     newest = directory.newest.step

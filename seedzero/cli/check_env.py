@@ -46,7 +46,6 @@ def run(arguments: parse.Arguments) -> int:
 
 
 def _report(asked: request.Request, num_steps: int, max_seconds: float) -> dict[str, Any]:
-    """Returns the report, a JSON object."""
     from seedzero.envs import check, registry  # numpy and gymnasium, which an early mistake need not wait for
 
     config = asked.config

@@ -67,7 +67,7 @@ def run(arguments: parse.Arguments) -> int:
                 f"{grid.total} run{'s' * (grid.total > 1)} in {root}, {num_parallel} at a time with {shared} core(s) "
                 f"each{todo}"
             )
-            with signals.StopSignals(sweep.stop, say=output.say, cleanup=sweep.kill):
+            with signals.StopSignals(sweep.pool.stop, say=output.say, cleanup=sweep.pool.kill):
                 sweep.run()
     rows = sweep.results()
     _tell(rows, grid, as_json=as_json)
@@ -156,8 +156,6 @@ def _texts(arguments: parse.Arguments) -> dict[str, str]:
 
 
 class _Sweep:
-    """Trains the runs of a sweep."""
-
     def __init__(self, grid: sweeps.Grid, num_parallel: int, launch: Any) -> None:
         """launch: as `_place` yields it."""
         from seedzero.processes import pool
@@ -171,7 +169,7 @@ class _Sweep:
         if launch is None and num_parallel > 1 and _SHARE_OF_MEMORY not in os.environ:
             environment[_SHARE_OF_MEMORY] = f"{0.9 / num_parallel:.3f}"
         elsewhere: dict[str, Any] = {} if launch is None else {"launch": launch, "share_cores": False}
-        self._pool = pool.ProgramPool(tasks, num_parallel, environment=environment, **elsewhere)
+        self.pool = pool.ProgramPool(tasks, num_parallel, environment=environment, **elsewhere)
 
     def _task(self, each: sweeps.PlannedRun, pool: Any) -> Any:
         words = train.as_words(each.flags, each.settings)
@@ -184,18 +182,12 @@ class _Sweep:
 
     def run(self) -> None:
         """Runs all, and prints a line for each run that begins, ends or is running."""
-        self._pool.start()
-        while not self._pool.wait(_PROGRESS_SECONDS):
+        self.pool.start()
+        while not self.pool.wait(_PROGRESS_SECONDS):
             with self._lock:
                 running = [f"{name}: {line}" for name, line in self._lines.items()]
             for line in running:
                 output.say(line)
-
-    def stop(self) -> None:
-        self._pool.stop()
-
-    def kill(self) -> None:
-        self._pool.kill()
 
     def results(self) -> list[dict[str, Any]]:
         """Returns the state of each run, in the sweep's order."""
@@ -216,7 +208,8 @@ class _Sweep:
     def _begin(self, each: sweeps.PlannedRun) -> None:
         with self._lock:
             self._began[each.name] = time.monotonic()
-        output.say(f"{each.name}: begins ({self._place(each)}); log: {_log(each.path)}")
+        place = f"{self._grid.planned.index(each) + 1} of {self._grid.total}"
+        output.say(f"{each.name}: begins ({place}); log: {_log(each.path)}")
 
     def _write(self, each: sweeps.PlannedRun, line: bytes) -> bool:
         from seedzero.processes import supervisor
@@ -235,9 +228,6 @@ class _Sweep:
             self._lines.pop(each.name, None)
             seconds = time.monotonic() - self._began[each.name]
         output.say(f"{each.name}: {state}{': ' if reason else ''}{reason} ({seconds:.0f} s)")
-
-    def _place(self, each: sweeps.PlannedRun) -> str:
-        return f"{self._grid.planned.index(each) + 1} of {self._grid.total}"
 
 
 def _log(path: pathlib.Path) -> pathlib.Path:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 import fnmatch
 import re
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 from seedzero.config import options
@@ -56,7 +56,10 @@ def policies(config: Any, agents: Sequence[str]) -> tuple[str, ...]:
                 f"{settings.asked}: {name!r} is no name of a policy; expected letters, digits and underscores, a "
                 f"letter first, and neither {_MAIN} nor the name of a bot; {way}"
             )
-    of_agent = {agent: _first_match(agent, by_pattern) for agent in agents}
+    of_agent = {
+        agent: next((pattern for pattern in by_pattern if fnmatch.fnmatchcase(agent, pattern)), None)
+        for agent in agents
+    }
     there = ", ".join(agents)
     if (number := len(set(by_pattern.values()))) > len(agents):
         raise errors.ConfigError(
@@ -76,10 +79,6 @@ def policies(config: Any, agents: Sequence[str]) -> tuple[str, ...]:
             "policy: leave the pattern out, or fix it"
         )
     return tuple(by_pattern[str(pattern)] for pattern in of_agent.values())
-
-
-def _first_match(agent: str, patterns: Iterable[str]) -> str | None:
-    return next((pattern for pattern in patterns if fnmatch.fnmatchcase(agent, pattern)), None)
 
 
 def _parsed(settings: SeatsConfig) -> dict[str, str]:

@@ -171,7 +171,6 @@ class DMLab:
             self._cache.report()
 
     def _make(self, task: int) -> Any:
-        """Makes an engine for a level."""
         level, config = self._levels[task], dict(self._config)
         if self._is_held_out:
             level, config["mixerSeed"] = level.replace("_train", "_test"), _MIXER_SEED
@@ -185,7 +184,6 @@ class DMLab:
             return self._lab.Lab(path, shown, config=texts, renderer=self._renderer, level_cache=self._cache)
 
     def _begin(self, index: int) -> None:
-        """Starts an episode."""
         seed = int(self._generators[index].integers(self._num_seeds or 2**31 - 1))
         with env_base.failures_of("DeepMind Lab raised in reset"):
             self._labs[index].reset(seed=seed)
@@ -227,7 +225,6 @@ def levels(name: str) -> tuple[str, ...]:
 
 
 def _import() -> Any:
-    """Returns Lab's module."""
     try:
         return importlib.import_module("deepmind_lab")
     except ImportError as error:

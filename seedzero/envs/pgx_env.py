@@ -156,8 +156,6 @@ class PgxGames:
 
 
 class _Programs(NamedTuple):
-    """The compiled functions of a game."""
-
     begin: Callable[[jax.Array, int], State]  # (keys [E], largest number of random moves) -> states [E]
     step: Callable[[State, jax.Array, jax.Array], tuple[State, jax.Array]]  # see `pgx_rules.GameRules.step`
 

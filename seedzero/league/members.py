@@ -26,7 +26,8 @@ _NUM_DIGITS = 12
 _NAME = re.compile(r"[A-Za-z][A-Za-z0-9_]*(-[0-9a-f]+)?")
 
 
-def _is_count(value: Any) -> bool:
+def is_count(value: Any) -> bool:
+    """Returns whether a value from a file is a whole number of at least 0."""
     return isinstance(value, int) and not isinstance(value, bool) and value >= 0
 
 
@@ -66,20 +67,20 @@ class Member:
             "name": isinstance(self.name, str) and bool(is_name(self.name)),
             "kind": self.kind in KINDS,
             "learns": self.learns is (self.kind in LEARNING and not self.retired),
-            "version": _is_count(self.version),
-            "env_steps": _is_count(self.env_steps),
+            "version": is_count(self.version),
+            "env_steps": is_count(self.env_steps),
             "parent": isinstance(self.parent, str) and bool(self.parent) is is_frozen,
             "line": self.line in LEARNING and (is_frozen or self.line == (MAIN if is_scripted else self.kind)),
             "retired": isinstance(self.retired, bool),
-            "frozen_version": _is_count(self.frozen_version) and (is_learner or not self.frozen_version),
-            "frozen_env_steps": _is_count(self.frozen_env_steps) and (is_learner or not self.frozen_env_steps),
-            "resets": _is_count(self.resets),
-            "reset_version": _is_count(self.reset_version) and (self.resets > 0 or not self.reset_version),
-            "reset_env_steps": _is_count(self.reset_env_steps) and (self.resets > 0 or not self.reset_env_steps),
+            "frozen_version": is_count(self.frozen_version) and (is_learner or not self.frozen_version),
+            "frozen_env_steps": is_count(self.frozen_env_steps) and (is_learner or not self.frozen_env_steps),
+            "resets": is_count(self.resets),
+            "reset_version": is_count(self.reset_version) and (self.resets > 0 or not self.reset_version),
+            "reset_env_steps": is_count(self.reset_env_steps) and (self.resets > 0 or not self.reset_env_steps),
             "source": isinstance(self.source, str) and bool(self.source) is (self.resets > 0),
             "reason": isinstance(self.reason, str),
             "rival": isinstance(self.rival, str) and (self.learns or not self.rival),
-            "number": _is_count(self.number) and (is_learner or not self.number),
+            "number": is_count(self.number) and (is_learner or not self.number),
             "origin": isinstance(self.origin, str) and (is_learner or not self.origin),
         }
         if wrong := [name for name, fits in expected.items() if not fits]:
@@ -229,7 +230,7 @@ class Pool:
         if numbers != list(range(len(numbers))):
             raise ValueError(f"pool: the learning players' numbers are {numbers}; expected {len(numbers)} in turn")
         pool = dataclasses.replace(pool, max_players=max(1, len(pool.learning)))
-        if not _is_count(pool.num_frozen) or pool.num_frozen < len(pool.frozen):
+        if not is_count(pool.num_frozen) or pool.num_frozen < len(pool.frozen):
             raise ValueError(
                 f"pool: num_frozen is {pool.num_frozen!r}; expected a whole number of at least {len(pool.frozen)}"
             )

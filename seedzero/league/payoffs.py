@@ -303,8 +303,8 @@ def _listed(rows: Mapping[Key, Tally]) -> list[list[Any]]:
 def _row(values: Any) -> tuple[Key, Tally]:
     if isinstance(values, list) and len(values) == 8:
         *key, wins, draws, losses, total = values
-        kinds = (key[0] in TYPES, _is_name(key[1]), _is_name(key[2]), _is_whole(key[3]) and key[3] < 2)
-        if all(kinds) and all(map(_is_whole, (wins, draws, losses))) and _is_number(total):
+        kinds = (key[0] in TYPES, _is_name(key[1]), _is_name(key[2]), members.is_count(key[3]) and key[3] < 2)
+        if all(kinds) and all(map(members.is_count, (wins, draws, losses))) and _is_number(total):
             return Key(*key), Tally(wins, draws, losses, float(total))
     raise ValueError(
         f"payoff: a row is {_shown(values)}; expected type, player, opponent, side, wins, draws, losses and the sum "
@@ -334,10 +334,6 @@ def _list(name: str, values: Any) -> list[Any]:
 
 def _is_name(value: Any) -> bool:
     return isinstance(value, str) and bool(value)
-
-
-def _is_whole(value: Any) -> bool:
-    return isinstance(value, int) and not isinstance(value, bool) and value >= 0
 
 
 def _is_number(value: Any) -> bool:

@@ -32,7 +32,7 @@ def find(root: pathlib.Path) -> list[str]:
         directory, depth = waiting.pop(0)
         if _is_run(directory):
             name = directory.relative_to(root).as_posix()
-            if _is_text(name):
+            if name.isprintable() and "\\" not in name:
                 found.append(name)
             continue
         if depth == MAX_DEPTH:
@@ -112,10 +112,6 @@ def _entries(folder: pathlib.Path) -> list[tuple[str, bool]]:
 
 def _quoted(name: str) -> str:
     return repr(printable.escape(name[:200]))
-
-
-def _is_text(name: str) -> bool:
-    return name.isprintable() and "\\" not in name
 
 
 def _is_run(path: pathlib.Path) -> bool:

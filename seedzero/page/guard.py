@@ -92,7 +92,6 @@ class Gate:
         self._secret = hmac.new(token.encode(), b"seedzero page", hashlib.sha256).hexdigest()
 
     async def __call__(self, scope: types.Scope, receive: types.Receive, send: types.Send) -> None:
-        """Passes a request on, or answers it if it is rejected."""
         if scope["type"] != "http":
             return  # there are no websockets and no lifespan events
 

@@ -80,16 +80,12 @@ class ArraysFace:
         self._spec, self.has_undo = spec, has_undo
 
     def text(self, seat: int, step: types.EnvStep, row: int) -> str:
+        hidden = {array.name for array in self._spec.arrays if array.acting_only}
         shown = _arrays(self._spec, step.observation[row]).items()
-        return "\n".join(
-            f"{name}: {pgx_texts.numbers(array)}" for name, array in shown if not self._is_for_acting(name)
-        )
+        return "\n".join(f"{name}: {pgx_texts.numbers(array)}" for name, array in shown if name not in hidden)
 
     def move(self, seat: int, action: int) -> str:
         return str(action)
-
-    def _is_for_acting(self, name: str) -> bool:
-        return next(array.acting_only for array in self._spec.arrays if array.name == name)
 
 
 def _arrays(spec: types.EnvSpec, observation: np.ndarray) -> dict[str, np.ndarray]:

@@ -83,7 +83,6 @@ class Respawner:
         return self._command(self._server)
 
     def _follow(self) -> None:
-        """Restarts the worker if the learner has moved."""
         server = self._server
         self._look_up()
         if self._server != server:

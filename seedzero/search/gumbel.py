@@ -71,8 +71,6 @@ class _Position(NamedTuple):
 
 
 class _Plan(NamedTuple):
-    """The schedule of the sweeps."""
-
     rounds: tuple[schedule.Round, ...]  # sweeps of equal width
     # [B, sweeps] int32, how many actions each position visits in each sweep, at most the round's width; None: that
     # width

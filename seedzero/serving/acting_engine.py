@@ -255,7 +255,6 @@ class ActingEngine:
 
 
 def _failure(subject: str, error: Exception) -> errors.ServingFailure:
-    """Returns the error that ends the server."""
     return errors.ServingFailure(f"{subject} failed ({type(error).__name__}: {error}); start the server again")
 
 

@@ -124,7 +124,6 @@ class HttpActing:
         return {"action": action, "version": acted.version, **shown}
 
     def _ask(self, player: str, rows: policy_codec.PolicyRows) -> policy_codec.PolicyAnswer:
-        """Returns the engine's answer."""
         name = f"{_PREFIX}{next(self._numbers)}"
         self._asked[name] = asked = futures.Future[Any]()
         try:

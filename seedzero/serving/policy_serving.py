@@ -96,8 +96,6 @@ def serve(
 
 
 class _PolicyCollector(registry.Collector):
-    """Exports the counts of an engine to Prometheus."""
-
     def __init__(self, counts: acting_engine.ServingCounts, num_sessions: Callable[[], int]) -> None:
         self._counts, self._num_sessions = counts, num_sessions
 

@@ -127,8 +127,6 @@ class PolicyClient(contextlib.AbstractContextManager["PolicyClient"]):
 
 
 class _Stream:
-    """A stream with its own connection."""
-
     def __init__(self, secured: security.ClientSecurity) -> None:
         self._waiting: queue.SimpleQueue[bytes | None] = queue.SimpleQueue()  # at most a request and the end
         self._beat_seconds = _FIRST_BEAT_SECONDS

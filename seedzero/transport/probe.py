@@ -94,7 +94,6 @@ def _asking(
 
 
 def _explained(error: grpc.RpcError, secured: security.ClientSecurity, deadline_seconds: float) -> errors.Error:
-    """Returns the error for the user of a call that failed."""
     code, details = error.code(), error.details() or ""
     if code is grpc.StatusCode.UNAUTHENTICATED:
         return errors.AccessDenied(f"the learner at {secured.address} refuses this call: {details}")

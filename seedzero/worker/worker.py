@@ -168,7 +168,6 @@ class _Groups:
 
 
 def _settings_of(env_settings: str) -> sections.EnvConfig:
-    """Returns the settings from a learner's JSON object."""
     try:
         values = json.loads(env_settings or "{}")
         return configs.override(configs.Config(), {f"env.{name}": value for name, value in values.items()}).env

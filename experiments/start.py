@@ -3,9 +3,10 @@
     python experiments/start.py [--TASK ...] [--SECTION.KEY=VALUE ...]      # tasks: catch (the default), cartpole
 
 Each task trains twice for one update, in separate directories; the second run finds the programs that the first has
-compiled. Each line is a span: when it began after the command, in seconds, how long it took, its thread, and what it
-was. Spans of different threads overlap. Functions are watched where they are called, so that nothing is imported
-earlier than in a run without this script.
+compiled. Each line is a span: when it began after the command, in seconds, how long it took, the processor seconds of
+all the learner's threads until its end, its thread, and what it was. Beside other work, compare the processor seconds.
+Spans of different threads overlap. Functions are watched where they are called, so that nothing is imported earlier
+than in a run without this script.
 """
 
 from __future__ import annotations
@@ -47,36 +48,45 @@ SHORTEST = 0.02
 
 
 class Span(NamedTuple):
-    """begin: seconds after the command. kind: "import", "call", or a name from `EVENTS`."""
+    """begin: seconds after the command. kind: "import", "call", or a name from `EVENTS`.
+
+    processor: the process's processor seconds at the end.
+    """
 
     begin: float
     seconds: float
     thread: str
     kind: str
     name: str
+    processor: float
 
 
 class Recorder:
     """Collects spans from all threads. started: when the command began, by the clock."""
 
-    def __init__(self, started: float, clock: Callable[[], float] = time.time) -> None:
+    def __init__(
+        self,
+        started: float,
+        clock: Callable[[], float] = time.time,
+        processor: Callable[[], float] = time.process_time,
+    ) -> None:
         self.spans: list[Span] = []
-        self._started, self._clock = started, clock
+        self._started, self._clock, self._processor = started, clock, processor
         self._called: set[str] = set()
         self._depth = 0  # of imports that are spans
         self._lock = threading.Lock()
 
     def add(self, kind: str, name: str, begin: float) -> None:
         """Adds a span that ends now."""
-        thread = threading.current_thread().name
-        self.spans.append(Span(begin - self._started, self._clock() - begin, thread, kind, name))
+        thread, seconds = threading.current_thread().name, self._clock() - begin
+        self.spans.append(Span(begin - self._started, seconds, thread, kind, name, self._processor()))
 
     def event(self, event: str, seconds: float, **details: Any) -> None:
         """Adds an event of JAX that ends now."""
         if event in EVENTS:
             begin, thread = self._clock() - seconds, threading.current_thread().name
             name = str(details.get("fun_name", ""))
-            self.spans.append(Span(begin - self._started, seconds, thread, EVENTS[event], name))
+            self.spans.append(Span(begin - self._started, seconds, thread, EVENTS[event], name, self._processor()))
 
     def first(self, name: str, function: Callable[..., Any]) -> Callable[..., Any]:
         """Wraps a function so that its first call, including the computation of its result, is a span."""
@@ -148,8 +158,11 @@ def totals(spans: Sequence[Span]) -> dict[str, float]:
 def table(spans: Sequence[Span]) -> str:
     """Returns the lines of a timeline, and the totals."""
     shown = sorted(span for span in spans if span.kind == "call" or span.seconds >= SHORTEST)
-    lines = [f"{'begin':>7}  {'seconds':>7}  {'thread':<22} what"]
-    lines += [f"{x.begin:7.2f}  {x.seconds:7.2f}  {x.thread[:22]:<22} {x.kind} {x.name}".rstrip() for x in shown]
+    lines = [f"{'begin':>7}  {'seconds':>7}  {'processor':>9}  {'thread':<22} what"]
+    lines += [
+        f"{x.begin:7.2f}  {x.seconds:7.2f}  {x.processor:9.2f}  {x.thread[:22]:<22} {x.kind} {x.name}".rstrip()
+        for x in shown
+    ]
     return "\n".join([*lines, ", ".join(f"{kind} {seconds:.2f} s" for kind, seconds in totals(spans).items())])
 
 

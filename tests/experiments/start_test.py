@@ -18,17 +18,17 @@ def ticks() -> Iterator[float]:
 
 
 def test_only_a_function_s_first_call_is_a_span(ticks: Iterator[float]) -> None:
-    recorder = start.Recorder(90.0, lambda: next(ticks))
+    recorder = start.Recorder(90.0, lambda: next(ticks), lambda: 7.0)
     double = recorder.first("doubled", lambda x: 2 * x)
     assert [double(3), double(4)] == [6, 8]
-    assert recorder.spans == [(10.0, 1.0, "MainThread", "call", "doubled")]
+    assert recorder.spans == [(10.0, 1.0, "MainThread", "call", "doubled", 7.0)]
 
 
 def test_events_of_jax_end_when_they_are_told(ticks: Iterator[float]) -> None:
-    recorder = start.Recorder(90.0, lambda: next(ticks))
+    recorder = start.Recorder(90.0, lambda: next(ticks), lambda: 7.0)
     recorder.event("/jax/core/compile/backend_compile_duration", 4.0, fun_name="update")
     recorder.event("/jax/another", 4.0)
-    assert recorder.spans == [(6.0, 4.0, "MainThread", "XLA", "update")]
+    assert recorder.spans == [(6.0, 4.0, "MainThread", "XLA", "update", 7.0)]
 
 
 def test_an_import_is_a_span_and_its_functions_are_watched(
@@ -38,7 +38,7 @@ def test_an_import_is_a_span_and_its_functions_are_watched(
     monkeypatch.syspath_prepend(str(tmp_path))
     monkeypatch.setattr(start, "IMPORTED", ("of_start",))
     monkeypatch.setattr(start, "CALLED", {"of_start": {"Box.put": "put"}})
-    recorder = start.Recorder(90.0, lambda: next(ticks))
+    recorder = start.Recorder(90.0, lambda: next(ticks), lambda: 7.0)
     monkeypatch.setattr(sys, "meta_path", [start.Finder(recorder), *sys.meta_path])
     monkeypatch.delitem(sys.modules, "of_start", raising=False)
     module = importlib.import_module("of_start")
@@ -49,14 +49,15 @@ def test_an_import_is_a_span_and_its_functions_are_watched(
 
 def test_totals_add_up_each_kind_and_end_with_the_first_update() -> None:
     spans = [
-        start.Span(0.0, 0.5, "MainThread", "import", "jax"),
-        start.Span(1.0, 2.0, "compile", "XLA", "act"),
-        start.Span(2.0, 0.01, "compile", "XLA", "small"),
-        start.Span(4.0, 0.25, "loop", "call", "first update"),
+        start.Span(0.0, 0.5, "MainThread", "import", "jax", 0.75),
+        start.Span(1.0, 2.0, "compile", "XLA", "act", 3.5),
+        start.Span(2.0, 0.01, "compile", "XLA", "small", 3.5),
+        start.Span(4.0, 0.25, "loop", "call", "first update", 9.125),
     ]
     assert start.totals(spans) == {"import": 0.5, "XLA": 2.01, "first update": 4.25}
     text = start.table(spans)
     assert "small" not in text and text.endswith("import 0.50 s, XLA 2.01 s, first update 4.25 s")
+    assert "   9.12  loop" in text
     assert text.index("import jax") < text.index("XLA act") < text.index("call first update")
 
 

@@ -90,7 +90,7 @@ PARTS: Mapping[str, options.Part] = {
         env=dict(id="pgx:connect_four"),
         run=dict(max_updates=150_000),
         search=dict(num_considered=7),
-        alphazero=dict(n_step=42),
+        alphazero=dict(n_step=12),
     ),
     "hex": options.part(_BOARD, search=dict(num_considered=16), alphazero=dict(n_step=26)),
     "othello": options.part(_BOARD, alphazero=dict(n_step=64)),

@@ -40,25 +40,31 @@ def _tree() -> dict[str, np.ndarray]:
 
 
 def _sums(traced: Any) -> list[str]:
-    """Returns the names of the sums and extremes in a traced function, and in its loops."""
-    found = [equation.primitive.name for equation in traced.eqns if equation.primitive.name in averaging._ACROSS]
+    """Returns the names of the sums, extremes and exchanges in a traced function, and in its loops."""
+    names = (*averaging._ACROSS, "ppermute")
+    found = [equation.primitive.name for equation in traced.eqns if equation.primitive.name in names]
     inner = [equation.params["jaxpr"].jaxpr for equation in traced.eqns if equation.primitive.name == "scan"]
     return [*found, *(name for each in inner for name in _sums(each))]
 
 
+@pytest.mark.parametrize("num_devices", [2, 4])
 @pytest.mark.parametrize("function", [_mean, _chain, _loop])
-def test_joined_sums_have_the_same_bits(function: Callable[[Any], Any]) -> None:
-    expected = jax.jit(jax.vmap(function, axis_name="i"))(_tree())
-    found = jax.jit(jax.vmap(averaging.joined(function, "i"), axis_name="i"))(_tree())
+def test_joined_sums_have_the_same_bits(function: Callable[[Any], Any], num_devices: int) -> None:
+    given = {name: x[:num_devices] for name, x in _tree().items()}
+    expected = jax.jit(jax.vmap(function, axis_name="i"))(given)
+    found = jax.jit(jax.vmap(averaging.joined(function, "i"), axis_name="i"))(given)
     assert jax.tree.structure(found) == jax.tree.structure(expected)
     for one, other in zip(jax.tree.leaves(found), jax.tree.leaves(expected), strict=True):
         assert one.dtype == other.dtype and one.shape == other.shape
         np.testing.assert_array_equal(one, other)
 
 
+@pytest.mark.parametrize(("num_devices", "message"), [(1, "psum"), (2, "ppermute"), (3, "psum")])
 @pytest.mark.parametrize(("function", "number"), [(_mean, 1), (_chain, 2), (_loop, 1)])
-def test_sums_that_wait_for_nothing_are_one_message(function: Callable[[Any], Any], number: int) -> None:
-    mesh = jax.sharding.Mesh(np.array(jax.devices()[:1]), ("i",))
+def test_sums_that_wait_for_nothing_are_one_message(
+    function: Callable[[Any], Any], number: int, num_devices: int, message: str
+) -> None:
+    mesh = jax.sharding.Mesh(np.array(jax.devices()[:num_devices]), ("i",))
     specs = jax.sharding.PartitionSpec()
     given = {name: x[0] for name, x in _tree().items()}
 
@@ -73,7 +79,18 @@ def test_sums_that_wait_for_nothing_are_one_message(function: Callable[[Any], An
         return inner
 
     assert len(counted(function)) > number
-    assert counted(averaging.joined(function, "i")) == ["psum"] * number
+    assert counted(averaging.joined(function, "i")) == [message] * number
+
+
+def test_both_of_two_devices_have_the_same_bits() -> None:
+    given = jnp.array([[0.0, -0.0, 0.1], [-0.0, 0.0, 1e8]], jnp.float32)
+
+    def function(x: jax.Array) -> Any:
+        return jax.lax.pmax(x, "i"), jax.lax.pmin(x, "i"), jax.lax.psum(x, "i")
+
+    found = jax.jit(jax.vmap(averaging.joined(function, "i"), axis_name="i"))(given)
+    assert all(np.asarray(x[0]).tobytes() == np.asarray(x[1]).tobytes() for x in found)
+    np.testing.assert_array_equal(found[2][0], np.float32([0.0, 0.0, 1e8]))
 
 
 def test_every_array_becomes_its_mean_over_the_devices() -> None:

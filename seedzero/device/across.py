@@ -43,9 +43,10 @@ class AcrossHosts(strategies.Strategy):
         self, run: tracing.Bundle, given: strategies.Learning, feed: steps.Feed, num_updates: int
     ) -> strategies.Updated:
         _, train, rings = given
-        feed = jax.device_put(_by_shard(self._setup, feed, self._mesh.devices.size), meshes.sharded(self._mesh))
+        if isinstance(self._setup.agent.data, sources.Queue):
+            feed = self._joined(jax.device_put(feed, meshes.sharded(self._mesh)))
         split = _split(self._setup, self._joined(rings))
-        train, written, values = run["update"](self._seed, train, *split, self._joined(feed))
+        train, written, values = run["update"](self._seed, train, *split, feed)
         return train, rings._replace(**self._own(written)), values.addressable_data(0)
 
     def align(self, run: tracing.Bundle, train: base.TrainState) -> tuple[base.TrainState, jax.Array]:
@@ -97,7 +98,9 @@ def trace_update(setup: setups.Setup, tracer: tracing.ProgramTracer) -> tracing.
         )
 
     train = meshes.placed(tracer.train, meshes.replicated(setup.mesh))
-    rings, feed = joined(tracer.actor.rings), joined(_by_shard(tracer.setup, tracer.feed))
+    rings, feed = joined(tracer.actor.rings), meshes.placed(tracer.feed, meshes.replicated(setup.mesh))
+    if isinstance(setup.agent.data, sources.Queue):
+        feed = joined(tracer.feed)
     whole = tracing.ProgramTracer(setup, train, tracer.actor._replace(rings=rings), lambda _: ())
     given = (train, *_split(setup, rings)), (feed,)
     return {
@@ -118,32 +121,21 @@ def _assembled(x: jax.Array, shape: tuple[int, ...], sharding: jax.sharding.Shar
     return jax.make_array_from_single_device_arrays(shape, sharding, meshes.parts(x))
 
 
-def _by_shard(setup: setups.Setup, feed: steps.Feed, num_shards: int = 0) -> Any:
-    """Returns a host's feed with at least one element for each of its shards."""
-    if isinstance(setup.agent.data, sources.Queue):
-        return feed
-    number = num_shards or setup.layout.num_shards
-    if isinstance(feed, jax.ShapeDtypeStruct):
-        return jax.ShapeDtypeStruct((number,), feed.dtype)
-    return np.full(number, feed, np.int32)
-
-
 def make_update(setup: setups.Setup) -> Callable[..., tuple[base.TrainState, dict[str, Any], base.Metrics]]:
-    """Returns `steps.make_update` for feeds that differ between hosts: for a replay, `num_inserts` [D].
+    """Returns `steps.make_update` for feeds that differ between hosts, also where each device of a host has the same.
 
     The rings' arrays that an update writes are a separate argument and result; the other arrays do not change.
     """
-    is_queue = isinstance(setup.agent.data, sources.Queue)
 
     def update(
         seed: jax.Array, train: base.TrainState, written: dict[str, Any], rings: ring_store.Rings, feed: steps.Feed
     ) -> tuple[base.TrainState, dict[str, Any], base.Metrics]:
-        own, rings = feed if is_queue else feed[0], rings._replace(**written)
-        windows = steps.draw(setup, seed, rings, train.num_updates, own)
+        rings = rings._replace(**written)
+        windows = steps.draw(setup, seed, rings, train.num_updates, feed)
         train, after, metrics = steps.learn(setup, seed, train, rings, windows)
         return train, {name: getattr(after, name) for name in written}, metrics
 
-    in_specs = (meshes.REPLICATED, meshes.REPLICATED, *[meshes.SHARDED] * 3)
+    in_specs = (meshes.REPLICATED, meshes.REPLICATED, meshes.SHARDED, meshes.SHARDED, steps.feed_specs(setup))
     out_specs = (meshes.REPLICATED, meshes.SHARDED, meshes.REPLICATED)
     joined = averaging.joined(update, meshes.AXIS)
     return meshes.over_devices(joined, setup.mesh, in_specs, out_specs, donate=(1, 2))

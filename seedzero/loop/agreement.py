@@ -213,17 +213,18 @@ class Agreed:
         num_due: int,
         can_update: bool,
         awaits_last: bool = False,
+        takes_turns: bool = False,
     ) -> scheduler.Call | scheduler.Wait:
         """Returns the next call of this host.
 
         alone: takes whether an update may be chosen, and returns the call that a single host would make at its own
         rate. num_due: updates that this pace owes for the steps so far. can_update: whether an update can be submitted
-        now. awaits_last: whether it waits for the end of the last one.
+        now. awaits_last: whether it waits for the end of the last one. takes_turns: whether updates are slow.
 
-        The other hosts wait for a decided update on their devices, so it goes first, but one other call may run
-        between two updates. A host that waits for the others keeps acting as its pace allows without the update. If
-        updates are slow, a call that waits at the end of one runs before the next, so that a reply waits for at most
-        one.
+        The other hosts wait for a decided update on their devices, so all decided ones go first: then the hosts act
+        after the same updates, at the same time. A host that waits for the others keeps acting as its pace allows
+        without the update. If updates are slow, one other call may run between two of them, and one that waits at the
+        end of an update runs before the next, so that a reply waits for at most one.
         """
         can_update = can_update and not awaits_last
         if num_due:
@@ -233,7 +234,7 @@ class Agreed:
             if isinstance(found, scheduler.Wait) or found.kind is not rate_limiting.Work.UPDATE:
                 return self._chosen(found, awaits_last)
             self._promise(num_updates + 1)
-        if self.has_update and can_update and not self._updated_last:
+        if self.has_update and can_update and not (takes_turns and self._updated_last):
             return scheduler.Call(rate_limiting.Work.UPDATE, (0,))
         found = alone(False)
         if self.has_update and can_update and isinstance(found, scheduler.Wait):

@@ -213,6 +213,7 @@ class DeviceLoop:
             num_due=facts.num_due(self._config, self.dispatcher, self.run_phase),
             can_update=facts.can_update(self.dispatcher),
             awaits_last=self.dispatcher.update_times.awaits_slow,
+            takes_turns=self.dispatcher.update_times.are_slow,
         )
 
     def _submit(self, call: scheduler.Call) -> None:

@@ -60,9 +60,14 @@ class UpdateTimes:
         return end
 
     @property
+    def are_slow(self) -> bool:
+        """Whether a recent update took long."""
+        return self._seconds > _SLOW_SECONDS
+
+    @property
     def awaits_slow(self) -> bool:
-        """Whether an update is in flight and a recent one took long, so that the next update waits for it to end."""
-        return self._num_begun > self._num_ended and self._seconds > _SLOW_SECONDS
+        """Whether an update is in flight and updates are slow, so that the next one waits for it to end."""
+        return self._num_begun > self._num_ended and self.are_slow
 
 
 class InFlight:

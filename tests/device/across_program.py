@@ -27,6 +27,7 @@ SHARED = {
 AGENTS = {
     "muzero": {"replay.priority_alpha": 0.6},
     "ppo": {"ppo.unroll_length": 4, "network.width": 8},
+    "apex": {"replay.priority_alpha": 0.6, "network.width": 8},
 }
 STORED = 44
 """Steps in all rings together."""

@@ -186,14 +186,15 @@ def test_a_host_promises_what_it_owes_and_more_as_that_grows() -> None:
 
 @pytest.fixture
 def turn() -> Callable[..., scheduler.Call | scheduler.Wait]:
-    """A host that has three decided updates: (can_act, can_update, awaits_last) -> its next call, submitted."""
+    """A host that has three decided updates: (can_act, and others of `next_call`) -> its next call, submitted."""
     host = Hosts(2).hosts[0]
     for _ in range(3):
         host.decide(agreement.Decision(Kind.UPDATE))
 
     def take(*, can_act: bool = True, **given: bool) -> scheduler.Call | scheduler.Wait:
         alone = ACT if can_act else WAIT
-        call = host.next_call(lambda may: alone, 0, num_due=0, **{"can_update": True, **given})
+        given = {"can_update": True, "takes_turns": True, **given}
+        call = host.next_call(lambda may: alone, 0, num_due=0, **given)
         if call == UPDATE:
             host.take_update()
         return call
@@ -204,7 +205,16 @@ def turn() -> Callable[..., scheduler.Call | scheduler.Wait]:
 Turn: TypeAlias = Callable[..., scheduler.Call | scheduler.Wait]
 
 
-def test_a_decided_update_goes_before_acting_and_then_they_take_turns(turn: Turn) -> None:
+def test_all_decided_updates_go_before_acting_so_that_hosts_act_at_the_same_time(turn: Turn) -> None:
+    assert [turn(takes_turns=False) for _ in range(4)] == [UPDATE, UPDATE, UPDATE, ACT]
+
+
+def test_a_call_goes_between_two_decided_updates_that_cannot_be_submitted_at_once(turn: Turn) -> None:
+    given = [turn(takes_turns=False, can_update=can_update) for can_update in (True, False, True)]
+    assert given == [UPDATE, ACT, UPDATE]
+
+
+def test_a_decided_slow_update_goes_before_acting_and_then_they_take_turns(turn: Turn) -> None:
     assert [turn(), turn(), turn(can_act=False)] == [UPDATE, ACT, UPDATE]
     assert [turn(can_act=False, can_update=False), turn(can_update=False)] == [WAIT, ACT]
     assert [turn(), turn(), turn()] == [UPDATE, ACT, ACT]

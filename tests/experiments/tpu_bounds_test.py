@@ -82,7 +82,7 @@ def test_an_update_of_several_hosts_is_traced_for_the_devices_of_all() -> None:
     assert list(traced) == [("act", 16), ("act", 8), ("update", 32), ("align", 32), ("reanalyse", 8)]
     update = traced["update", 32]()
     text = update.function.lower().as_text()
-    assert "all_reduce" in text and "num_partitions = 2" in text
+    assert "collective_permute" in text and "num_partitions = 2" in text
     assert "num_partitions = 1" in traced["act", 8]().function.lower().as_text()
 
 

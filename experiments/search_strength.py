@@ -25,7 +25,7 @@ from typing import Any
 import numpy as np
 
 from seedzero.config import configs
-from seedzero.envs import bots, turn_games
+from seedzero.envs import turn_games
 from seedzero.evaluation import agent_choice, match, scoring
 from seedzero.search import schedule
 
@@ -45,18 +45,6 @@ class WithSettings(agent_choice.AgentChoice):
         named = dict(pair.split("=", 1) for pair in self.settings.split(",") if pair)
         config = super().config(makes_environments=makes_environments)
         return configs.override(config, {f"search.{name}": value for name, value in named.items()})
-
-
-def opening(game: turn_games.TurnGame, num_moves: int, generator: np.random.Generator) -> turn_games.State:
-    """Returns a state after some random moves that did not end the game."""
-    while True:
-        state = game.initial(generator)
-        for _ in range(num_moves):
-            state = game.apply(state, bots.random_move(state, generator), generator)
-            if game.is_terminal(state):
-                break
-        else:
-            return state
 
 
 def milliseconds(player: match.Player, state: turn_games.State, size: int) -> float:
@@ -110,7 +98,7 @@ def main() -> None:
     choices = [WithSettings(given.run_dir, step, seed=given.seed, settings=each) for each in given.settings]
     (game, first, cost), (_, second, other) = map(side, choices)
     generator = np.random.default_rng(given.seed)
-    begun = [opening(game, given.moves, generator) for _ in range(-(-given.games // 2))]
+    begun = [match.opening(game, generator, given.moves) for _ in range(-(-given.games // 2))]
     games = match.play_games(game, [state for state in begun for _ in range(2)], first, second)
     result = {"game": game.name, **score([each.total for each in games])}
     print(json.dumps({**result, "a": cost, "b": other, "load": round(os.getloadavg()[0], 1)}))

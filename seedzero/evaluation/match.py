@@ -118,10 +118,12 @@ def against_agent(
     return play_games(game, states, agent, opponent, generator)
 
 
-def opening(game: turn_games.TurnGame, generator: np.random.Generator) -> turn_games.State:
-    """Returns the state after OPENING_MOVES random moves, or the one before a move that would end the game."""
+def opening(
+    game: turn_games.TurnGame, generator: np.random.Generator, num_moves: int = OPENING_MOVES
+) -> turn_games.State:
+    """Returns the state after some random moves, or the one before a move that would end the game."""
     state = game.initial(generator)
-    for _ in range(OPENING_MOVES):
+    for _ in range(num_moves):
         after = game.apply(state, bots.random_move(state, generator), generator)
         if game.is_terminal(after):
             break

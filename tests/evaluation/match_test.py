@@ -145,9 +145,8 @@ def test_two_agents_change_sides_after_the_same_opening(tic_tac_toe: spiel.Game)
         assert (first.total, first.length) == (-second.total, second.length)
 
 
-def test_an_opening_never_ends_a_game(tic_tac_toe: spiel.Game, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(match, "OPENING_MOVES", 9)
-    begun = [match.opening(tic_tac_toe, np.random.default_rng(seed)) for seed in range(20)]
+def test_an_opening_never_ends_a_game(tic_tac_toe: spiel.Game) -> None:
+    begun = [match.opening(tic_tac_toe, np.random.default_rng(seed), 9) for seed in range(20)]
     assert not any(tic_tac_toe.is_terminal(state) for state in begun)
     assert max(state.move_number() for state in begun) > 4
 

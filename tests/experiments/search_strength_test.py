@@ -6,11 +6,9 @@ import importlib
 import pathlib
 from typing import Any
 
-import numpy as np
 import pytest
 
 from seedzero.config import configs
-from seedzero.envs import spiel
 from seedzero.evaluation import agent_choice
 
 EXPERIMENTS = pathlib.Path(__file__).parents[2] / "experiments"
@@ -37,9 +35,3 @@ def test_settings_replace_those_of_the_run(strength: Any, monkeypatch: pytest.Mo
     assert (search.num_simulations, search.rounds) == (7, 1)
     assert search.num_considered == saved.search.num_considered
     assert strength.WithSettings("run").config() == saved
-
-
-def test_an_opening_has_its_number_of_moves(strength: Any) -> None:
-    game, generator = spiel.Game("tic_tac_toe"), np.random.default_rng(0)
-    openings = [strength.opening(game, 6, generator) for _ in range(100)]  # more than one game of ten ends before
-    assert all(state.move_number() == 6 and not state.is_terminal() for state in openings)

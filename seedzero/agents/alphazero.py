@@ -90,8 +90,8 @@ def _rules(config: configs.Config, spec: types.EnvSpec) -> pgx_rules.GameRules:
         turns.check_league(config)
     if rules.state_name not in {array.name for array in spec.packed}:
         raise errors.ConfigError(
-            f"the environments show no state with the layout of this machine's rules ({rules.state_name}); have the "
-            "same version of pgx, or of your module, here and at every worker, and leave --env.game_state out"
+            f"the environments show no state with the layout of this machine's rules ({rules.state_name}); install "
+            "the same version of pgx, or of your module, here and on every worker, and leave --env.game_state out"
         )
     return rules
 

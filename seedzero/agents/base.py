@@ -155,11 +155,11 @@ class Agent(NamedTuple):
         [TrainState, windowing.Windows, jax.Array, str | None], tuple[TrainState, jax.Array | None, Metrics]
     ]
     # (params, memory rows, Inputs) -> probabilities [B, A] of `act`'s draws, 0 for illegal actions; None: the agent
-    # learns values alone, searches, or has continuous actions
+    # learns only values, searches, or has continuous actions
     policy: Callable[[Params, Memory, Inputs], jax.Array] | None = None
     # fields of the train state whose units its values have, besides `acting`; snapshots keep them too
     scales: tuple[str, ...] = ()
-    has_policy: bool = True  # whether it has one to draw actions from; false: the agent learns values alone
+    has_policy: bool = True  # whether it has one to draw actions from; false: the agent learns only values
     reanalyse: Reanalyse | None = None  # None: stored targets never change
     # (params, memory rows, Inputs, key, return_tree) -> Searched, as `act` searches; None: it does not search
     search: Callable[[Params, Memory, Inputs, jax.Array, bool], Searched] | None = None

@@ -170,7 +170,7 @@ def play(
         players of seats.
       access: how to reach the policy servers.
 
-    Raises as `read`, and UsageError for a name that is none of these.
+    Raises as `read`, and UsageError for any other name.
     """
     is_guest = {name: opponents.is_known(name) or opponents.is_address(name) for name in players}
     needs_league = any(name != members.MAIN and not is_guest[name] for name in players)

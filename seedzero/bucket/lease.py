@@ -141,7 +141,7 @@ class Lease:
             user = f"the learner with pid {holder.pid} on {holder.host}" if holder else "nobody: its lease was deleted"
             self._lost = (
                 f"{self._store.url} belongs to {user}; this learner has not renewed its lease for "
-                f"{self._clock() - self._renewed:.0f} s and writes there no more; end one of the two"
+                f"{self._clock() - self._renewed:.0f} s and no longer writes there; end one of the two"
             )
             raise errors.LeaseLost(self._lost)
 

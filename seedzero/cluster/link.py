@@ -158,4 +158,4 @@ class Link(abc.ABC):
 
 def silent(index: int, seconds: float) -> str:
     """Returns why the run ends if a host is silent."""
-    return f"host {index} has been silent for {seconds:.0f} s: it stands still, or the network does"
+    return f"host {index} has been silent for {seconds:.0f} s: it hangs, or the network is down"

@@ -1,4 +1,4 @@
-"""Ends a learner host that stands still: `python -m seedzero.cluster.watchdog PID SECONDS`, a process next to it.
+"""Ends a learner host that hangs: `python -m seedzero.cluster.watchdog PID SECONDS`, a process next to it.
 
 Otherwise the other hosts would wait forever for a stopped host's part of an update. A byte on standard input shows
 that the host is alive; after SECONDS without one it is killed. Standard input ends when the host itself ends.

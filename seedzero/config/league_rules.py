@@ -55,7 +55,7 @@ def problems(config: configs.Config) -> Iterator[str]:
     more = [name for name, number in numbers.items() if number > (name == "main_players")]
     if more and not league.on:
         yield (
-            f"--league.{more[0]}={numbers[more[0]]} is for a league, and there is none; give "
+            f"--league.{more[0]}={numbers[more[0]]} is for a league, and this run has none; give "
             "--league.builder=alphastar, or --league.freeze_every=N"
         )
     yield from _max_players_problems(config)
@@ -101,7 +101,7 @@ def _member_problems(config: configs.Config) -> Iterator[str]:
         yield f"{flag}: {error}"
         return
     if not league.on:
-        yield f"{flag} is for a league, and there is none; give --league.freeze_every=N, or leave it out"
+        yield f"{flag} is for a league, and this run has none; give --league.freeze_every=N, or leave it out"
     family = families.of(config.env.id).prefix
     for name in names:
         able = ["spiel"] if name.startswith(opponents.SPIEL) else ["spiel", "pgx"]
@@ -123,8 +123,8 @@ def _opponent_model_problems(config: configs.Config) -> Iterator[str]:
         return
     if not config.league.on:
         yield (
-            "--league.opponent_model=true is for a league, and there is none; give --league.freeze_every=N, or leave "
-            "it out"
+            "--league.opponent_model=true is for a league, and this run has none; give --league.freeze_every=N, or "
+            "leave it out"
         )
     if "search" not in config.agent.SECTIONS:
         yield f"--league.opponent_model=true is for a search, and agent {config.run.agent} has none; leave it out"
@@ -146,8 +146,8 @@ def _max_players_problems(config: configs.Config) -> Iterator[str]:
         return
     if not league.on:
         yield (
-            f"{flag} is for a league, and there is none; give --league.builder=MODULE:FUNCTION with a builder that "
-            "adds players, or leave it out"
+            f"{flag} is for a league, and this run has none; give --league.builder=MODULE:FUNCTION with a builder "
+            "that adds players, or leave it out"
         )
     elif league.max_players < league.num_learning:
         yield (

@@ -210,8 +210,8 @@ class MuZeroConfig(options.AgentSection):
             ),
             (
                 has_memory and self.chance_codes,
-                f"{codes} and --muzero.memory={self.memory}: codes stand for what two observations show, which tells "
-                "nothing of what a memory adds; leave one out",
+                f"{codes} and --muzero.memory={self.memory}: codes stand for what two observations show, and do not "
+                "show what a memory adds; leave one out",
             ),
             (
                 self.value_prefix and self.chance_codes,

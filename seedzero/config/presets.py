@@ -314,7 +314,7 @@ def get(name: str, agent: str = "") -> configs.Config:
 
 
 def agent_of(name: str) -> str:
-    """Returns the agent of a preset if the user names none."""
+    """Returns a preset's agent, for users who name no agent."""
     return str(find(name).values.get("run.agent", configs.agent_names()[0]))
 
 

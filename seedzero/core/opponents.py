@@ -90,7 +90,7 @@ def is_of_user(name: str) -> bool:
 
 
 def roshambo_bot(name: str) -> str:
-    """Returns OpenSpiel's name of a bot for repeated rock-paper-scissors; "": the name is none of such a bot."""
+    """Returns OpenSpiel's name of a bot for repeated rock-paper-scissors; "": it is not the name of such a bot."""
     bot = name.removeprefix(ROSHAMBO)
     return bot if name.startswith(ROSHAMBO) and bot in ROSHAMBO_BOTS else ""
 

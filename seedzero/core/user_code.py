@@ -81,7 +81,7 @@ def check(name: str) -> None:
 
 
 def module_of(env_id: str) -> str:
-    """Returns the module that an id names, as python:MODULE:FUNCTION does, or "" if it names none."""
+    """Returns the module that an id names, as python:MODULE:FUNCTION does, or "" if it names no module."""
     kind, _, rest = env_id.partition(":")
     if kind == "pettingzoo":  # the program's own modules have names, too
         return rest.partition(":")[0]

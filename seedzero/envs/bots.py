@@ -147,7 +147,7 @@ def check_plays(name: str, game: Any) -> None:
         if not is_open or kind.dynamics != pyspiel.GameType.Dynamics.SEQUENTIAL:
             raise errors.EnvironmentFailure(
                 f"bot {name!r} of the league: the tree search plays games of perfect information in turn, and game "
-                f"{kind.short_name!r} is none; give {opponents.RANDOM}, or a bot of your own as MODULE:FUNCTION"
+                f"{kind.short_name!r} is not one; give {opponents.RANDOM}, or a bot of your own as MODULE:FUNCTION"
             )
 
 

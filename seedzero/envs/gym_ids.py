@@ -24,7 +24,7 @@ def registered(env_id: str) -> str:
 
 
 def find(env_id: str) -> registration.EnvSpec | None:
-    """Returns the registration of an id, of its newest version if it names none; None for an unknown id."""
+    """Returns the registration of an id, of its newest version if it names no version; None for an unknown id."""
     try:
         namespace, name, version = registration.parse_env_id(env_id)
     except gymnasium.error.Error:  # not in an id's form

@@ -30,7 +30,7 @@ def load(choice: agent_choice.AgentChoice) -> Policy:
     `choice.seed` seeds the draws of actions, and the noise of exploration.
 
     Raises UsageError if the directory has no run, if no worker has joined the run yet, if it needs consent to a
-    network's module, or if actions shall be drawn and the agent has no policy. Raises CheckpointError for an
+    network's module, or if actions should be drawn and the agent has no policy. Raises CheckpointError for an
     unreadable checkpoint.
     """
     config, spec = greedy.read(choice)
@@ -278,7 +278,7 @@ def think(
     """Returns what the agent thinks about one observation, given as a batch of one.
 
     `functions` and `codec` are the agent's own. `draws` is the seed and the number of the call. Raises UsageError for
-    an agent that learns values alone.
+    an agent that learns only values.
     """
     if saved.agent.search is None and saved.agent.policy is None:
         raise errors.UsageError(

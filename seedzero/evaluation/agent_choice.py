@@ -51,7 +51,7 @@ class AgentChoice:
         return dataclasses.replace(self, run_dir=self.path.absolute())
 
     def or_last(self) -> AgentChoice:
-        """Returns the choice with the last checkpoint if it names none."""
+        """Returns the choice; if it names no checkpoint, of the last one."""
         return dataclasses.replace(self, step="last") if self.step is None else self
 
     def of(self, player: str) -> AgentChoice:

@@ -65,8 +65,8 @@ def read(choice: agent_choice.AgentChoice) -> tuple[configs.Config, types.EnvSpe
 def load(choice: agent_choice.AgentChoice, config: configs.Config, spec: types.EnvSpec) -> SavedAgent:
     """Returns the chosen agent of a run, for environments with the given spec.
 
-    Raises SpecMismatch if the run's environments had another spec, UsageError if actions shall be drawn and the agent
-    has no policy, or if the player is none of the run's policies, and CheckpointError for an unreadable checkpoint.
+    Raises SpecMismatch if the run's environments had another spec, UsageError if actions should be drawn and the agent
+    has no policy, or if the run has no such player, and CheckpointError for an unreadable checkpoint.
     """
     policies = dict.fromkeys(seats_config.policies(config, spec.seats))
     if policies and choice.player not in policies:

@@ -205,7 +205,7 @@ def digest(config: configs.Config) -> str:
 
 @contextlib.contextmanager
 def _watched(found: link.Link, seconds: float) -> Iterator[None]:
-    """Starts a process, while entered, that ends this one if it stands still for too long."""
+    """Starts a process, while entered, that ends this one if it hangs for too long."""
     command = [sys.executable, "-m", "seedzero.cluster.watchdog", str(os.getpid()), str(seconds)]
     with subprocess.Popen(command, stdin=subprocess.PIPE, start_new_session=True) as process:
         assert process.stdin is not None

@@ -1,4 +1,4 @@
-"""Describes positions and actions of games as texts, as one of their seats may see them."""
+"""Describes the positions and actions of a game in words, as a seat may see them."""
 
 from __future__ import annotations
 
@@ -13,20 +13,20 @@ from seedzero.envs import pgx_texts, spiel
 class Face(Protocol):
     """Shows a game to one seat.
 
-    has_undo: whether moves may be taken back, because all seats see everything and one moves at a time.
+    has_undo: whether a player may take moves back: nothing is hidden, and one player moves at a time.
     """
 
     has_undo: bool
 
     def text(self, seat: int, step: types.EnvStep, row: int) -> str:
-        """Returns the position as a seat may see it; `row` is the row of the step with its observation."""
+        """Returns the position as a seat may see it; the observation is in this row of the step."""
 
     def move(self, seat: int, action: int) -> str:
         """Returns the game's name for an action that the seat may take now."""
 
 
 def of(env_id: str, env: Any) -> Face:
-    """Returns the face for a group with one game. env: as of `registry.make`, after a reset."""
+    """Returns the face of a group of one game. env: made by `registry.make` and reset."""
     kind, _, name = env_id.partition(":")
     if kind == "spiel":
         return SpielFace(name, env)
@@ -36,7 +36,7 @@ def of(env_id: str, env: Any) -> Face:
 
 
 class SpielFace:
-    """Uses OpenSpiel's texts: the state if nothing is hidden, otherwise what the seat knows of it."""
+    """Uses OpenSpiel's own descriptions: of the whole state if nothing is hidden, otherwise of what the seat knows."""
 
     def __init__(self, name: str, env: Any) -> None:
         self._env = env
@@ -52,7 +52,7 @@ class SpielFace:
         return str(state.information_state_string(seat) if self._knows else state.observation_string(seat))
 
     def move(self, seat: int, action: int) -> str:
-        """Returns OpenSpiel's name; a seat without a choice waits."""
+        """Returns OpenSpiel's name of the action, or "wait" if the seat has no choice."""
         state = self._env.states[0]
         player = state.current_player() if self.has_undo else seat
         return str(state.action_to_string(player, action)) if state.legal_actions(player) else "wait"

@@ -1,4 +1,4 @@
-"""`seedzero.connect`: a policy whose agent runs in a policy server; needs numpy and gRPC, but not JAX.
+"""Connects to an agent in a policy server (`seedzero.connect`), with numpy and gRPC but without JAX.
 
 Shape letters: B rows (environments), A actions, D numbers of a continuous action.
 """
@@ -21,12 +21,12 @@ class RemoteFindings(NamedTuple):
     """The agent's findings about an observation; for a batch each array has another first axis [B].
 
     Attributes:
-      action: the agent's own.
+      action: the one that the agent takes.
       policy: [A] probabilities.
-      value: of the search, in the environment's units; None, as everything below, if the agent does not search.
+      value: the search's, in the environment's units; if the agent does not search, this and the next two are None.
       visit_counts: [A] int32.
       q_values: [A].
-      version: updates of the parameters.
+      version: the number of updates behind the parameters.
     """
 
     action: Any
@@ -50,11 +50,11 @@ def connect(
 
     Args:
       address: HOST:PORT, as the server prints it.
-      player: one of the server's; "" means its first one.
-      token_file: with the server's token; "" for none.
+      player: the name of one of the server's players; "" means the first one.
+      token_file: a file with the server's token; "" if the server needs none.
       token: the token itself, instead of the file.
-      ca_file: PEM certificates that vouch for the server's, or "system"; "" for plain text.
-      server_name: in the server's certificate; "" means the host of the address.
+      ca_file: PEM file of the authority that signed the server's certificate, or "system"; "" for plain text.
+      server_name: the name in the server's certificate; "" means the host of the address.
 
     Raises UsageError for an unusable address or file, or an unknown player; AccessDenied if the server refuses the
     token, or the two ends do not agree on TLS; ProtocolError if no policy server answers.
@@ -74,9 +74,9 @@ class RemotePolicy(contextlib.AbstractContextManager["RemotePolicy"]):
     Rows begin an episode at their first call and after `reset`. The server keeps their frames and memory.
 
     Attributes:
-      spec: of the environments, as they are sent: arrays, and actions from 0.
+      spec: describes the arrays as they are sent, with actions from 0.
       offer: the server's description at the start.
-      version: updates of the parameters that gave the last answer.
+      version: the number of updates behind the parameters of the last answer.
     """
 
     def __init__(self, secured: security.ClientSecurity, offer: policy_codec.PolicyOffer, player: str) -> None:
@@ -97,8 +97,8 @@ class RemotePolicy(contextlib.AbstractContextManager["RemotePolicy"]):
     ) -> Any:
         """Returns the action for one observation, or the actions for a batch; the server remembers the observations.
 
-        Arguments and errors are those of `seedzero.Policy`. Also raises ProtocolError and AccessDenied as `connect`;
-        then the session is over, so call `reset`.
+        Arguments and errors are those of `seedzero.Policy`. Raises ProtocolError and AccessDenied, too, as `connect`
+        does; the session has ended then, so call `reset`.
         """
         rows, is_single = self._rows(observation, reward, action_mask)
         acted = self._ask(rows._replace(explore=explore))
@@ -116,7 +116,7 @@ class RemotePolicy(contextlib.AbstractContextManager["RemotePolicy"]):
     ) -> RemoteFindings:
         """Returns the agent's findings; remembers nothing. Raises UsageError if the agent has none."""
         if not self.offer.has_probabilities:
-            raise errors.UsageError(f"agent {self.offer.agent} learns values alone, or its actions are continuous")
+            raise errors.UsageError(f"agent {self.offer.agent} learns only values, or its actions are continuous")
         rows, is_single = self._rows(observation, reward, action_mask)
         acted = self._ask(rows._replace(findings=True, only_look=True))
         shown = {name: array[0] if is_single else array for name, array in acted.findings.items()}
@@ -132,7 +132,7 @@ class RemotePolicy(contextlib.AbstractContextManager["RemotePolicy"]):
     def reset(self, rows: Sequence[int] | np.ndarray | None = None) -> None:
         """Begins an episode with the next observation of these rows.
 
-        None means all rows, whose number may change then.
+        None means all rows; their number may change then.
         """
         if rows is None:
             self._first = np.ones(len(self._first), bool)

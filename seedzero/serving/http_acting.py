@@ -101,7 +101,8 @@ class HttpActing:
             raise errors.UsageError(f"player is {player!r:.100}; expected one of {', '.join(players)}")
         if findings not in (False, self._offer.has_probabilities):
             raise errors.UsageError(
-                f"findings is {findings!r:.100}; expected true or false, and false for values alone"
+                f"findings is {findings!r:.100}; expected true or false, and false for an agent that learns only "
+                "values"
             )
         if "observation" not in fields:
             raise errors.UsageError("observation is missing; expected one as the environment returns it")

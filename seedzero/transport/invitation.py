@@ -44,7 +44,7 @@ def waiting(config: configs.Config, which: str = "") -> str:
 
 
 def _of_certificate(tls: sections.TlsConfig, host: str) -> list[str]:
-    """Returns the flags for the certificate that vouches for the learner's, and for a name other than the host."""
+    """Returns the flags for the certificate that signed the learner's, and for a name other than the host."""
     trusted = next((found for found in _authorities(tls) if _handshake(tls, found) is not None), "")
     flags = [f"--tls.ca_file={trusted or _UNKNOWN_AUTHORITY}"]
     # An authority's certificate may be elsewhere; the names are read from the learner's own.
@@ -55,7 +55,7 @@ def _of_certificate(tls: sections.TlsConfig, host: str) -> list[str]:
 
 
 def _authorities(tls: sections.TlsConfig) -> Iterator[str]:
-    """Yields files that may vouch for the learner's certificate: itself, public authorities, and files next to it."""
+    """Yields files that may verify the learner's certificate: itself, public authorities, and files next to it."""
     yield tls.cert_file
     yield security.SYSTEM_ROOTS
     folder, beside = pathlib.Path(tls.cert_file).parent, list[pathlib.Path]()

@@ -169,7 +169,7 @@ class Access:
     """How a client accesses its learner, without secrets."""
 
     token_file: str = ""  # file with the learner's token, or ""
-    ca_file: str = ""  # PEM certificates that may vouch for the learner's, or SYSTEM_ROOTS; "" for plain text
+    ca_file: str = ""  # PEM certificates to verify the learner's by, or SYSTEM_ROOTS; "" for plain text
     server_name: str = ""  # name in the learner's certificate; "" for the host of the address
 
 
@@ -247,7 +247,7 @@ def explain(code: grpc.StatusCode, details: str, security: ClientSecurity) -> er
         why = "speaks plain text and not TLS; start it with --tls.cert_file and --tls.key_file, or leave out "
         why += f"--tls.ca_file={access.ca_file} here"
     elif re.search("VERIFY_FAILED|signature", handshake[1]):
-        why = f"has a certificate that --tls.ca_file={access.ca_file} does not vouch for "
+        why = f"has a certificate that --tls.ca_file={access.ca_file} did not sign "
         why += f"({handshake[1].rpartition(':')[2].strip()}); give the file with {wanted} the learner's own"
     else:
         why = f"and this client cannot agree on TLS ({handshake[1]}); look at --tls.ca_file={access.ca_file} here "

@@ -74,7 +74,7 @@ def test_players_that_are_added_later_need_groups_of_environments_too(said: gold
 @pytest.mark.parametrize(
     ("changes", "way"),
     [
-        ({"league.freeze_every": 0}, "there is none"),
+        ({"league.freeze_every": 0}, "this run has none"),
         ({"league.main_players": 3}, "--league.max_players=3 or more"),
         ({}, "builder past adds no players; give --league.builder=alphastar"),
         ({"league.builder": "self_play"}, "builder self_play adds no players"),

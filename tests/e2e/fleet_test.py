@@ -67,7 +67,7 @@ def test_workers_that_are_refused_say_why_and_end(fleet: Fleet, host: harness.Ho
         "wants a token and none came; give --token_file=FILE": [ca],
         "the token is not this learner's; give --token_file=FILE": [ca, f"--token_file={wrong}"],
         "speaks TLS and not plain text; give --tls.ca_file=FILE": [token],
-        "a certificate that --tls.ca_file=.* does not vouch for": [token, f"--tls.ca_file={stranger.ca}"],
+        "a certificate that --tls.ca_file=.* did not sign": [token, f"--tls.ca_file={stranger.ca}"],
     }
     for message, words in attempts.items():
         ended = host.worker(fleet.learner.address, *words).wait()

@@ -171,10 +171,8 @@ def test_a_tree_knows_who_moves_behind_chance() -> None:
 def test_where_the_turn_does_not_pass_chance_has_one_outcome() -> None:
     name = "jax_nim:TURNS"
     rules, learner = pgx_rules.game(name), agent(name, search__num_simulations=60, search__num_considered=3)
-    params = learner.acting(learner.init(jax.random.key(0)))
-    found = jax.vmap(rules.env.init)(jax.random.split(jax.random.key(0), 2))
-    assert learner.search is not None
-    tree = learner.search(params, (), inputs(rules, found), jax.random.key(1), True).tree
+    found = jax.jit(jax.vmap(rules.env.init))(jax.random.split(jax.random.key(0), 2))
+    tree = search(learner, params(name), inputs(rules, found)).tree
     assert tree is not None and tree.is_afterstate is not None
     codes: dict[tuple[int, int], set[int]] = {}  # of afterstates with several visits
     for row in range(2):

@@ -398,11 +398,11 @@ def test_players_that_have_retired_leave_nothing_on_the_devices(monkeypatch: pyt
     others = jax.live_arrays()  # of earlier tests, kept: else they may be collected at any time
     world = World(loop_world.without_programs(loop_world.PPO), monkeypatch, max_players=3)
     found = list[tuple[int, int]]()
-    for number in range(200):
+    for number in range(50):
         world.build(builders.Action("add", "main_exploiter", "main"), num_updates=100 * (number + 1))
         world.build(builders.Action("retire", f"main_exploiter_{number}"), num_updates=100 * (number + 1))
         world.asked.clear()  # which holds the players
         sizes = [array.nbytes for array in jax.live_arrays()]
         found.append((len(sizes) - len(others), sum(sizes)))
-    assert len(world.seating.frozen()) == 200
+    assert len(world.seating.frozen()) == 50
     assert len(set(found[20:])) == 1  # once the caches of snapshots are full

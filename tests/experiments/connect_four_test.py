@@ -13,15 +13,12 @@ import pytest
 from seedzero.envs import spiel
 from seedzero.evaluation import scoring
 
-EXPERIMENTS = pathlib.Path(__file__).parents[2] / "experiments"
-
 
 @pytest.fixture
-def connect_four(monkeypatch: pytest.MonkeyPatch) -> Any:
+def connect_four() -> Any:
     pytest.importorskip("pyspiel")
     if not shutil.which("gcc"):
         pytest.skip("the solver needs gcc")
-    monkeypatch.syspath_prepend(str(EXPERIMENTS))
     return importlib.import_module("connect_four")
 
 

@@ -1,20 +1,12 @@
 """Learning curves of run directories: seeds become a median and a band."""
 
-import importlib
 import json
 import pathlib
 from typing import Any
 
+import curves  # see conftest.py
 import numpy as np
 import pytest
-
-EXPERIMENTS = pathlib.Path(__file__).parents[2] / "experiments"
-
-
-@pytest.fixture
-def curves(monkeypatch: pytest.MonkeyPatch) -> Any:
-    monkeypatch.syspath_prepend(str(EXPERIMENTS))
-    return importlib.import_module("curves")
 
 
 def _run(path: pathlib.Path, returns: list[float]) -> pathlib.Path:
@@ -27,7 +19,7 @@ def _run(path: pathlib.Path, returns: list[float]) -> pathlib.Path:
     return path
 
 
-def test_seeds_become_a_median_between_the_lowest_and_the_highest(curves: Any, tmp_path: pathlib.Path) -> None:
+def test_seeds_become_a_median_between_the_lowest_and_the_highest(tmp_path: pathlib.Path) -> None:
     paths = [_run(tmp_path / str(i), [0.0, value, value]) for i, value in enumerate((1.0, 3.0, 5.0))]
     found = curves.read([f"Task/ours={','.join(map(str, paths))}"], "env_steps")
     grid, values = curves.band(found["Task"]["ours"], num_points=5)
@@ -35,14 +27,14 @@ def test_seeds_become_a_median_between_the_lowest_and_the_highest(curves: Any, t
     np.testing.assert_allclose(values, [[0, 0.5, 1, 1, 1], [0, 1.5, 3, 3, 3], [0, 2.5, 5, 5, 5]])
 
 
-def test_a_figure_has_a_panel_for_each_title(curves: Any, tmp_path: pathlib.Path) -> None:
+def test_a_figure_has_a_panel_for_each_title(tmp_path: pathlib.Path) -> None:
     path = _run(tmp_path / "run", [0.0, 1.0])
     curves.draw(tmp_path / "out.png", curves.read([f"A={path}", f"B/one={path},{path}"], "seconds"), "seconds")
     assert (tmp_path / "out.png").read_bytes().startswith(b"\x89PNG")
 
 
 def test_a_return_that_solves_a_task_is_a_line_and_an_axis_may_begin_higher(
-    curves: Any, tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch
+    tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     from matplotlib import figure
 
@@ -56,7 +48,7 @@ def test_a_return_that_solves_a_task_is_a_line_and_an_axis_may_begin_higher(
 
 
 @pytest.mark.parametrize("items", [{"solved": ["B=1"]}, {"lowest": ["A=high"]}])
-def test_a_level_of_another_title_or_no_number_is_refused(curves: Any, tmp_path: pathlib.Path, items: Any) -> None:
+def test_a_level_of_another_title_or_no_number_is_refused(tmp_path: pathlib.Path, items: Any) -> None:
     panels = curves.read([f"A={_run(tmp_path / 'run', [0.0, 1.0])}"], "seconds")
     with pytest.raises(SystemExit):
         curves.draw(tmp_path / "out.png", panels, "seconds", **{key: curves.levels(x) for key, x in items.items()})
@@ -66,7 +58,7 @@ def test_a_level_of_another_title_or_no_number_is_refused(curves: Any, tmp_path:
     ("item", "expected"),
     [("A", "TITLE"), ("A=nowhere", "no metrics.jsonl"), ("A=empty", "empty")],
 )
-def test_a_wrong_item_is_refused(curves: Any, tmp_path: pathlib.Path, item: str, expected: str) -> None:
+def test_a_wrong_item_is_refused(tmp_path: pathlib.Path, item: str, expected: str) -> None:
     _run(tmp_path / "empty", [])
     with pytest.raises(SystemExit, match=expected):
         curves.read([item.replace("=", f"={tmp_path}/")], "seconds")

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import functools
 import importlib
-import pathlib
 import shutil
 from collections.abc import Sequence
 from typing import Any
@@ -12,15 +11,13 @@ from typing import Any
 import numpy as np
 import pytest
 
-EXPERIMENTS = pathlib.Path(__file__).parents[2] / "experiments"
 SIZE = 3
 
 
 @pytest.fixture
-def hexes(monkeypatch: pytest.MonkeyPatch) -> Any:
+def hexes() -> Any:
     if not shutil.which("gcc"):
         pytest.skip("the solver needs gcc")
-    monkeypatch.syspath_prepend(str(EXPERIMENTS))
     return importlib.import_module("hex")
 
 

@@ -2,20 +2,9 @@
 
 from __future__ import annotations
 
-import importlib
-import pathlib
-from typing import Any
-
+import model_quality  # see conftest.py
 import numpy as np
 import pytest
-
-EXPERIMENTS = pathlib.Path(__file__).parents[2] / "experiments"
-
-
-@pytest.fixture
-def model_quality(monkeypatch: pytest.MonkeyPatch) -> Any:
-    monkeypatch.syspath_prepend(str(EXPERIMENTS))
-    return importlib.import_module("model_quality")
 
 
 class _Game:
@@ -38,7 +27,7 @@ class _Game:
         return 5 * (action == 1 and self.place == 2), self.place == 3
 
 
-def test_states_are_those_in_which_actions_differ(model_quality: Any) -> None:
+def test_states_are_those_in_which_actions_differ() -> None:
     found = model_quality.choices(_Game(), 20, seed=0)
     places = found.observation.argmax(axis=1)
     assert set(places) == {1, 2}  # at 0 both actions lead to nothing
@@ -46,7 +35,7 @@ def test_states_are_those_in_which_actions_differ(model_quality: Any) -> None:
         assert (ends, reward) == (([False, False], [0.0, 5.0]) if place == 1 else ([False, True], [0.0, 0.0]))
 
 
-def test_the_share_is_of_pairs_within_a_state(model_quality: Any) -> None:
+def test_the_share_is_of_pairs_within_a_state() -> None:
     q = np.array([[3.0, 2.0, 1.0], [0.0, 5.0, 9.0], [1.0, 1.0, 1.0], [1.0, 1.0, 1.0]])
     better = np.array([[True, False, False], [True, False, True], [False, False, False], [True, False, False]])
     worse = np.array([[False, True, True], [False, True, False], [True, True, True], [False, True, True]])
@@ -55,12 +44,12 @@ def test_the_share_is_of_pairs_within_a_state(model_quality: Any) -> None:
 
 
 @pytest.mark.parametrize("env_id", ["gym:CartPole-v1", "gym:MinAtar/Asterix-v0", "atari:Asterix"])
-def test_other_environments_are_named(model_quality: Any, env_id: str) -> None:
+def test_other_environments_are_named(env_id: str) -> None:
     with pytest.raises(model_quality.errors.UsageError, match=f"{env_id}; expected gym:MinAtar/GAME-v1"):
         model_quality.make_game(env_id)
 
 
-def test_states_of_a_game_repeat_by_their_seed(model_quality: Any) -> None:
+def test_states_of_a_game_repeat_by_their_seed() -> None:
     pytest.importorskip("minatar")
     assert model_quality.make_game("gym:MinAtar/SpaceInvaders-v1").minimal_action_set()
     games = [model_quality.make_game("gym:MinAtar/Asterix-v1") for _ in range(2)]  # what appears is drawn
@@ -70,7 +59,7 @@ def test_states_of_a_game_repeat_by_their_seed(model_quality: Any) -> None:
         np.testing.assert_array_equal(of_one, of_two)
 
 
-def test_a_game_without_such_states_is_named(model_quality: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_game_without_such_states_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(model_quality, "_MOST_STEPS", 10)
     monkeypatch.setattr(_Game, "act", lambda self, action: (0, False))
     with pytest.raises(model_quality.errors.UsageError, match=" 10 steps"):

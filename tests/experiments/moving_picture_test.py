@@ -1,25 +1,17 @@
 """The README's moving picture: panels of agents at play."""
 
-import importlib
 import itertools
 import pathlib
 import types
 from typing import Any
 
+import moving_picture as script  # see conftest.py
 import numpy as np
 import pytest
 from PIL import Image
 
-EXPERIMENTS = pathlib.Path(__file__).parents[2] / "experiments"
 
-
-@pytest.fixture
-def script(monkeypatch: pytest.MonkeyPatch) -> Any:
-    monkeypatch.syspath_prepend(str(EXPERIMENTS))
-    return importlib.import_module("moving_picture")
-
-
-def test_bars_have_the_length_of_the_policy_and_the_chosen_one_its_own_colour(script: Any) -> None:
+def test_bars_have_the_length_of_the_policy_and_the_chosen_one_its_own_colour() -> None:
     picture = np.full((4, 8, 3), 200, np.uint8)
     image = script.panel("Game", ["a", "b"], script.Moment(picture, np.array([0.25, 0.75]), 1.5, 1))
     pixels = np.asarray(image)
@@ -29,7 +21,7 @@ def test_bars_have_the_length_of_the_policy_and_the_chosen_one_its_own_colour(sc
     assert round(0.25 * (script._BARS - 1)) <= np.median(light[light > 2]) <= round(0.25 * (script._BARS - 1)) + 2
 
 
-def test_discs_of_connect_four_lie_on_the_lowest_row(script: Any) -> None:
+def test_discs_of_connect_four_lie_on_the_lowest_row() -> None:
     planes = np.zeros((4, 5, 4), np.float32)
     planes[0, 0, 0] = planes[0, 1, 1] = 1
     board = script.discs(planes, size=20)
@@ -38,7 +30,7 @@ def test_discs_of_connect_four_lie_on_the_lowest_row(script: Any) -> None:
     assert tuple(above) == script._DARK and tuple(first) != tuple(second) and tuple(second) != script._DARK
 
 
-def test_a_picture_of_several_panels_repeats(script: Any, tmp_path: pathlib.Path) -> None:
+def test_a_picture_of_several_panels_repeats(tmp_path: pathlib.Path) -> None:
     moments = [script.Moment(np.full((8, 8, 3), 80 * i, np.uint8), np.eye(3)[i], 0.0, i) for i in range(3)]
     images = [script.beside([script.panel(str(n), "abc", moment) for n in range(2)]) for moment in moments]
     script.write(tmp_path / "out.gif", images, fps=10, colours=16)
@@ -46,7 +38,7 @@ def test_a_picture_of_several_panels_repeats(script: Any, tmp_path: pathlib.Path
         assert (found.n_frames, found.info["loop"], found.size) == (3, 0, images[0].size)
 
 
-def test_a_panel_without_a_policy_has_the_picture_and_the_return(script: Any) -> None:
+def test_a_panel_without_a_policy_has_the_picture_and_the_return() -> None:
     picture = np.full((4, 8, 3), 200, np.uint8)
     image, later = (
         np.asarray(script.panel("Game", [], script.Moment(picture, script.NOTHING, total, -1)))
@@ -64,7 +56,7 @@ def test_a_panel_without_a_policy_has_the_picture_and_the_return(script: Any) ->
 
 
 @pytest.mark.parametrize(("num_panels", "num_rows"), [(1, 1), (3, 1), (6, 2)])
-def test_rows_of_panels_end_in_a_legend(script: Any, num_panels: int, num_rows: int) -> None:
+def test_rows_of_panels_end_in_a_legend(num_panels: int, num_rows: int) -> None:
     moment = script.Moment(np.zeros((8, 8, 3), np.uint8), np.array([1.0]), 0.0, -1)
     panels = [script.panel("Game", ["a"], moment)] * num_panels
     image = np.asarray(script.whole(panels, 3))
@@ -77,7 +69,7 @@ def test_rows_of_panels_end_in_a_legend(script: Any, num_panels: int, num_rows: 
     assert (legend == script._CHOSEN).all(-1).any() and (legend == script._TEXT).all(-1).any()
 
 
-def test_rows_have_more_panels_where_these_lack_bars(script: Any) -> None:
+def test_rows_have_more_panels_where_these_lack_bars() -> None:
     picture = np.zeros((8, 8, 3), np.uint8)
     wide = script.panel("Game", "a", script.Moment(picture, np.ones(1), 0.0, -1))
     narrow = script.panel("Game", [], script.Moment(picture, script.NOTHING, 0.0, -1))
@@ -85,9 +77,7 @@ def test_rows_have_more_panels_where_these_lack_bars(script: Any) -> None:
     assert image.size == (3 * wide.width, 2 * wide.height + script.legend(3 * wide.width).height)
 
 
-def test_a_panel_has_the_title_of_the_command_line(
-    script: Any, tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_panel_has_the_title_of_the_command_line(tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch) -> None:
     moment = script.Moment(np.zeros((8, 8, 3), np.uint8), script.NOTHING, 0.0, -1)
     saved = types.SimpleNamespace(config=types.SimpleNamespace(env=types.SimpleNamespace(id="gym:LunarLander-v3")))
     played: list[tuple[str, float, int | None]] = []

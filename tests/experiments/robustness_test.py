@@ -10,12 +10,9 @@ from typing import Any
 
 import pytest
 
-EXPERIMENTS = pathlib.Path(__file__).parents[2] / "experiments"
-
 
 @pytest.fixture
 def robustness(monkeypatch: pytest.MonkeyPatch) -> Any:
-    monkeypatch.syspath_prepend(str(EXPERIMENTS))
     monkeypatch.setenv("PYTHONPATH", "")
     return importlib.import_module("robustness")
 

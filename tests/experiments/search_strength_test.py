@@ -2,25 +2,14 @@
 
 from __future__ import annotations
 
-import importlib
-import pathlib
-from typing import Any
-
 import pytest
+import search_strength as strength  # see conftest.py
 
 from seedzero.config import configs
 from seedzero.evaluation import agent_choice
 
-EXPERIMENTS = pathlib.Path(__file__).parents[2] / "experiments"
 
-
-@pytest.fixture
-def strength(monkeypatch: pytest.MonkeyPatch) -> Any:
-    monkeypatch.syspath_prepend(str(EXPERIMENTS))
-    return importlib.import_module("search_strength")
-
-
-def test_a_score_is_of_pairs(strength: Any) -> None:
+def test_a_score_is_of_pairs() -> None:
     # Pairs of 0.5, 1, 0.25 and 0.25: mean 0.5, deviation sqrt(0.375 / 3) = 0.35355.
     found = strength.score([2.0, -1.0, 1.0, 1.0, 0.0, -1.0, -1.0, 0.0])
     assert (found["wins"], found["draws"], found["losses"]) == (3, 2, 3)
@@ -28,7 +17,7 @@ def test_a_score_is_of_pairs(strength: Any) -> None:
     assert found["half_width"] == pytest.approx(1.96 * 0.35355 / 2, abs=1e-4)
 
 
-def test_settings_replace_those_of_the_run(strength: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_settings_replace_those_of_the_run(monkeypatch: pytest.MonkeyPatch) -> None:
     saved = configs.override(configs.of_agent("muzero"), {"search.num_simulations": 50})
     monkeypatch.setattr(agent_choice.AgentChoice, "config", lambda self, makes_environments=True: saved)
     search = strength.WithSettings("run", settings="num_simulations=7,rounds=1").config().search

@@ -14,13 +14,10 @@ from seedzero.checkpoints import run_dirs
 from seedzero.envs import spiel
 from seedzero.evaluation import scoring
 
-EXPERIMENTS = pathlib.Path(__file__).parents[2] / "experiments"
-
 
 @pytest.fixture
-def keeps_value(monkeypatch: pytest.MonkeyPatch) -> Any:
+def keeps_value() -> Any:
     pytest.importorskip("pyspiel")
-    monkeypatch.syspath_prepend(str(EXPERIMENTS))
     return importlib.import_module("keeps_value")
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import base64
 import contextlib
 import itertools
@@ -9,11 +10,21 @@ import json
 import os
 import pathlib
 import select
+import shutil
+import socket
 import subprocess
+import threading
 import time
 from collections.abc import Iterator
 from typing import Any
 
+import pytest
+import uvicorn
+
+from seedzero.page import app, guard
+
+BROWSER = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)
+NEEDS_BROWSER = pytest.mark.skipif(BROWSER is None, reason="no Chromium is installed")
 SECONDS = 600.0
 _WAITS = """new Promise((resolve) => {
   const look = () => {
@@ -90,8 +101,31 @@ class Tab:
 
 
 @contextlib.contextmanager
-def tab(browser: str, url: str, profile: pathlib.Path) -> Iterator[Tab]:
-    """While entered, a browser shows an address."""
+def served(page: app.Page) -> Iterator[str]:
+    """While entered, serves a page; yields its address."""
+    made = app.make(page, hosts=guard.HostNames("127.0.0.1"))
+    settings = uvicorn.Config(made, http="h11", ws="none", lifespan="off", log_config=None, log_level="critical")
+    server = uvicorn.Server(settings)
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        thread = threading.Thread(target=lambda: asyncio.run(server.serve(sockets=[listener])))
+        thread.start()
+        try:
+            yield f"http://127.0.0.1:{listener.getsockname()[1]}/"
+        finally:
+            server.should_exit = server.force_exit = True
+            thread.join()
+
+
+@contextlib.contextmanager
+def shown(page: app.Page, place: str, profile: pathlib.Path) -> Iterator[Tab]:
+    """While entered, a browser shows a place of a page, such as "#/play"."""
+    assert BROWSER is not None
+    with served(page) as url, _tab(BROWSER, f"{url}{place}", profile) as tab:
+        yield tab
+
+
+@contextlib.contextmanager
+def _tab(browser: str, url: str, profile: pathlib.Path) -> Iterator[Tab]:
     (theirs, write), (read, others) = os.pipe(), os.pipe()
     flags = ["--headless", "--no-sandbox", "--disable-gpu", "--remote-debugging-pipe", "--window-size=1100,900"]
     command = f'exec "$0" "$@" 3<&{theirs} 4>&{others}'

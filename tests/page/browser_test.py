@@ -2,30 +2,24 @@
 
 from __future__ import annotations
 
-import asyncio
-import contextlib
 import pathlib
 import re
-import shutil
-import socket
 import subprocess
-import threading
 import urllib.parse
 from collections.abc import Iterator
 from typing import Any, cast
 
+import browser_driver
 import page_records
 import page_runs
 import pytest
 import saved_league
-import uvicorn
 
-from seedzero.page import app, guard, live_feeds, thinker
+from seedzero.page import app, live_feeds, thinker
 
 BACK = "\x1b[2J"
 EVIL = "<img src=x onerror=document.title='broken'>"
-BROWSER = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)
-pytestmark = pytest.mark.skipif(BROWSER is None, reason="no Chromium is installed")
+pytestmark = browser_driver.NEEDS_BROWSER
 
 
 class _Thinker:
@@ -67,11 +61,8 @@ def url(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
         feed._learner = cast(Any, _Learner())
     page.thoughts = thinker.ThoughtAnswers(root, _Thinker(), trusted=False)  # type: ignore[arg-type]
     page.places.limit = 0  # virtual time would stand still beside an open stream; serve_test.py has streams
-    made = app.make(page, hosts=guard.HostNames("127.0.0.1"))
-    settings = uvicorn.Config(made, http="h11", ws="none", lifespan="off", log_config=None, log_level="critical")
-    server = uvicorn.Server(settings)
-    with socket.create_server(("127.0.0.1", 0)) as listener, _running(server, listener):
-        yield f"http://127.0.0.1:{listener.getsockname()[1]}/"
+    with browser_driver.served(page) as address:
+        yield address
 
 
 class _Learner:
@@ -105,20 +96,12 @@ class _Learner:
         return {**found, "spec": spec, "worker": EVIL + BACK, "steps": columns}, bytes([1] * 2 * size)
 
 
-@contextlib.contextmanager
-def _running(server: uvicorn.Server, listener: socket.socket) -> Iterator[None]:
-    thread = threading.Thread(target=lambda: asyncio.run(server.serve(sockets=[listener])))
-    thread.start()
-    yield
-    server.should_exit = server.force_exit = True
-    thread.join()
-
-
 def _open(url: str, profile: pathlib.Path) -> tuple[str, str]:
     """Returns the page's elements after its scripts, as HTML, and the browser's messages."""
-    assert BROWSER is not None
+    assert browser_driver.BROWSER is not None
     flags = ["--headless", "--no-sandbox", "--disable-gpu", "--enable-logging=stderr", "--timeout=600000"]
-    command = [BROWSER, *flags, f"--user-data-dir={profile}", "--virtual-time-budget=8000", "--dump-dom", url]
+    options = [f"--user-data-dir={profile}", "--virtual-time-budget=8000", "--dump-dom", url]
+    command = [browser_driver.BROWSER, *flags, *options]
     done = subprocess.run(command, capture_output=True, text=True, timeout=900)
     return done.stdout, "\n".join(line for line in done.stderr.splitlines() if "CONSOLE" in line)
 

@@ -2,25 +2,18 @@
 
 from __future__ import annotations
 
-import asyncio
 import contextlib
 import pathlib
-import shutil
-import socket
-import threading
 from collections.abc import Iterator
 
 import browser_driver
 import play_runs
-import pytest
-import uvicorn
 
 from seedzero.evaluation import agent_choice
-from seedzero.page import app, guard, human_seat
+from seedzero.page import app, human_seat
 from seedzero.play import tables
 
-BROWSER = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)
-pytestmark = pytest.mark.skipif(BROWSER is None, reason="no Chromium is installed")
+pytestmark = browser_driver.NEEDS_BROWSER
 YOUR_TURN = "document.querySelector('.told')?.textContent === 'It is your turn.'"
 OVER = "/^(You have|A draw|The game is over)/.test(document.querySelector('.told')?.textContent)"
 
@@ -32,20 +25,8 @@ def _playing(
     """While entered, a browser shows the game of an agent with random parameters."""
     run = play_runs.make(root / "run", game)
     seat = human_seat.HumanSeat(tables.HumanTable(agent_choice.AgentChoice(run)), run / "records")
-    made = app.make(app.Page(root, human=seat), hosts=guard.HostNames("127.0.0.1"))
-    settings = uvicorn.Config(made, http="h11", ws="none", lifespan="off", log_config=None, log_level="critical")
-    server = uvicorn.Server(settings)
-    assert BROWSER is not None
-    with socket.create_server(("127.0.0.1", 0)) as listener:
-        thread = threading.Thread(target=lambda: asyncio.run(server.serve(sockets=[listener])))
-        thread.start()
-        try:
-            url = f"http://127.0.0.1:{listener.getsockname()[1]}/#/play"
-            with browser_driver.tab(BROWSER, url, profile) as tab:
-                yield tab, seat
-        finally:
-            server.should_exit = server.force_exit = True
-            thread.join()
+    with browser_driver.shown(app.Page(root, human=seat), "#/play", profile) as tab:
+        yield tab, seat
 
 
 def test_a_whole_game_of_tic_tac_toe(tmp_path: pathlib.Path) -> None:

@@ -2,22 +2,16 @@
 
 from __future__ import annotations
 
-import asyncio
 import pathlib
-import shutil
-import socket
-import threading
 from collections.abc import Iterator
 
 import browser_driver
 import pytest
 import saved_run
-import uvicorn
 
-from seedzero.page import app, guard
+from seedzero.page import app
 
-BROWSER = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)
-pytestmark = pytest.mark.skipif(BROWSER is None, reason="no Chromium is installed")
+pytestmark = browser_driver.NEEDS_BROWSER
 NAMES = "[...document.querySelectorAll('.runs tbody tr')].map((row) => row.cells[1].innerText.split('\\n')[0])"
 CATCH = "URL.createObjectURL = (blob) => { window.saved = blob; return 'data:,'; }"
 """What a chart saves stays in the page."""
@@ -29,21 +23,9 @@ def tab(tmp_path: pathlib.Path) -> Iterator[browser_driver.Tab]:
     for seed, value in ((1, 1.0), (2, 3.0)):
         saved_run.make(root / f"s{seed}", (0.0, value), run__seed=seed, optimizer__learning_rate=1e-3)
     saved_run.make(root / "t1", (0.0, 0.5), run__seed=1, optimizer__learning_rate=1e-4)
-    made = app.make(app.Page(root), hosts=guard.HostNames("127.0.0.1"))
-    settings = uvicorn.Config(made, http="h11", ws="none", lifespan="off", log_config=None, log_level="critical")
-    server = uvicorn.Server(settings)
-    assert BROWSER is not None
-    with socket.create_server(("127.0.0.1", 0)) as listener:
-        thread = threading.Thread(target=lambda: asyncio.run(server.serve(sockets=[listener])))
-        thread.start()
-        try:
-            url = f"http://127.0.0.1:{listener.getsockname()[1]}/"
-            with browser_driver.tab(BROWSER, url, tmp_path / "profile") as tab:
-                tab.wait(f"{NAMES}.length === 3")
-                yield tab
-        finally:
-            server.should_exit = server.force_exit = True
-            thread.join()
+    with browser_driver.shown(app.Page(root), "", tmp_path / "profile") as tab:
+        tab.wait(f"{NAMES}.length === 3")
+        yield tab
 
 
 def _set(tab: browser_driver.Tab, selector: str, value: str, event: str = "change") -> None:

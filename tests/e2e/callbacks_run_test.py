@@ -46,8 +46,7 @@ def _train(host: harness.Host, name: str, row: str = "pass", evaluation: str = "
     script = host.directory / f"{name}.py"
     script.write_text(textwrap.dedent(_SCRIPT).format(row=row, evaluation=evaluation))
     command = [sys.executable, str(script), str(host.directory / name), json.dumps({**_SETTINGS, **settings})]
-    ended = host.start(command, name).wait()
-    assert ended.code == 0, ended.err
+    ended = host.start(command, name).wait().ok()
     return json.loads(ended.out.splitlines()[-1]), ended.err
 
 

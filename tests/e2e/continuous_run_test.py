@@ -14,8 +14,6 @@ SMALL = (
 
 def test_a_run_of_continuous_actions_is_trained_and_evaluated(host: harness.Host) -> None:
     path = host.directory / "pendulum"
-    ended = host.train(path, *SMALL).wait()
-    assert ended.code == 0, ended.err
-    again = host.seedzero("evaluate", f"--run_dir={path}", "--episodes=2")
-    assert again.code == 0, again.err
+    host.train(path, *SMALL).wait().ok()
+    again = host.seedzero("evaluate", f"--run_dir={path}", "--episodes=2").ok()
     assert -2000 < again.json["mean_return"] < 0 and again.json["mean_length"] == 200

@@ -31,8 +31,7 @@ SMALL = (
 def test_all_30_levels_are_played_and_scored_one_by_one(host: harness.Host, tmp_path: pathlib.Path) -> None:
     host.environment["PYTHONPATH"] += f"{os.pathsep}{STAND_INS}"
     run, levels = host.directory / "run", tmp_path / "levels"
-    ended = host.train(run, *SMALL, f"--dmlab.level_cache={levels}").wait()
-    assert ended.code == 0, ended.err
+    ended = host.train(run, *SMALL, f"--dmlab.level_cache={levels}").wait().ok()
     assert "human-normalized" in ended.err
     rows = harness.metrics_rows(run)
     played = {name.partition("/")[2] for row in rows for name in row if name.startswith("episode_return/")}

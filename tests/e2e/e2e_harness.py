@@ -156,6 +156,11 @@ class Ended(NamedTuple):
         """The last line of standard output."""
         return json.loads(self.out.strip().splitlines()[-1])
 
+    def ok(self) -> Ended:
+        """Asserts that it succeeded."""
+        assert self.code == 0, self.err
+        return self
+
 
 class Program:
     """One subprocess. Threads read its output: it never blocks, and limits on its files don't concern what it says."""
@@ -368,6 +373,13 @@ class Host:
         learner = Learner(command, self._stem("train"), {**self.environment, **environment}, run)
         self._programs.append(learner)
         return learner
+
+    def trained(self, *words: str) -> pathlib.Path:
+        """Trains to the end without a warning, and returns the run directory."""
+        run = self.directory / "reference"
+        ended = self.train(run, *words).wait().ok()
+        assert "warning" not in ended.err.lower(), ended.err
+        return run
 
     def worker(self, address: str, *words: str) -> Program:
         """Starts `seedzero worker`."""

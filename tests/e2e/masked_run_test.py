@@ -68,8 +68,7 @@ def test_no_agent_takes_an_illegal_action(agent: str, host: harness.Host) -> Non
         again = host.seedzero("evaluate", f"--run_dir={path}", "--episodes=6")
         assert again.code == 0 and again.json["mean_length"] == e2e_envs.EPISODE_LENGTH, again.err
     if agent != "vtrace":  # a recording evaluates, with the search's numbers
-        recorded = host.seedzero("record", f"--run_dir={path}", f"--out={path / 'records'}", "--episodes=1")
-        assert recorded.code == 0, recorded.err
+        host.seedzero("record", f"--run_dir={path}", f"--out={path / 'records'}", "--episodes=1").ok()
     _play(seedzero.load(path, trust_run_dir=True), place)
 
 

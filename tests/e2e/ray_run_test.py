@@ -188,7 +188,7 @@ def test_ctrl_c_saves_and_the_same_command_goes_on(
 
     again = Launched(host, address, run, *words, f"--max_updates={saved + 20}")
     assert int(again.program.says(harness.RESUMED)[1]) == saved
-    assert again.program.wait().code == 0
+    again.program.wait().ok()
     assert status.from_run_dir(run)["updates"] == saved + 20
 
 

@@ -74,7 +74,7 @@ def test_workers_leave_with_success_when_told(host: harness.Host, running: Runni
     learner.until(lambda found: found["workers"] == 3, "two workers more")
     for worker, num_left in ((first, 2), (second, 1)):
         worker.send(signal.SIGTERM)
-        assert worker.wait().code == 0
+        worker.wait().ok()
         found = learner.until(lambda found, num_left=num_left: found["workers"] == num_left, "it is gone")
         assert found["environments"] == 8 * num_left
         learner.trains_on()

@@ -28,8 +28,7 @@ SMALL = (
 def run(module_host: harness.Host) -> pathlib.Path:
     pytest.importorskip("pyspiel")
     path = module_host.directory / "tictactoe"
-    ended = module_host.train(path, *SMALL).wait()
-    assert ended.code == 0, ended.err
+    ended = module_host.train(path, *SMALL).wait().ok()
     assert "finished: --max_updates=30 reached" in ended.err
     return path
 
@@ -49,8 +48,7 @@ def test_the_first_mover_s_return_stands_for_games_against_oneself(run: pathlib.
 
 def test_the_run_is_evaluated_against_each_kind_of_opponent(host: harness.Host, run: pathlib.Path) -> None:
     def evaluate(*opponent: str) -> dict[str, Any]:
-        ended = host.seedzero("evaluate", f"--run_dir={run}", *opponent)
-        assert ended.code == 0, ended.err
+        ended = host.seedzero("evaluate", f"--run_dir={run}", *opponent).ok()
         found: dict[str, Any] = ended.json
         for name in ("wins", "draws", "losses"):
             assert found[name] == found["first"][name] + found["second"][name]
@@ -69,8 +67,7 @@ def test_the_run_is_evaluated_against_each_kind_of_opponent(host: harness.Host, 
 
 
 def test_the_run_can_be_watched(host: harness.Host, run: pathlib.Path, tmp_path: pathlib.Path) -> None:
-    played = host.seedzero("play", f"--run_dir={run}", f"--video={tmp_path / 'one.gif'}")
-    assert played.code == 0, played.err
+    played = host.seedzero("play", f"--run_dir={run}", f"--video={tmp_path / 'one.gif'}").ok()
     assert 5 <= played.json["length"] <= 9 and played.json["frames"] == played.json["length"] + 1
     assert played.json["return"] in (-1.0, 0.0, 1.0)
 
@@ -94,7 +91,7 @@ def test_ppo_plays_itself_and_its_past_and_a_killed_run_repeats_its_bits(host: h
         "--metrics.tensorboard=false",
     )
     whole = host.directory / "whole"
-    assert host.train(whole, *words).wait().code == 0
+    host.train(whole, *words).wait().ok()
     assert run_state.state(run_state.killed_and_resumed(host, *words)) == run_state.state(whole)
     league = leagues.read(whole, "")
     kinds = league.payoff.num_matches()

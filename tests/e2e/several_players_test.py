@@ -28,8 +28,7 @@ LEAGUE = (
 def reference(module_host: harness.Host) -> pathlib.Path:
     pytest.importorskip("pyspiel")
     run = module_host.directory / "reference"
-    ended = module_host.train(run, *LEAGUE).wait()
-    assert ended.code == 0, ended.err
+    module_host.train(run, *LEAGUE).wait().ok()
     return run
 
 
@@ -58,8 +57,7 @@ def test_a_killed_run_repeats_its_bits(host: harness.Host, reference: pathlib.Pa
 @pytest.mark.slow  # tests/league_play/coming_test.py resumes within a process
 def test_a_killed_run_repeats_the_players_that_come_and_go(host: harness.Host) -> None:
     words = (*run_state.COMING, *harness.lock_step(UPDATES, EVERY), "--league.build_every=6")
-    ended = host.train(host.directory / "whole", *words).wait()
-    assert ended.code == 0, ended.err
+    host.train(host.directory / "whole", *words).wait().ok()
     run_state.check_league(host.directory / "whole")
     state = run_state.state(host.directory / "whole")
     events = [json.loads(line)["event"] for line in state["history"].splitlines()]
@@ -77,8 +75,7 @@ def test_players_on_several_devices_repeat_their_bits_though_killed(
     """Two devices for three players, and three for as many as may come: one place may have none."""
     host.make_devices(3 if comes else 2)
     words = (*run_state.COMING, *harness.lock_step(UPDATES, EVERY), "--league.build_every=6") if comes else LEAGUE
-    ended = host.train(tmp_path / "whole", *words).wait()
-    assert ended.code == 0, ended.err
+    host.train(tmp_path / "whole", *words).wait().ok()
     state = run_state.state(tmp_path / "whole")
     assert state["counters"]["places"] == [1] * (3 if comes else 2) and state["step"] == UPDATES
     events = [json.loads(line)["event"] for line in state["history"].splitlines()]
@@ -89,8 +86,7 @@ def test_players_on_several_devices_repeat_their_bits_though_killed(
         return
     for number in (1, 2):  # dealt anew: the players go on, the replay fills anew
         words = (*LEAGUE, f"--training.num_devices={number}", f"--max_updates={UPDATES + number * EVERY}")
-        ended = host.train(tmp_path / "whole", *words).wait()
-        assert ended.code == 0, ended.err
+        ended = host.train(tmp_path / "whole", *words).wait().ok()
         assert re.search(rf"training\.num_devices was {3 - number}, is {number} from now on", ended.err)
         assert re.search(r"the replay of checkpoint \d+ lies in .* the players are dealt again", ended.err)
         later = run_state.state(tmp_path / "whole")
@@ -108,8 +104,7 @@ def test_the_builder_of_the_documentation_trains(host: harness.Host) -> None:
     (host.directory / "my_rules.py").write_text(code)
     words = [word for word in run_state.COMING if not word.startswith("--league.builder=")]
     built = ("--league.builder=my_rules:build", '--league.builder_args={"every": 15}', "--league.build_every=5")
-    ended = host.train(host.directory / "own", *words, *built, "--max_updates=120").wait()
-    assert ended.code == 0, ended.err
+    host.train(host.directory / "own", *words, *built, "--max_updates=120").wait().ok()
     run_state.check_league(host.directory / "own")
     pool = leagues.read(host.directory / "own", "").pool
     added = [member for member in pool.members if member.origin]
@@ -142,8 +137,7 @@ def test_a_builder_that_fails_loses_nothing(host: harness.Host) -> None:
         assert ("sleep" in pathlib.Path(found[1]).read_text().splitlines()[int(found[2]) - 1]) == (fault == "hang")
         assert run_state.newest(run).step == 10 * number
         assert number == 1 or harness.RESUMED.replace(r"(\d+)", str(10 * number - 10)) in ended.err
-    mended = host.train(run, *FAULTY, f"--max_updates={10 * len(faults) + 10}").wait()
-    assert mended.code == 0, mended.err
+    host.train(run, *FAULTY, f"--max_updates={10 * len(faults) + 10}").wait().ok()
     run_state.check_league(run)
     assert leagues.read(run, "").pool.num_frozen == 1
 
@@ -172,7 +166,7 @@ def test_players_whose_workers_come_late_or_are_lost(host: harness.Host) -> None
         late.end()
         learner.until(lambda found: found["stalled"] and found["stalled"].startswith(away), "the player is away again")
     learner.send(signal.SIGINT)
-    assert learner.wait().code == 0
+    learner.wait().ok()
     goal = run_state.newest(run).step + 10
     ended = host.train(run, *words, "--worker.num=2", f"--max_updates={goal}").wait()
     assert ended.code == 0 and away not in ended.err, ended.err

@@ -33,8 +33,7 @@ def test_a_sweep_goes_on_after_ctrl_c_and_its_runs_are_compared(
     status = run_dirs.read_status(log.with_suffix(""))
     assert status is None or not status["alive"]
 
-    again = host.seedzero(*_SWEEP[:-1], "--json", "--", *_FIXED, "--max_updates=40")
-    assert again.code == 0, again.err
+    again = host.seedzero(*_SWEEP[:-1], "--json", "--", *_FIXED, "--max_updates=40").ok()
     states = [run["state"] for run in again.json["sweep"]]
     assert states[0] == "finished before" and set(states[1:]) <= {"finished", "finished before"}
     assert [group["settings"] for group in again.json["groups"]] == [
@@ -43,8 +42,7 @@ def test_a_sweep_goes_on_after_ctrl_c_and_its_runs_are_compared(
     ]
     assert all(run["updates"] == 40 and run["last"]["episodes"] == 4 for run in again.json["runs"])
 
-    drawn = host.seedzero("plot", "sweep", "--x=updates", "--json")
-    assert drawn.code == 0, drawn.err
+    drawn = host.seedzero("plot", "sweep", "--x=updates", "--json").ok()
     assert [len(group["runs"]) for group in drawn.json["groups"]] == [2, 2]
     assert all(group["x"][-1] == 40 and group["low"] for group in drawn.json["groups"])
     compared = host.seedzero("compare", "sweep", "--json")
@@ -69,8 +67,7 @@ def test_a_search_resumes_after_ctrl_c_and_names_the_best_settings(
     ended = first.wait()
     assert ended.code == 0 and "to resume" in ended.err and not first.children()
 
-    again = host.seedzero(*search, "--json", *fixed, *evaluated)
-    assert again.code == 0, again.err
+    again = host.seedzero(*search, "--json", *fixed, *evaluated).ok()
     states = [run["state"] for run in again.json["sweep"]]
     assert states[0] == "finished before" and set(states[1:]) <= {"finished", "finished before", "stopped early"}
     best = again.json["trials"][0]

@@ -50,7 +50,7 @@ def test_killed_workers_come_back_and_no_trajectory_mixes_runs(
     stored = [found["steps_stored"] for found in learner.polls]
     assert stored == sorted(stored)
     learner.send(signal.SIGINT)
-    assert learner.wait().code == 0
+    learner.wait().ok()
     pids, num_cut = _check_histories(learner.run)
     assert num_cut > 0
     assert killed & pids  # what they played before their end is kept, save where rings have come round since
@@ -111,7 +111,7 @@ def test_a_worker_that_stands_still_does_not_slow_the_others(host: harness.Host,
     learner.until(lambda found: found["workers"] == 3 and found["environments"] == 24, "it joins again by itself")
     assert all(worker.popen.poll() is None for worker in workers)
     learner.send(signal.SIGTERM)
-    assert learner.wait().code == 0
+    learner.wait().ok()
     _check_histories(learner.run)  # its cuts may be overwritten already: rings go on while it comes back
 
 

@@ -106,8 +106,7 @@ def test_a_bonus_of_one_s_own_counts_and_goes_on(host: harness.Host) -> None:
     names = ("--env=python:count_bonus:deep_sea", "--ppo.bonus=count_bonus:make")
     for updates in (4, 8):
         flags = (*names, "--agent=ppo", *small, "--evaluation.every_updates=0", f"--max_updates={updates}")
-        ended = found.train(run, *flags, "--metrics.every_seconds=0.3").wait()
-        assert ended.code == 0, ended.err
+        found.train(run, *flags, "--metrics.every_seconds=0.3").wait().ok()
     found.end()
     # Without its counts the second process would begin at the first one's mean.
     means = [row["bonus_mean"] for row in harness.metrics_rows(run) if "bonus_mean" in row]

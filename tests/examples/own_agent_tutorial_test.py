@@ -61,7 +61,5 @@ def test_the_copy_is_changed_and_trains(host: harness.Host) -> None:
 @pytest.mark.slow  # tests/api/conformance_test.py checks the agent of the example
 def test_the_check_passes_for_the_changed_copy(host: harness.Host) -> None:
     (check,) = _blocks("python")
-    ended = host.start(
-        [sys.executable, "-c", check], "check", PYTHONPATH=os.pathsep.join([str(harness.ROOT), "."])
-    ).wait()
-    assert ended.code == 0, ended.err
+    paths = os.pathsep.join([str(harness.ROOT), "."])
+    host.start([sys.executable, "-c", check], "check", PYTHONPATH=paths).wait().ok()

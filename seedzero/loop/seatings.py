@@ -40,12 +40,6 @@ class Hand(NamedTuple):
         return self.params is None and not self.is_scripted
 
 
-def homes(num_slots: int, envs_per_group: int, num_players: int) -> np.ndarray:
-    """Returns the number of the player at home in each slot [S]; whole groups take the players in turn."""
-    found: np.ndarray = np.arange(num_slots) // envs_per_group % num_players
-    return found
-
-
 def stored(joined: batches.Batch, hands: Sequence[Hand]) -> batches.Batch:
     """Returns the rows that the home's rings and accounting receive."""
     chosen = np.zeros(len(joined.slot), bool)

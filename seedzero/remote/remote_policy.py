@@ -6,7 +6,6 @@ Shape letters: B rows (environments), A actions, D numbers of a continuous actio
 from __future__ import annotations
 
 import contextlib
-import types as python_types
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
@@ -145,9 +144,7 @@ class RemotePolicy(contextlib.AbstractContextManager["RemotePolicy"]):
         if client is not None:
             client.close()
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: python_types.TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.close()
 
     def _ask(self, rows: policy_codec.PolicyRows) -> policy_codec.PolicyAnswer:

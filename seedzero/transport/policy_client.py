@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import contextlib
 import queue
-import types as python_types
 from collections.abc import Iterator
 from typing import Any, NamedTuple
 
@@ -101,9 +100,7 @@ class PolicyClient(contextlib.AbstractContextManager["PolicyClient"]):
             self._stream.finish()
         self._drop()
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: python_types.TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.close()
 
     def _open(self) -> _Stream:

@@ -50,6 +50,8 @@ import fake_gcs
 import golden
 import quick_xla
 
+from seedzero.device import meshes
+
 _LARGE_BYTES = 1_200_000_000
 _MAX_CORES = 8
 """More processes would gain nothing: importing JAX takes each of them seconds."""
@@ -69,7 +71,7 @@ if _given is None:
     del os.environ["XLA_FLAGS"]
 else:
     os.environ["XLA_FLAGS"] = _given
-
+meshes.CPU_OPTIONS = {}  # a run's own level would be higher
 
 # Most cached programs are read once, or never: they are packed less, in a third of the time.
 compilation_cache.compress_executable = functools.partial(zlib.compress, level=1)

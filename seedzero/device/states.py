@@ -15,9 +15,6 @@ from seedzero.core import errors
 from seedzero.device import acting, meshes, setups
 from seedzero.replay import frame_rows, ring_store
 
-_ONCE = {"xla_backend_optimization_level": 1}
-"""Options of XLA for a program that a CPU runs once. It compiles in two thirds of the time, and has the same bits."""
-
 
 def _create_actor(setup: setups.Setup, *, holds_frames: bool = True, begins: bool = True) -> acting.ActorState:
     layout = setup.layout
@@ -55,7 +52,7 @@ def abstract_train(setup: setups.Setup) -> base.TrainState:
 def init_carried(setup: setups.Setup, *, begins: bool) -> acting.Carried:
     """Returns what environments carry before the first observation, on the devices. begins: as in `acting.initial`."""
     create = functools.partial(_create_carried, setup, begins=begins)
-    return acting.Carried(*_once(setup, create, meshes.sharded(setup.mesh))())
+    return acting.Carried(*_jitted(setup, create, meshes.sharded(setup.mesh))())
 
 
 def init_actor(setup: setups.Setup, *, holds_frames: bool = True, begins: bool = True) -> acting.ActorState:
@@ -64,23 +61,21 @@ def init_actor(setup: setups.Setup, *, holds_frames: bool = True, begins: bool =
     Arguments are those of `ring_store.create` and `acting.initial`.
     """
     create = functools.partial(_create_actor, setup, holds_frames=holds_frames, begins=begins)
-    return acting.ActorState(*_once(setup, create, meshes.sharded(setup.mesh))())
+    return acting.ActorState(*_jitted(setup, create, meshes.sharded(setup.mesh))())
 
 
 def init_train(setup: setups.Setup, seed: int) -> base.TrainState:
     """Returns a player's initial train state for a seed, on every learning device."""
     # the seed is an argument, as `tracing.SEED` explains; its key is made within, not by programs of its own
-    return _once(setup, _create_train(setup), meshes.replicated(setup.learns_on))(np.int32(seed))
+    return _jitted(setup, _create_train(setup), meshes.replicated(setup.learns_on))(np.int32(seed))
 
 
 def _create_train(setup: setups.Setup) -> Callable[[Any], base.TrainState]:
     return lambda seed: setup.agent.init(jax.random.key(seed))
 
 
-def _once(setup: setups.Setup, create: Callable[..., Any], where: jax.sharding.NamedSharding) -> Callable[..., Any]:
-    """Jits a function that a run calls once."""
-    is_cpu = setup.mesh.devices.flat[0].platform == "cpu"
-    return jax.jit(create, out_shardings=where, compiler_options=_ONCE if is_cpu else None)
+def _jitted(setup: setups.Setup, create: Callable[..., Any], where: jax.sharding.NamedSharding) -> Callable[..., Any]:
+    return jax.jit(create, out_shardings=where, compiler_options=meshes.compiler_options(setup.mesh))
 
 
 @functools.partial(jax.jit, donate_argnums=0)

@@ -108,7 +108,8 @@ class ProgramTracer:
             return *found[:-1], jnp.stack([found[-1][name].astype(jnp.float32) for name in metric_names])
 
         named.__name__ = name  # the name appears in profiles and in the compilation cache
-        traced = jax.jit(named, donate_argnums=donate).trace(*arguments)
+        options = meshes.compiler_options(self.setup.mesh)
+        traced = jax.jit(named, donate_argnums=donate, compiler_options=options).trace(*arguments)
         elsewhere = self._state_bytes - memory.device_bytes(state)
         if self.setup.agent.samples:
             lower = [_BATCH_SIZES.get(name), "--replay.capacity"]

@@ -63,3 +63,14 @@ def test_placed_shapes_carry_the_sharding() -> None:
     sharding = meshes.sharded(meshes.make(2))
     found = meshes.placed({"x": np.zeros((4, 3), np.int8)}, sharding)
     assert found == {"x": jax.ShapeDtypeStruct((4, 3), np.int8, sharding=sharding)}
+
+
+def test_a_cpu_compiles_quickly_unless_the_user_sets_a_level(monkeypatch: pytest.MonkeyPatch) -> None:
+    mesh = meshes.make(1)
+    assert meshes.compiler_options(mesh) == {}  # these tests are compiled at a lower level
+    monkeypatch.setattr(meshes, "CPU_OPTIONS", {"xla_backend_optimization_level": 1})
+    options = meshes.compiler_options(mesh)
+    assert options == {"xla_backend_optimization_level": 1}
+    assert jax.jit(lambda x: x + 1, compiler_options=options)(jnp.float32(1)) == 2  # XLA knows the option
+    monkeypatch.setenv("XLA_FLAGS", "--xla_backend_optimization_level=3")
+    assert meshes.compiler_options(mesh) == {}

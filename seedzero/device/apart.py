@@ -161,8 +161,9 @@ def make_learn(setup: setups.Setup) -> Callable[..., Learned]:
         train, priority, metrics = steps.learn_from(setup, seed, train, windows)
         if (prioritization := setup.prioritization) is None or priority is None:
             return train, (), metrics
-        metrics |= steps.priority_metrics(max_weight, windows, priority, prioritization)
-        return train, transfer.cut(priority, number), metrics
+        refused = train.num_rejected > 0
+        metrics |= steps.priority_metrics(max_weight, windows, priority, prioritization, refused)
+        return train, transfer.cut(priorities.unless_refused(priority, refused), number), metrics
 
     in_specs = (meshes.REPLICATED, meshes.REPLICATED, meshes.SHARDED)
     out_specs = (meshes.REPLICATED, meshes.SHARDED, meshes.REPLICATED)

@@ -136,9 +136,10 @@ def learn(
     windows = _seen(setup, rings, windows, frames)
     train, priority, metrics = learn_from(setup, seed, train, windows)
     if (prioritization := setup.prioritization) and priority is not None:
-        rings = priorities.prioritize(rings, windows.slot, windows.time, priority, prioritization, _AXIS)
+        refused = train.num_rejected > 0
+        rings = priorities.prioritize(rings, windows.slot, windows.time, priority, prioritization, _AXIS, refused)
         assert rings.max_weight is not None
-        metrics |= priority_metrics(rings.max_weight, windows, priority, prioritization)
+        metrics |= priority_metrics(rings.max_weight, windows, priority, prioritization, refused)
     return train, rings, metrics
 
 
@@ -152,15 +153,17 @@ def _seen(
 def learn_from(
     setup: setups.Setup, seed: jax.Array, train: base.TrainState, windows: windowing.Windows
 ) -> tuple[base.TrainState, jax.Array | None, base.Metrics]:
-    """Returns the train state, the windows' priorities [B] (if prioritized), and metrics."""
+    """Returns the train state, the windows' priorities [B] (if prioritized), and metrics.
+
+    The priorities hold unless the update was refused (`priorities.unless_refused`).
+    """
     num_updates = train.num_updates
     train, priority, metrics = setup.agent.update(train, windows, _keys(seed, 2, num_updates)[1], _AXIS)
     metrics = {**metrics, **_age_metrics(setup.agent.data, windows, num_updates)}
     if setup.prioritization is None:
         return train, None, metrics
     assert priority is not None
-    # A rejected update has a window with a number that no update survives; its priority would put it in every batch.
-    priority = jnp.where(train.num_rejected > 0, 0.0, priority)
+    priority = jnp.where(jnp.isnan(priority), jnp.inf, priority)
     # If there was nothing to sample, the drawn rows are arbitrary and keep their priorities.
     return train, jnp.where(windows.weight > 0, priority, jnp.nan), metrics
 
@@ -179,15 +182,20 @@ def _age_metrics(data: sources.Data, windows: windowing.Windows, num_updates: ja
 
 
 def priority_metrics(
-    max_weight: jax.Array, windows: windowing.Windows, priority: jax.Array, prioritization: sources.Prioritization
+    max_weight: jax.Array,
+    windows: windowing.Windows,
+    priority: jax.Array,
+    prioritization: sources.Prioritization,
+    refused: jax.Array,
 ) -> base.Metrics:
-    """Returns metrics of the priorities; non-finite priorities count as 0.
+    """Returns metrics of the priorities; non-finite priorities, and those of a refused update, count as 0.
 
     Importance weights are divided by the largest one; their mean is the fraction of the learning rate that this
     leaves.
     """
+    mean = jax.lax.pmean(jnp.mean(jnp.where(jnp.isfinite(priority), priority, 0.0)), _AXIS)
     return {
-        "priority_mean": jax.lax.pmean(jnp.mean(jnp.where(jnp.isfinite(priority), priority, 0.0)), _AXIS),
+        "priority_mean": jnp.where(refused, 0.0, mean),
         "priority_max": priorities.max_priority(max_weight, prioritization),
         "importance_mean": jax.lax.pmean(jnp.mean(windows.weight), _AXIS),
         "importance_min": jax.lax.pmin(jnp.min(windows.weight), _AXIS),

@@ -43,6 +43,7 @@ def prioritize(
     priority: jax.Array,
     prioritization: sources.Prioritization,
     axis_name: str | None = None,
+    refused: jax.Array | bool = False,
 ) -> ring_store.Rings:
     """Writes new priorities of sampled rows and returns the rings; in place if `rings` is donated.
 
@@ -55,18 +56,34 @@ def prioritize(
       time: [B] int32.
       priority: [B], at least 0; if it is not finite, the row keeps its priority.
       axis_name: mapped axis of the shards; None with one shard.
+      refused: scalar bool, whether priorities that are not NaN count as 0, as `unless_refused` has it. The largest
+        weight of all shards does not wait for it, so that it travels with the gradients that may be refused.
     """
     assert rings.max_weight is not None
     before = rings.weight[slot, time]
-    weight = weights(priority, prioritization)
-    # If there is nothing to sample, the drawn rows are arbitrary and must not become something that can be sampled.
-    weight = jnp.where((before > 0) & jnp.isfinite(weight), weight, before)
+
+    def kept(priority: jax.Array) -> jax.Array:
+        # If there is nothing to sample, the drawn rows are arbitrary and must not become sampleable.
+        weight = weights(priority, prioritization)
+        return jnp.where((before > 0) & jnp.isfinite(weight), weight, before)
+
+    weight, seen = kept(priority), rings.max_weight
+    largest = jnp.maximum(seen, jnp.max(weight))
+    if axis_name is not None:
+        seen, largest = jax.lax.pmax((seen, largest), axis_name)
+    weight = jnp.where(refused, kept(unless_refused(priority, True)), weight)
+    largest = jnp.where(refused, seen, largest)  # a priority of 0 is never the largest
     # A scatter writes in any order: first any of a row's new weights, then the largest, which every order leads to.
     written = rings.weight.at[slot, time].set(weight).at[slot, time].max(weight)
-    largest = jnp.maximum(rings.max_weight, jnp.max(weight))
-    if axis_name is not None:
-        largest = jax.lax.pmax(largest, axis_name)
     return rings._replace(weight=written, max_weight=largest)
+
+
+def unless_refused(priority: jax.Array, refused: jax.Array | bool) -> jax.Array:
+    """Returns the priorities [B] after an update: 0 if it was refused, except that NaN stays NaN.
+
+    A rejected update has a window with a number that no update survives; its priority would put it in every batch.
+    """
+    return jnp.where(refused & ~jnp.isnan(priority), 0.0, priority)
 
 
 def weights(priority: jax.Array, prioritization: sources.Prioritization) -> jax.Array:

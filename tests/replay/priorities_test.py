@@ -71,6 +71,17 @@ def test_only_rows_that_can_be_sampled_get_the_priorities_that_are_written() -> 
     np.testing.assert_array_equal(endless.weight, replay.weight)
 
 
+def test_a_refused_update_leaves_the_largest_weight_and_takes_priorities_to_0() -> None:
+    replay = harness.weighted([[1.0, 2.0, 2.0]])._replace(max_weight=jnp.array([4.0]))
+    slot, time, priority = jnp.zeros(3, jnp.int32), jnp.arange(3), jnp.array([99.0, jnp.inf, jnp.nan])
+    after = prioritize(replay, slot, time, priority, prioritization=PRIORITIZATION, refused=jnp.bool_(True))
+    np.testing.assert_allclose(after.weight, [[0.1, 0.1, 2.0]], rtol=1e-6)  # (0 + 0.01) ^ 0.5; NaN keeps its own
+    assert after.max_weight.tolist() == [4.0]
+    accepted = prioritize(replay, slot, time, priority, prioritization=PRIORITIZATION, refused=jnp.bool_(False))
+    np.testing.assert_allclose(accepted.weight, [[99.01**0.5, 2.0, 2.0]], rtol=1e-6)
+    np.testing.assert_allclose(accepted.max_weight, [99.01**0.5], rtol=1e-6)
+
+
 def test_of_a_row_that_was_sampled_more_than_once_the_largest_priority_stays() -> None:
     random = np.random.default_rng(0)
     replay = harness.weighted(np.ones((4, 8)))

@@ -36,7 +36,7 @@ ALLOWED = {
     "metrics": {"core", "config"},
     "live": {"core", "transport"},
     "monitoring": {"core", "config", "transport", "checkpoints", "bucket", "metrics"},
-    "evaluation": {*_DEVICE, "envs", "device", "checkpoints", "metrics"},
+    "evaluation": {*_DEVICE, "envs", "device", "checkpoints", "metrics", "league"},
     "recordings": {*_DEVICE, "envs", "device", "checkpoints", "metrics", "evaluation"},
     "play": {*_DEVICE, "envs", "device", "checkpoints", "metrics", "evaluation", "recordings"},
     "serving": {*_DEVICE, "device", "checkpoints", "processes", "monitoring", "evaluation", "recordings"},

@@ -6,6 +6,7 @@ import gymnasium
 import numpy as np
 import pettingzoo
 from gymnasium import spaces
+from pettingzoo.utils import conversions
 
 NAMES = ("ant", "bee", "cat")
 
@@ -77,6 +78,57 @@ class Pack(Herd):
     def step(self, actions):
         safe = {name: max(action, min(1, self.names.index(name))) for name, action in actions.items()}
         return super().step(safe)
+
+
+class Teams(pettingzoo.ParallelEnv):
+    """Two against two: who says the symbol that it sees gets a point for its side, which the other side loses.
+
+    A match ends by time. weight: of a point of the left side.
+    """
+
+    metadata: ClassVar = {"render_modes": []}
+    possible_agents: ClassVar = ["left_0", "left_1", "right_0", "right_1"]
+
+    def __init__(self, limit=4, weight=1.0):
+        self._limit, self._weight = limit, weight
+
+    def observation_space(self, agent):
+        return spaces.Box(0, 1, (3,), np.float32)
+
+    def action_space(self, agent):
+        return spaces.Discrete(3)
+
+    def reset(self, seed=None, options=None):
+        self._random, self._age, self.agents = np.random.default_rng(seed), 0, list(self.possible_agents)
+        return self._shown(), {name: {} for name in self.agents}
+
+    def step(self, actions):
+        hits = {name: float(action == self._symbols[name]) for name, action in actions.items()}
+        left, right = (sum(hit for name, hit in hits.items() if name.startswith(side)) for side in ("left", "right"))
+        gains = {"left": self._weight * (left - right), "right": right - left}
+        self._age += 1
+        seen, is_over = list(self.agents), self._age == self._limit
+        self.agents = [] if is_over else seen
+        rewards = {name: gains[name.partition("_")[0]] for name in seen}
+        return (
+            self._shown(),
+            rewards,
+            dict.fromkeys(seen, False),
+            dict.fromkeys(seen, is_over),
+            {name: {} for name in seen},
+        )
+
+    def close(self):
+        pass
+
+    def _shown(self):
+        self._symbols = {name: int(self._random.integers(3)) for name in self.possible_agents}
+        return {name: np.eye(3, dtype=np.float32)[symbol] for name, symbol in self._symbols.items()}
+
+
+def teams_in_turn():
+    """Returns Teams by turns."""
+    return conversions.parallel_to_aec(Teams())
 
 
 class Round(pettingzoo.AECEnv):

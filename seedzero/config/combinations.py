@@ -354,31 +354,14 @@ def check_environment(config: configs.Config, spec: types.EnvSpec, seated_by: st
     Raises:
       ConfigError: with the agents that can play it.
     """
-    asked, num_seats = config.league.asked if "league" in config.agent.SECTIONS else "", len(spec.seats)
-    if asked and (2 not in (spec.num_players, num_seats) or spec.is_continuous):
-        found = f"{num_seats} seats" if num_seats else f"{spec.num_players} player"
-        raise errors.ConfigError(
-            f"{asked}: a league plays games of two players with discrete actions, but --env={config.env.id} has "
-            f"{'continuous actions' if spec.is_continuous else found}; give --env=spiel:GAME, or "
-            f"{config.league.off}: no league"
-        )
-    if asked and config.league.builder == "biased" and not num_seats:
-        raise errors.ConfigError(
-            f"{asked}: its first phase ends by the exact judge of games of two seats, and --env={config.env.id} is "
-            "none; give --env=spiel:matrix_brps or another such game, or another builder"
-        )
-    if asked and spec.fixed_seats:
-        raise errors.ConfigError(
-            f"{asked}: players of a league change chairs from game to game, and the agents of --env={config.env.id} "
-            f"keep theirs; give --env=spiel:GAME, or {config.league.off}: no league"
-        )
+    league_rules.check_environment(config, spec)
     seat_rules.check(config, spec)
 
     def has_players(agent: options.AgentSection) -> bool:
         return spec.num_players <= agent.MAX_PLAYERS
 
     def has_seats(agent: options.AgentSection) -> bool:
-        return agent.PLAYS_SEATS or not num_seats
+        return agent.PLAYS_SEATS or not spec.seats
 
     def has_actions(agent: options.AgentSection) -> bool:
         return agent.PLAYS_CONTINUOUS if spec.is_continuous else agent.PLAYS_DISCRETE

@@ -6,7 +6,7 @@ import contextlib
 from collections.abc import Iterator, Set
 
 from seedzero.config import configs, families, league_config, options
-from seedzero.core import errors, opponents, user_code
+from seedzero.core import env_ids, errors, opponents, types, user_code
 
 
 def implied(config: configs.Config, explicit: Set[str]) -> tuple[dict[str, options.Value], list[str]]:
@@ -86,6 +86,64 @@ def problems(config: configs.Config) -> Iterator[str]:
         league.arguments()
     except errors.ConfigError as error:
         yield str(error)
+
+
+def sides(config: configs.Config, spec: types.EnvSpec) -> tuple[int, ...]:
+    """Returns the side of each agent in a league's matches, 0 or 1, [S]; () without a league, or without agents.
+
+    Two agents are two sides; otherwise agents whose names differ only by their number are a side, such as left_0 and
+    left_1. Raises ConfigError for other numbers of sides.
+    """
+    if "league" not in config.agent.SECTIONS or not config.league.on or not spec.fixed_seats:
+        return ()
+    agents = spec.seats
+    names = agents if len(agents) == 2 else [agent.rstrip("0123456789").rstrip("_") for agent in agents]
+    found = list(dict.fromkeys(names))
+    if len(found) != 2:
+        raise errors.ConfigError(
+            f"{config.league.asked}: a league is played between two sides, and --env={config.env.id} has the agents "
+            f"{', '.join(agents)}; name them by their sides, such as left_0, left_1 and right_0, or give "
+            f"{config.league.off}: no league"
+        )
+    return tuple(map(found.index, names))
+
+
+def _check_sides(config: configs.Config) -> None:
+    """Raises ConfigError for settings that were never tried in a league between two sides."""
+    agent, number = config.run.agent, config.training.num_devices
+    tried = {
+        f"--agent={agent}": (agent == "ppo", "--agent=ppo"),
+        "--ppo.central_value=true": (not config.ppo.central_value, "--ppo.central_value=false"),
+        f"--training.num_devices={number}": (number <= 1, "--training.num_devices=1"),
+        f"--env={config.env.id}": (config.env.id != env_ids.REMOTE, "--env=pettingzoo:MODULE:FUNCTION"),
+    }
+    for given, (was_tried, way) in tried.items():
+        if not was_tried:
+            raise errors.ConfigError(
+                f"{given}: a league between two sides of agents does not support it yet; give {way}, or "
+                f"{config.league.off}: no league"
+            )
+
+
+def check_environment(config: configs.Config, spec: types.EnvSpec) -> None:
+    """Raises ConfigError for environments that a league cannot play."""
+    if "league" not in config.agent.SECTIONS or not (asked := config.league.asked):
+        return
+    has_sides, num_seats = bool(sides(config, spec)), len(spec.seats)
+    if spec.is_continuous or not (has_sides or 2 in (spec.num_players, num_seats)):
+        found = f"{num_seats} seats" if num_seats else f"{spec.num_players} player"
+        raise errors.ConfigError(
+            f"{asked}: a league plays games of two players with discrete actions, but --env={config.env.id} has "
+            f"{'continuous actions' if spec.is_continuous else found}; give --env=spiel:GAME, or "
+            f"{config.league.off}: no league"
+        )
+    if has_sides:
+        _check_sides(config)
+    if config.league.builder == "biased" and (has_sides or not num_seats):
+        raise errors.ConfigError(
+            f"{asked}: its first phase ends by the exact judge of games of two seats, and --env={config.env.id} is "
+            "none; give --env=spiel:matrix_brps or another such game, or another builder"
+        )
 
 
 def _member_problems(config: configs.Config) -> Iterator[str]:

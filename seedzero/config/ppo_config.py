@@ -156,6 +156,13 @@ _BOARD = options.values(
     evaluation=dict(every_updates=50),
 )
 
+_FOOTBALL_SIDES = options.values(
+    ppo=dict(batch_size=32, unroll_length=64, max_lag=4, num_epochs=4),
+    reward=dict(discount=0.993),
+    network=dict(width=128),
+    optimizer=dict(learning_rate=5e-4),
+)
+
 PARTS: Mapping[str, options.Part] = {
     **dict.fromkeys(("spiel", "pgx", "hex", "othello", "go9"), options.part(_BOARD)),
     "tictactoe": options.part(_BOARD, run=dict(max_updates=500)),
@@ -244,13 +251,8 @@ PARTS: Mapping[str, options.Part] = {
         optimizer=dict(learning_rate=3e-4),
     ),
     "football": _FOOTBALL,
-    "football-sides": options.part(
-        ppo=dict(batch_size=32, unroll_length=64, max_lag=4, num_epochs=4),
-        reward=dict(discount=0.993),
-        network=dict(width=128),
-        optimizer=dict(learning_rate=5e-4),
-        seats=dict(policies='{"left_*": "left", "right_*": "right"}'),
-    ),
+    "football-sides": options.part(_FOOTBALL_SIDES, seats=dict(policies='{"left_*": "left", "right_*": "right"}')),
+    "league-football": options.part(_FOOTBALL_SIDES, league=dict(freeze_every=500_000)),
     "football-checkpoints": _FOOTBALL,
     "pixels": options.part(_IMAGES, ppo=dict(batch_size=128), on_cpu=_IMAGES_ON_CPU),
     "atari-100k": options.part(  # 98 updates of 8 unrolls of 128

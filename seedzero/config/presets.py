@@ -251,6 +251,14 @@ PRESETS: Mapping[str, Preset] = {
         worker=dict(envs_per_group=16),
         evaluation=dict(every_updates=500, episodes=64, num_envs=16),
     ),
+    "league-football": _preset(
+        "five against five by gfootball, one policy against its past; it plays both sides in turn",
+        env=dict(id="football:5_vs_5", kwargs='{"left": 4, "right": 4}'),
+        run=dict(agent="ppo"),
+        training=dict(num_devices=1),
+        worker=dict(envs_per_group=16),
+        evaluation=dict(every_updates=500, episodes=64, num_envs=16),
+    ),
     "football-checkpoints": _preset(
         "the same with rewards for the ball's way to the goal, too; 11 against 11 by default",
         _FOOTBALL,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Set
 
-from seedzero.config import configs, seats_config
+from seedzero.config import configs, league_rules, seats_config
 from seedzero.core import errors, types
 
 
@@ -15,23 +15,32 @@ def whole_games(
 
     Several policies also get smaller batches. Raises ConfigError as `seats_config.policies` does.
     """
-    number = len(spec.seats)
-    whole = {
-        name: -(-size // number) * number
-        for name, size in _sizes_of_groups(config, spec).items()
-        if size % number and name not in explicit
-    }
-    notes = [f"--{name}={size}: a row is a seat, and a game has {number}" for name, size in whole.items()]
+    sizes = {name: found for name, found in _sizes_of_groups(config, spec).items() if name not in explicit}
+    whole = {name: -(-size // number) * number for name, (size, number) in sizes.items() if size % number}
+    notes = [f"--{name}={whole[name]}: {_rows(sizes[name][1], spec)}" for name in whole]
     policies = {name: size for name, size in seats_config.implied(config, spec).items() if name not in explicit}
     notes += [f"--{name}={size}: a policy learns from the rows of its own agents" for name, size in policies.items()]
     return configs.override(config, {**whole, **policies}), notes
 
 
-def _sizes_of_groups(config: configs.Config, spec: types.EnvSpec) -> dict[str, int]:
-    """Returns the settings that count rows of whole games, with their values; none if rows are not seats."""
-    names = ["worker.envs_per_group"] if spec.seats else []
-    names += ["evaluation.num_envs", "evaluation.episodes"] if spec.fixed_seats else []
-    return {name: int(configs.flatten(config)[name]) for name in names}
+def _sizes_of_groups(config: configs.Config, spec: types.EnvSpec) -> dict[str, tuple[int, int]]:
+    """Returns the settings that count rows of whole games, with their values and the numbers that divide these.
+
+    None if rows are not seats. Evaluations of a league between two sides have two games or more, one from each side.
+    """
+    number, given = len(spec.seats), configs.flatten(config)
+    found = {"worker.envs_per_group": number} if spec.seats else {}
+    if spec.fixed_seats:
+        found |= dict.fromkeys(
+            ("evaluation.num_envs", "evaluation.episodes"), number * (2 if league_rules.sides(config, spec) else 1)
+        )
+    return {name: (int(given[name]), number) for name, number in found.items()}
+
+
+def _rows(number: int, spec: types.EnvSpec, of: str = "") -> str:
+    """Says why a number of rows is needed, which is that of one game or of two. of: names the environment."""
+    found = f"a game{of} has" if number == len(spec.seats) else f"two games{of}, one from each side, have"
+    return f"a row is a seat, and {found} {number}"
 
 
 def uneven_rows(config: configs.Config, spec: types.EnvSpec) -> list[str]:
@@ -47,10 +56,10 @@ def uneven_rows(config: configs.Config, spec: types.EnvSpec) -> list[str]:
 
 def check(config: configs.Config, spec: types.EnvSpec) -> None:
     """Raises ConfigError for groups that do not have whole games, and for policies that do not fit the agents."""
-    for name, size in _sizes_of_groups(config, spec).items():
-        if size % (number := len(spec.seats)):
+    for name, (size, number) in _sizes_of_groups(config, spec).items():
+        if size % number:
             raise errors.ConfigError(
-                f"--{name}={size}: a row is a seat, and a game of --env={config.env.id} has {number}; "
+                f"--{name}={size}: {_rows(number, spec, f' of --env={config.env.id}')}; "
                 f"give a multiple of {number}, such as {-(-size // number) * number}"
             )
     seats_config.check(config, spec)

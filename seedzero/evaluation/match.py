@@ -28,6 +28,9 @@ MAX_POSITIONS = 1_000_000
 OPENING_MOVES = 2
 """Random moves that open a game between two agents; without them all games would be equal."""
 
+EXHAUSTIVE = "exhaustive"
+"""Opponent that tries every legal move, see `every_line`."""
+
 _BATCH_SIZE = 64
 """Rows in one compiled call of an agent."""
 

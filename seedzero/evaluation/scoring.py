@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
-import pathlib
-from collections.abc import Sequence
-from typing import Any, TypeAlias
+from collections.abc import Mapping, Sequence
+from typing import Any
 
 import numpy as np
 
@@ -15,16 +14,21 @@ from seedzero.config import configs, seats_config
 from seedzero.core import env_ids, errors, opponents, types
 from seedzero.device import patience
 from seedzero.envs import env_base, pgx_games, pgx_rules, registry, seats, spiel, spiel_seats, turn_games
-from seedzero.evaluation import agent_choice, greedy, match, remote_players, saved_group, seat_match
+from seedzero.evaluation import (
+    agent_choice,
+    greedy,
+    match,
+    remote_players,
+    saved_group,
+    seat_match,
+    side_match,
+)
 from seedzero.metrics import episodes, human_scores
 
 MAX_ENVS = 32
 """Most environments that step at the same time."""
 
 _EVALUATE_REMOTE = "give --listen=HOST:PORT, and start the worker with the address that is printed then"
-
-EXHAUSTIVE = "exhaustive"
-"""Opponent in games of two players that tries every legal move."""
 
 
 def read_config(choice: agent_choice.AgentChoice, remedy: str) -> configs.Config:
@@ -83,9 +87,9 @@ def evaluate(
       choice: its trust and policy also apply to the run of an opponent. Games of two players are always played until
         they end, so they take no limit of steps. If actions are drawn, the result has `policy`.
       num_episodes: at least 1; counts whole games if several agents share an environment. Ignored if the opponent is
-        EXHAUSTIVE.
-      opponent: in games of two players EXHAUSTIVE, a name as in `opponents.parse`, a policy server's player, or the
-        run directory of another agent; None: random moves.
+        `match.EXHAUSTIVE`.
+      opponent: in games of two players `match.EXHAUSTIVE`, a name as in `opponents.parse`, a policy server's player,
+        or the run directory of another agent; None: random moves.
       progress: called after each step of all environments, except in games of two players.
 
     Raises:
@@ -95,6 +99,11 @@ def evaluate(
     """
     choice = choice.absolute()
     path, config = choice.path, read_config(choice, _EVALUATE_REMOTE)
+    if sides := side_match.sides_of(choice, config):
+        _refuse_limit(choice)
+        opponent = opponent or opponents.RANDOM
+        told, games = side_match.between(choice, config, sides, (choice, opponent), num_episodes)
+        return episodes.with_error({**told[0], "opponent": str(opponent), **match.summary(games)})
     game, seated = game_of(config), seat_game_of(config)
     if game is None and seated is None:
         for flag, given in (("opponent", opponent), ("player", choice.player)):
@@ -105,35 +114,31 @@ def evaluate(
         opponent = None
     if game is None and opponent is None:
         return _evaluate_alone(choice, config, num_episodes, progress)
-    if choice.max_steps is not None:
-        raise errors.UsageError(
-            f"--max_episode_steps={choice.max_steps}: {path} was trained in a game of two players, where every game "
-            "is played to the end; omit it"
-        )
+    _refuse_limit(choice)
     opponent = opponent or opponents.RANDOM
     if game is None:
         assert seated is not None
         return _evaluate_seats(choice, config, seated, num_episodes, opponent)
-    if opponent == EXHAUSTIVE and choice.policy == "sample":
+    if opponent == match.EXHAUSTIVE and choice.policy == "sample":
         raise errors.UsageError(
-            f"--policy=sample: --opponent={EXHAUSTIVE} plays every line against an agent with one move in a position; "
-            "omit one of them"
+            f"--policy=sample: --opponent={match.EXHAUSTIVE} plays every line against an agent with one move in a "
+            "position; omit one of them"
         )
-    has_rules = opponent == EXHAUSTIVE or opponents.is_known(str(opponent))
-    rival = None if has_rules else _rival(choice, config, opponent)
+    has_rules = opponent == match.EXHAUSTIVE or opponents.is_known(str(opponent))
+    rival = None if has_rules else seat_match.rival(choice, config, opponent)
     with contextlib.ExitStack() as undo:
         undo.enter_context(patience.telling(lambda: "playing the games"))
         mine, theirs = greedy.seeds(choice.seed, 2)
         agent, checkpoint = load_player(game, choice, config, mine)
         if rival is not None:
-            other = _turns(game, _load_rival(rival, game.spec, undo), theirs)
+            other = _turns(game, seat_match.load(rival, game.spec, undo), theirs)
             games = match.against_agent(game, agent, other, num_episodes, choice.seed)
-        elif opponent == EXHAUSTIVE:
+        elif opponent == match.EXHAUSTIVE:
             games = match.every_line(game, agent)
         else:
             games = match.against_bot(game, agent, str(opponent), num_episodes, choice.seed)
     found = {**checkpoint, "opponent": str(opponent), **match.summary(games)}
-    return found if opponent == EXHAUSTIVE else episodes.with_error(found)
+    return found if opponent == match.EXHAUSTIVE else episodes.with_error(found)
 
 
 def _move_in_seats(opponent: str) -> bool:
@@ -172,18 +177,22 @@ def _evaluate_seats(
     opponent: str | remote_players.Served,
 ) -> dict[str, Any]:
     """Evaluates an agent against another one in a game of two seats; returns the result of `evaluate`."""
-    if opponent == EXHAUSTIVE or opponents.is_known(str(opponent)):
-        raise errors.UsageError(
-            f"--opponent={opponent}: {choice.path} was trained in a game of seats, where nobody sees the other's part "
-            f"of the state, and that opponent looks at all of it; give --opponent={opponents.RANDOM} or "
-            "--opponent=RUN_DIR"
-        )
-    rival = _rival(choice, config, opponent)
+    seat_match.refuse_seeing(choice, opponent)
+    rival = seat_match.rival(choice, config, opponent)
     with contextlib.ExitStack() as undo:
         undo.enter_context(patience.telling(lambda: "playing the games"))
         mine = greedy.load(choice.or_last(), config, game.spec)
-        games = seat_match.play(game, mine, _load_rival(rival, game.spec, undo), num_games, choice.seed)
+        games = seat_match.play(game, mine, seat_match.load(rival, game.spec, undo), num_games, choice.seed)
     return episodes.with_error({**mine.to_json(), "opponent": str(opponent), **match.summary(games)})
+
+
+def _refuse_limit(choice: agent_choice.AgentChoice) -> None:
+    """Raises UsageError for a limit of steps where games are played to the end."""
+    if choice.max_steps is not None:
+        raise errors.UsageError(
+            f"--max_episode_steps={choice.max_steps}: {choice.path} was trained in a game of two players, where every "
+            "game is played to the end; omit it"
+        )
 
 
 def against_each_other(
@@ -191,8 +200,8 @@ def against_each_other(
 ) -> dict[str, Any]:
     """Plays games between two players of a run's league, without noise.
 
-    Games come in pairs with equal random openings. In games of two seats players draw from their policies instead, and
-    each has the first chair in half of the games.
+    Games come in pairs with equal random openings. In games of two seats, and between sides of agents, players draw
+    from their policies instead, and each has the first chair or side in half of the games.
 
     Args:
       choice: the run, without a player.
@@ -203,6 +212,15 @@ def against_each_other(
     `versions`, and `policy` if actions were drawn. Errors are those of `evaluate`.
     """
     config = read_config(choice, _EVALUATE_REMOTE)
+    if of_agents := side_match.sides_of(choice, config):
+        named = [
+            name
+            if isinstance(name, remote_players.Served) or (name is not None and opponents.is_known(name))
+            else dataclasses.replace(choice, player=name)
+            for name in players
+        ]
+        (first, second), games = side_match.between(choice, config, of_agents, named, num_games)
+        return _compared(first, second, games)
     game, seated = game_of(config), seat_game_of(config)
     if game is None and seated is None:
         raise errors.UsageError(f"{choice.path} was not trained in a game of two players; give a run that was")
@@ -217,8 +235,8 @@ def against_each_other(
 
         def load(name: str | remote_players.Served | None) -> seat_match.SeatPlayer:
             if isinstance(name, remote_players.Served):
-                return _load_rival(name, spec, undo)
-            return _load_rival((dataclasses.replace(choice.or_last(), player=name), config), spec, undo)
+                return seat_match.load(name, spec, undo)
+            return seat_match.load((dataclasses.replace(choice.or_last(), player=name), config), spec, undo)
 
         undo.enter_context(patience.telling(lambda: "playing the games"))
         loaded = [None if name in others else load(name) for name in players]
@@ -233,6 +251,13 @@ def against_each_other(
         else:
             assert seated is not None and loaded[0] is not None and loaded[1] is not None
             games = seat_match.play(seated, loaded[0], loaded[1], num_games, choice.seed)
+    return _compared(first, second, games)
+
+
+def _compared(
+    first: Mapping[str, Any], second: Mapping[str, Any], games: Sequence[match.FinishedGame]
+) -> dict[str, Any]:
+    """Returns the result of `against_each_other`. first, second: the fields that name both checkpoints."""
     drawn = {"policy": first["policy"]} if "policy" in first else {}
     return {**episodes.with_error(match.summary(games)), "versions": [first["step"], second["step"]], **drawn}
 
@@ -270,34 +295,6 @@ def engine(choice: agent_choice.AgentChoice, *, size: int = 1) -> tuple[turn_gam
         )
     saved = greedy.load(choice, config, game.spec)
     return game, match.saved_player(game, saved, choice.seed, size=size)
-
-
-_Rival: TypeAlias = remote_players.Served | tuple[agent_choice.AgentChoice, configs.Config]
-
-
-def _rival(mine: agent_choice.AgentChoice, config: configs.Config, opponent: str | remote_players.Served) -> _Rival:
-    """Returns a policy server's player, or a run's last checkpoint.
-
-    Raises UsageError if the run is of another game.
-    """
-    if isinstance(opponent, remote_players.Served):
-        return opponent
-    path = pathlib.Path(opponent).absolute()
-    rival = agent_choice.AgentChoice(path, "last", policy=mine.policy, trusted=mine.trusted)
-    other = rival.config()
-    if other.env.id != config.env.id:
-        raise errors.UsageError(
-            f"--opponent={path} was trained with --env={other.env.id}, this run with --env={config.env.id}; give a "
-            f"run of the same game, {opponents.FORMS} or {EXHAUSTIVE}"
-        )
-    return rival, other
-
-
-def _load_rival(rival: _Rival, spec: types.EnvSpec, undo: contextlib.ExitStack) -> seat_match.SeatPlayer:
-    """Returns the opponent; `undo` closes its sessions with a policy server."""
-    if isinstance(rival, remote_players.Served):
-        return undo.enter_context(contextlib.closing(remote_players.RemotePlayer(rival, spec)))
-    return greedy.load(*rival, spec)
 
 
 def _evaluate_alone(

@@ -5,17 +5,21 @@ Shape letters: B games at a time.
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
+import pathlib
 from collections.abc import Sequence
 from typing import Any, TypeAlias
 
 import numpy as np
 
-from seedzero.core import types
+from seedzero.config import configs
+from seedzero.core import errors, opponents, types
 from seedzero.envs import seats
-from seedzero.evaluation import greedy, match, remote_players
+from seedzero.evaluation import agent_choice, greedy, match, remote_players
 
 SeatPlayer: TypeAlias = greedy.SavedAgent | remote_players.RemotePlayer
+Rival: TypeAlias = remote_players.Served | tuple[agent_choice.AgentChoice, configs.Config]
 Group: TypeAlias = greedy.GroupPlayer | remote_players.RemoteGroup
 NUM_SEATS = 2
 _BATCH_SIZE = 64
@@ -48,17 +52,53 @@ def play(
         generator = np.random.default_rng([seed, number])
         begun.append(Table(number % NUM_SEATS, generator, game.initial(generator)))
     players = [
-        _group(player, size, own) for player, own in zip((one, other), greedy.seeds(seed, NUM_SEATS), strict=True)
+        group(player, size, own) for player, own in zip((one, other), greedy.seeds(seed, NUM_SEATS), strict=True)
     ]
     for begin in range(0, num_games, size):
         _play(game, players, begun[begin : begin + size], size)
     return [_finished(table, game.returns(table.state)) for table in begun]
 
 
-def _group(player: SeatPlayer, size: int, seed: int) -> Group:
+def group(player: SeatPlayer, size: int, seed: int) -> Group:
+    """Lets a player act for a number of rows."""
     if isinstance(player, remote_players.RemotePlayer):
         return player.group(size)
     return greedy.GroupPlayer(player, size, seed)
+
+
+def rival(mine: agent_choice.AgentChoice, config: configs.Config, opponent: str | remote_players.Served) -> Rival:
+    """Returns a policy server's player, or a run's last checkpoint.
+
+    Raises UsageError if the run is of another game.
+    """
+    if isinstance(opponent, remote_players.Served):
+        return opponent
+    path = pathlib.Path(opponent).absolute()
+    found = agent_choice.AgentChoice(path, "last", policy=mine.policy, trusted=mine.trusted)
+    other = found.config()
+    if other.env.id != config.env.id:
+        raise errors.UsageError(
+            f"--opponent={path} was trained with --env={other.env.id}, this run with --env={config.env.id}; give a "
+            f"run of the same game, {opponents.FORMS} or {match.EXHAUSTIVE}"
+        )
+    return found, other
+
+
+def load(one: Rival, spec: types.EnvSpec, undo: contextlib.ExitStack) -> SeatPlayer:
+    """Returns the opponent; `undo` closes its sessions with a policy server."""
+    if isinstance(one, remote_players.Served):
+        return undo.enter_context(contextlib.closing(remote_players.RemotePlayer(one, spec)))
+    return greedy.load(*one, spec)
+
+
+def refuse_seeing(choice: agent_choice.AgentChoice, opponent: str | remote_players.Served) -> None:
+    """Raises UsageError for an opponent that looks at the whole state of a game."""
+    if opponent == match.EXHAUSTIVE or opponents.is_known(str(opponent)):
+        raise errors.UsageError(
+            f"--opponent={opponent}: {choice.path} was trained in a game of seats, where nobody sees the other's part "
+            f"of the state, and that opponent looks at all of it; give --opponent={opponents.RANDOM} or "
+            "--opponent=RUN_DIR"
+        )
 
 
 def _finished(table: Table, returns: Sequence[float]) -> match.FinishedGame:

@@ -1,8 +1,12 @@
-"""Follows matches: whole games of two players in turn, one in each slot, or games of two seats with a slot each.
+"""Follows matches: whole games of two players in turn, one in each slot, or games of seats with a slot each.
 
 Since `first`, a whole game's rows of even number are the first mover's; a reward belongs to the mover of the row
-before. If rows are seats, the home has a game's first row, whose slot identifies the game; each seat has its own
-rewards, which need not sum to zero. Shape letters: S slots, B rows of messages.
+before. If rows are seats, the slot of a game's first row identifies the game; each seat has its own rewards, which
+need not sum to zero. Of two seats, which swap chairs from game to game, the home has the first row. Agents, which
+keep their chairs, belong to two sides, and the home has all rows of one, each in turn; a side's return is the mean of
+its agents' returns.
+
+Shape letters: S slots, B rows of messages, R rows of a game (2 in whole games).
 """
 
 from __future__ import annotations
@@ -35,28 +39,32 @@ class Moves(NamedTuple):
 
 @dataclasses.dataclass(frozen=True)
 class Boards:
-    """The matches in progress, by the game's slot [S] and row in the game: the home's, and the opponent's.
+    """The matches in progress, by the game's slot [S] and row in the game.
 
-    A whole game has only one row.
+    A whole game has only one row. Of two seats the first row is the home's, and the second one the opponent's.
 
     A match begins with a row's first observation while no row of its game is live, and ends when no row is live any
     more. In games of seats, a cancelled match whose game continues ends in the same way, but does not count.
     """
 
-    begun: np.ndarray  # [S, 2] bool, true if the row was shown in this match
-    live: np.ndarray  # [S, 2] bool, true if the row was shown and has not ended
-    total: np.ndarray  # [S, 2] float64, rewards so far of the row's seat, or of a whole game's home
+    begun: np.ndarray  # [S, R] bool, true if the row was shown in this match
+    live: np.ndarray  # [S, R] bool, true if the row was shown and has not ended
+    total: np.ndarray  # [S, R] float64, rewards so far of the row's seat, or of a whole game's home
     truncated: np.ndarray  # [S] bool, true if a row was truncated
     void: np.ndarray  # [S] bool, true if the match does not count
     rows: np.ndarray  # [S] int64, number of a whole game's newest observation since `first`
     number: np.ndarray  # [S] int64, number of matches that the slot has begun
     has_seats: bool
     sums_to_zero: bool  # whether the returns of every match that the game itself ended have summed to zero so far
+    sides: tuple[int, ...] = ()  # [R] 0 or 1 for each agent; (): seats swap chairs, or there are none
 
     @classmethod
-    def empty(cls, num_slots: int, *, has_seats: bool, sums_to_zero: bool = True) -> Boards:
-        pairs, none, zero = np.zeros((num_slots, 2), bool), np.zeros(num_slots, bool), np.zeros(num_slots, np.int64)
-        return cls(pairs, pairs, np.zeros((num_slots, 2)), none, none, zero, zero, has_seats, sums_to_zero)
+    def empty(
+        cls, num_slots: int, *, has_seats: bool, sums_to_zero: bool = True, sides: tuple[int, ...] = ()
+    ) -> Boards:
+        shape = num_slots, len(sides) or 2
+        rows, none, zero = np.zeros(shape, bool), np.zeros(num_slots, bool), np.zeros(num_slots, np.int64)
+        return cls(rows, rows, np.zeros(shape), none, none, zero, zero, has_seats, sums_to_zero, sides)
 
     def advance(
         self,
@@ -72,7 +80,8 @@ class Boards:
         """Returns the boards after a step has shown rows of some games, and what the rows mean.
 
         A seat that never moves shows no row, so its rewards are unknown. They are taken as the negative of the other
-        seat's; once the game is known to have other sums, the match is cancelled instead.
+        side's; once the game is known to have other sums, or if neither side's are known, the match is cancelled
+        instead. A truncated match is a draw, but not between sides of agents, whose environments end by time.
 
         Args:
           slots: [B] int, distinct; all rows of a game that are shown.
@@ -82,7 +91,8 @@ class Boards:
           game: [B] int, slot of the first row in each row's game; in a whole game, the row's own slot.
           chair: [B] int, 0 if the row's seat is the game's first one; only used for seats.
         """
-        row, final = np.where(slots == game, 0, 1), terminated | truncated
+        row = chair if self.sides else np.where(slots == game, 0, 1)
+        final = terminated | truncated
         void = first & self.live[game, row]
         begins = _once(game, first & (void | ~np.any(self.live[game], axis=1)))
         begun, live, total, cut, lost, rows, number, *_ = dataclasses.astuple(self)  # copied by `astuple`
@@ -90,7 +100,12 @@ class Boards:
             array[game[begins]] = 0
         number[game[begins]] += 1
         running = first | live[game, row]
-        if self.has_seats:
+        own = np.broadcast_to(np.array([True, False]), (len(game), 2))  # [B, R] the home's rows of each game
+        if self.sides:  # the home's side alternates likewise
+            side = (game // len(self.sides) + number[game] - 1) % 2
+            own = np.array(self.sides) == side[:, np.newaxis]
+            home = own[np.arange(len(game)), row]
+        elif self.has_seats:
             side, home = np.where(row == 0, chair, 1 - chair), row == 0
         else:  # sides alternate in time, and differ between neighbours
             rows[slots] += ~first
@@ -101,18 +116,22 @@ class Boards:
         begun[game, row] |= running
         live[game, row] = running & ~final
         total[game, row] = np.where(first, 0.0, total[game, row] + reward)
-        cut[game[running & truncated & ~terminated]] = True
+        if not self.sides:
+            cut[game[running & truncated & ~terminated]] = True
         ended = _once(game, np.any(begun[game], axis=1) & ~np.any(live[game], axis=1))
-        found = np.where(begun[game, 0], total[game, 0], -total[game, 1])
-        both, ends = np.all(begun[game], axis=1), ended & ~lost[game]
-        uneven = both & (np.abs(total[game].sum(axis=1)) > _ROUNDING * (1.0 + np.abs(total[game]).max(axis=1)))
+        mine, theirs = (total[game].mean(axis=1, where=chosen) for chosen in (own, ~own))
+        knows_mine, knows_theirs = (np.all(begun[game] | ~chosen, axis=1) for chosen in (own, ~own))
+        found = np.where(knows_mine, mine, -theirs)
+        both, ends = knows_mine & knows_theirs, ended & ~lost[game]
+        uneven = both & (np.abs(mine + theirs) > _ROUNDING * (1.0 + np.maximum(np.abs(mine), np.abs(theirs))))
         sums_to_zero = self.sums_to_zero and not np.any(uneven & ends & ~cut[game])
-        other = np.where(uneven & (not sums_to_zero), total[game, 1], -found)
-        unknown = ends & ~both & self.has_seats & (not sums_to_zero)
+        other = np.where(uneven & (not sums_to_zero), theirs, -found)
+        unknown = ends & self.has_seats & np.where(knows_mine | knows_theirs, ~both & (not sums_to_zero), True)
         begun[game[ended]] = False
         outcome = np.where(cut[game], 0, np.sign(np.where(other == -found, found, found - other))).astype(np.int8)
         moves = Moves(home, begins, ends & ~unknown, void | unknown, side.astype(np.int8), outcome, found, other)
-        return Boards(begun, live, total, cut, lost, rows, number, self.has_seats, sums_to_zero), moves
+        now = Boards(begun, live, total, cut, lost, rows, number, self.has_seats, sums_to_zero, self.sides)
+        return now, moves
 
     def lose(self, slots: np.ndarray, *, goes_on: bool = False) -> tuple[Boards, int]:
         """Returns the boards without the matches of slots [B], and the number of these matches.

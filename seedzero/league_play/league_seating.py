@@ -1,6 +1,7 @@
 """Seats players in a league: learning players meet themselves, each other, their past, and scripted members.
 
-A match is a whole game in one slot, or a game of two seats, in which the home has the first row.
+A match is a whole game in one slot, a game of two seats, in which the home has the first row, or an episode of agents
+on two sides, of which the home has one.
 """
 
 from __future__ import annotations
@@ -42,6 +43,8 @@ class LeagueSeating(seatings.Seating):
         report: Callable[[str], None],
         *,
         has_seats: bool = False,
+        sides: tuple[int, ...] = (),
+        num_evaluate: int = 0,
         num_actions: int = 0,
         knows_bots: Callable[[int], bool] = lambda slot: True,
         places: np.ndarray | None = None,
@@ -51,12 +54,14 @@ class LeagueSeating(seatings.Seating):
         Args:
           digits: returns the hexadecimal digits in the name of the Nth snapshot.
           report: shows the user a message.
+          sides: as in `matches.Boards`.
+          num_evaluate: number of evaluating slots, which follow the others.
           num_actions: number of the game's actions.
           knows_bots: whether the worker of a slot can play bots.
           places: [S] as in `placements.table`; None for a single place.
         """
-        self._has_seats, self._knows_bots = has_seats, knows_bots
-        self._scripts = scripts.Scripts(config.league.bots, config.run.seed, num_slots, num_actions)
+        self._has_seats, self._sides, self._knows_bots = has_seats, sides, knows_bots
+        self._scripts = scripts.Scripts(config.league.bots, config.run.seed, num_slots + num_evaluate, num_actions)
         self._settings = config.league
         self.pool, self.digits, self._report = pool, digits, report
         self.members = members.initial_pool(config.league)
@@ -76,10 +81,9 @@ class LeagueSeating(seatings.Seating):
 
     def reset(self) -> None:
         zero = self.payoff.sums_to_zero
-        self._boards = matches.Boards.empty(len(self.homes.table), has_seats=self._has_seats, sums_to_zero=zero)
-        self._opponent = np.full(
-            len(self.homes.table), _SELF
-        )  # index in `_names` of each game's opponent, by the game's slot
+        size = len(self.homes.table)
+        self._boards = matches.Boards.empty(size, has_seats=self._has_seats, sums_to_zero=zero, sides=self._sides)
+        self._opponent = np.full(size, _SELF)  # index in `_names` of each game's opponent, by the game's slot
         self._names: list[str] = []
         self._draws.reset()
         self._scripts.reset(sum(home.num_matches for home in self._draws.homes))
@@ -130,6 +134,21 @@ class LeagueSeating(seatings.Seating):
             mode = types.EXPLORE if params is None else types.MODES[self._settings.opponents]
             hands.append(seatings.Hand(mine, params, mode, stored))
         return hands if len(hands) > 1 else [hands[0]._replace(mine=None)]
+
+    def measured(self, slots: np.ndarray) -> np.ndarray:
+        """Returns those of one side in every game, which take turns; between sides of agents only."""
+        if not self._sides:
+            return slots
+        game, row = np.divmod(np.arange(len(slots)), len(self._sides))
+        found: np.ndarray = slots[np.array(self._sides)[row] == game % 2]
+        return found
+
+    def evaluating(self, joined: batches.Batch, measured: np.ndarray) -> Sequence[tuple[int, seatings.Hand]]:
+        mine = np.isin(joined.slot, measured)
+        if mine.all():
+            return super().evaluating(joined, measured)
+        others = self._scripts.hand(opponents.RANDOM, joined, ~mine)._replace(stored=False)
+        return [(0, hand) for hand in ([seatings.Hand(mine), others] if mine.any() else [others])]
 
     def count(self, ended: Sequence[payoffs.Match]) -> None:
         """Counts finished matches in their order, and draws opponents that are due."""

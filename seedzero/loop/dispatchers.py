@@ -173,9 +173,9 @@ class Dispatcher:
         ended = self.evaluator.record(messages, player.num_updates, self.clock(), is_last=is_last)
         if ended is None:
             calls, mode = list[ticks.ActingCall](), player.place.setup.spec.default_mode
-            for home, rows in self.seating.evaluating(joined):
+            for home, hand in self.seating.evaluating(joined, running.measured):
                 one = self.players[home]
-                hand = seatings.Hand(rows, running.params[one.name], mode)
+                hand = hand._replace(params=running.params[one.name], action_mode=mode)
                 calls.append(self._run_act(one, messages, joined, hand, running.update, 0))
             tick = [ticks.Dealt(joined, messages, running.update, player.num_updates - running.update, calls)]
             self.in_flight.add_call("evaluate", began, lambda: self._deliver(tick), player.place.acting)
@@ -322,11 +322,11 @@ class Dispatcher:
         if self.evaluator.running is not None or not self.is_evaluation_due(is_last=is_last):
             return
         for session in self.workers.roster.started(types.Role.EVALUATE)[:1]:
-            player, now = self.players[0], self.clock()
+            player, now, measured = self.players[0], self.clock(), self.seating.measured(session.all_slots)
             acting = self.players if self.seating.by_seat else self.players[:1]
             params = {one.name: one.copy_params() for one in acting}
             env_steps = sum(found.env_steps for found in (*self.everyone.counts(), *others))
-            self.evaluator.begin(session, player.num_updates, params, now=now, env_steps=env_steps)
+            self.evaluator.begin(session, player.num_updates, params, now=now, env_steps=env_steps, measured=measured)
 
     def end(self, left_out: tuple[int, int]) -> phase.RunEnd:
         """Returns the facts of the end of a run whose budget is spent; evaluations of older parameters do not count.

@@ -6,6 +6,8 @@ import math
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
+import numpy as np
+
 from seedzero.agents import base
 from seedzero.config import sections
 from seedzero.core import json_object, opponents
@@ -23,6 +25,7 @@ class Running(NamedTuple):
     params: Mapping[str, base.Params]  # one for each acting player, by name
     played: episodes.Played
     began: float  # in seconds
+    measured: np.ndarray  # [B] slots whose episodes count
 
 
 class Ended(NamedTuple):
@@ -88,15 +91,20 @@ class Evaluator:
         *,
         now: float,
         env_steps: int = 0,
+        measured: np.ndarray | None = None,
     ) -> None:
         """Starts an evaluation in the environments of a session. The parameters, by player, are copies.
 
-        env_steps: training steps stored so far.
+        env_steps: training steps stored so far. measured: slots whose episodes count, if not all do; all of them then
+        play equally many.
         """
         self.last_step = now
         limit, num_seats, wanted = self._config.max_episode_steps, session.num_seats, self._config.episodes
-        played = episodes.Played(session.all_slots, wanted, session.tasks, max_steps=limit, num_seats=num_seats)
-        self.running = Running(session, num_updates, env_steps, params, played, now)
+        slots = session.all_slots
+        if measured is not None and len(measured) < len(slots):
+            slots, num_seats, wanted = measured, 0, -(-wanted // len(slots)) * len(measured)
+        played = episodes.Played(slots, wanted, session.tasks, max_steps=limit, num_seats=num_seats)
+        self.running = Running(session, num_updates, env_steps, params, played, now, slots)
 
     def record(
         self, messages: Sequence[batches.Message], num_updates: int, now: float, *, is_last: bool = False
@@ -114,7 +122,10 @@ class Evaluator:
         if in_a_hurry:
             running.played.hurry()
         for message in messages:
-            running.played.record(message.slots, message.request.step, message.request.first)
+            slots, step, first = message.slots, message.request.step, message.request.first
+            if not (counts := np.isin(slots, running.measured)).all():
+                slots, step, first = slots[counts], step.those(counts), first[counts]
+            running.played.record(slots, step, first)
         return self._end(running, now, in_a_hurry) if running.played.done else None
 
     def abandon(self) -> None:

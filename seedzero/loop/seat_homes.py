@@ -38,9 +38,9 @@ class SeatHomes(seatings.Seating):
     def deal(self, joined: batches.Batch, home: int) -> Sequence[seatings.Hand]:
         return (seatings.Hand(self._homes(joined.slot) == home),)
 
-    def evaluating(self, joined: batches.Batch) -> Sequence[tuple[int, np.ndarray | None]]:
+    def evaluating(self, joined: batches.Batch, measured: np.ndarray) -> Sequence[tuple[int, seatings.Hand]]:
         homes: np.ndarray = self._of_seats[joined.task]  # evaluating slots have higher numbers than the others
-        return [(home, homes == home) for home in np.unique(homes).tolist()]
+        return [(home, seatings.Hand(homes == home)) for home in np.unique(homes).tolist()]
 
     def _homes(self, slots: np.ndarray) -> np.ndarray:
         homes: np.ndarray = self._of_seats[slots % len(self._of_seats)]

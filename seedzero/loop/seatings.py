@@ -78,9 +78,13 @@ class Seating:
         """Splits a home's rows among its messages into hands; each row is in one of them."""
         return (Hand(),)
 
-    def evaluating(self, joined: batches.Batch) -> Sequence[tuple[int, np.ndarray | None]]:
-        """Returns the players that act in an evaluation by number, with their rows, [N] bool, or None for all."""
-        return ((0, None),)
+    def measured(self, slots: np.ndarray) -> np.ndarray:
+        """Returns those of an evaluation's slots [E], whole games, whose episodes count; others are opponents'."""
+        return slots
+
+    def evaluating(self, joined: batches.Batch, measured: np.ndarray) -> Sequence[tuple[int, Hand]]:
+        """Returns the hands of an evaluation, each with its player's number. measured: the evaluation's `measured`."""
+        return ((0, Hand()),)
 
     def count(self, ended: Sequence[payoffs.Match]) -> None:
         """Counts finished matches in their order."""

@@ -1,12 +1,12 @@
-"""Settings that a league implies, and impossible combinations of several learning players."""
+"""Settings that a league implies, impossible combinations of several learning players, and two sides of agents."""
 
 from __future__ import annotations
 
 import golden
 import pytest
 
-from seedzero.config import combinations, configs, league_rules, options, presets
-from seedzero.core import errors
+from seedzero.config import combinations, configs, league_rules, options, presets, seat_rules
+from seedzero.core import errors, types
 
 
 def _league(**changes: options.Value) -> configs.Config:
@@ -165,3 +165,77 @@ def test_scripted_members_exclude_settings_by_name(
 def test_scripted_members_are_a_setting_of_agents_with_a_league(said: golden.Said) -> None:
     with said.raises(errors.ConfigError, r"--league\.members .*muzero.*--agent=apex"):
         configs.check_read(["league.members"], "apex")
+
+
+TEAMS = ("left_0", "left_1", "right_0")
+
+
+def _of_sides(**changes: options.Value) -> configs.Config:
+    asked = {name.replace("__", "."): value for name, value in changes.items()}
+    return configs.override(presets.get("catch", "ppo"), {"league.freeze_every": 500, **asked})
+
+
+def _spec(*agents: str, fixed: bool = True) -> types.EnvSpec:
+    return types.EnvSpec((4,), "float32", 2, seats=agents, tasks=agents, fixed_seats=fixed)
+
+
+@pytest.mark.parametrize(
+    ("agents", "found"),
+    [
+        (("ant", "bee"), (0, 1)),
+        (("cart_0", "cart_1"), (0, 1)),
+        (TEAMS, (0, 0, 1)),
+        (("red1", "blue1", "red2"), (0, 1, 0)),
+    ],
+)
+def test_agents_fall_into_two_sides_by_their_names(agents: tuple[str, ...], found: tuple[int, ...]) -> None:
+    assert league_rules.sides(_of_sides(), _spec(*agents)) == found
+
+
+def test_without_a_league_or_with_other_rows_there_are_no_sides() -> None:
+    assert league_rules.sides(_of_sides(league__freeze_every=0), _spec(*TEAMS)) == ()
+    assert league_rules.sides(presets.get("catch", "apex"), _spec(*TEAMS)) == ()
+    assert league_rules.sides(_of_sides(), _spec("first", "second", fixed=False)) == ()
+
+
+@pytest.mark.parametrize("agents", [("wolf", "dog", "sheep"), ("cart_0", "cart_1", "cart_2")])
+def test_agents_of_other_numbers_of_sides_are_named(agents: tuple[str, ...], said: golden.Said) -> None:
+    with said.raises(errors.ConfigError, "--league.freeze_every=500: .*0", agents):
+        combinations.check_environment(_of_sides(), _spec(*agents))
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"run.agent": "vtrace"},
+        {"ppo.central_value": True},
+        {"training.num_devices": 2},
+        {"env.id": "remote"},
+        {"league.builder": "biased"},
+    ],
+    ids=lambda changes: next(iter(changes)),
+)
+def test_a_league_of_sides_refuses_what_it_does_not_have(changes: dict[str, options.Value], said: golden.Said) -> None:
+    config = _of_sides(worker__envs_per_group=6, evaluation__num_envs=6, evaluation__episodes=12)
+    combinations.check_environment(config, _spec(*TEAMS))
+    name, value = next(iter(changes.items()))
+    with said.raises(errors.ConfigError, f"{name.replace('run.', '').replace('env.id', 'env')}={value}".lower(), name):
+        combinations.check_environment(configs.override(config, changes), _spec(*TEAMS))
+
+
+def test_evaluations_have_as_many_games_from_each_side(said: golden.Said) -> None:
+    found, notes = seat_rules.whole_games(_of_sides(evaluation__num_envs=9), _spec(*TEAMS), explicit=set())
+    sizes = found.worker.envs_per_group, found.evaluation.num_envs, found.evaluation.episodes
+    assert sizes[0] % 3 == 0 and sizes[1] == 12 and sizes[2] % 6 == 0
+    said("\n".join(notes), "notes")
+    combinations.check_environment(found, _spec(*TEAMS))
+    with said.raises(errors.ConfigError, "--evaluation.num_envs=9: .* such as 12", "one game"):
+        combinations.check_environment(configs.override(found, {"evaluation.num_envs": 9}), _spec(*TEAMS))
+
+
+def test_the_preset_of_football_plays_four_agents_on_each_side() -> None:
+    agents = [f"{side}_{number}" for side in ("left", "right") for number in range(4)]
+    config = presets.get("league-football")
+    assert league_rules.sides(config, _spec(*agents)) == (0,) * 4 + (1,) * 4
+    combinations.check(config)
+    combinations.check_environment(config, _spec(*agents))

@@ -26,7 +26,7 @@ def test_groups_take_whole_games_unless_told_otherwise() -> None:
     assert seat_rules.whole_games(config, _spec(), explicit=set()) == (config, [])
 
 
-def test_agents_play_whole_games_in_evaluations_too(said: golden.Said) -> None:
+def test_agents_play_whole_games_in_evaluations_too() -> None:
     agents, config = _spec(("a", "b", "c"), fixed=True), _of_agent("ppo")
     found, notes = seat_rules.whole_games(config, agents, explicit=set())
     sizes = found.worker.envs_per_group, found.evaluation.num_envs, found.evaluation.episodes
@@ -35,9 +35,6 @@ def test_agents_play_whole_games_in_evaluations_too(said: golden.Said) -> None:
     for name in ("evaluation.num_envs", "evaluation.episodes"):
         with pytest.raises(errors.ConfigError, match=f"--{name}=10: .* such as 12"):
             combinations.check_environment(configs.override(found, {name: 10}), agents)
-    two = _spec(("a", "b"), fixed=True)
-    with said.raises(errors.ConfigError, "--league.freeze_every=500"):
-        combinations.check_environment(configs.override(config, {"league.freeze_every": 500}), two)
 
 
 def test_unrolls_of_seats_that_hold_their_group_are_told(said: golden.Said) -> None:

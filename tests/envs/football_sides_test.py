@@ -5,15 +5,16 @@ from __future__ import annotations
 import importlib.machinery
 import sys
 import types as python_types
-from typing import Any
+from typing import Any, NamedTuple
 
 import golden
 import numpy as np
 import pytest
 
-from seedzero.config import sections
-from seedzero.core import errors
+from seedzero.config import league_rules, presets, sections
+from seedzero.core import errors, types
 from seedzero.envs import env_base, football_sides, registry
+from seedzero.evaluation import side_match
 
 SCENARIO = "football:academy_3_vs_1_with_keeper"
 SHOT = 12
@@ -127,6 +128,31 @@ def test_a_learner_without_gfootball_knows_the_spaces(monkeypatch: pytest.Monkey
     assert registry.seated_by(settings) and not registry.seated_by(sections.EnvConfig(id=SCENARIO))
     with said.raises(errors.EnvironmentFailure, "worker-football.Dockerfile"):
         _made(3).reset(range(3))
+
+
+def test_the_preset_league_football_plays_matches_between_both_sides(engines: list[Engine]) -> None:
+    class Always(NamedTuple):
+        """Takes one action."""
+
+        action: int
+
+        def act(self, step: types.EnvStep, first: np.ndarray) -> np.ndarray:
+            return np.full(len(first), self.action, np.int32)
+
+    config = presets.get("league-football")
+    env = registry.make(config.env.id, config.env, config.evaluation.num_envs)
+    sides = league_rules.sides(config, env.spec)
+    assert sides == (0,) * 4 + (1,) * 4 and len(engines) == 0
+    players: Any = Always(SHOT), Always(3)
+    found = side_match.play(env, sides, players, 4, seed=0)
+    # On the left it scores with its first action, on the right nobody shoots within three steps.
+    assert [(game.is_first, game.total, game.length, game.outcome) for game in found] == [
+        (True, 1.0, 8, 1),
+        (False, 0.0, 24, 0),
+        (False, 0.0, 24, 0),
+        (True, 1.0, 8, 1),
+    ]
+    env.close()
 
 
 def test_without_sides_it_is_envpool_s() -> None:

@@ -18,7 +18,7 @@ from seedzero.checkpoints import run_dirs
 from seedzero.config import configs, options, presets
 from seedzero.core import errors, types
 from seedzero.envs import spiel
-from seedzero.evaluation import agent_choice, greedy, match, scoring
+from seedzero.evaluation import agent_choice, greedy, match, scoring, seat_match
 
 
 @pytest.fixture(scope="module")
@@ -205,7 +205,8 @@ def test_the_opponent_is_chosen_by_name_or_run_directory(
         seeds.append(seed)
         return players[path]
 
-    for name, fake in (("load_player", load_player), ("_load_rival", load_rival), ("_turns", turns)):
+    monkeypatch.setattr(seat_match, "load", load_rival)
+    for name, fake in (("load_player", load_player), ("_turns", turns)):
         monkeypatch.setattr(scoring, name, fake)
     expected = {"step", "chosen", "opponent", "episodes", "wins", "draws", "losses", "first", "second", "mean_length"}
     expected |= {f"{name}_return" for name in ("mean", "std", "stderr", "min", "max")}

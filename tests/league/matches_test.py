@@ -216,3 +216,44 @@ def test_no_match_begins_within_a_void_game_that_goes_on() -> None:
     for rows in ({0: (0, "f")}, {0: (1, "t")}):
         boards, moves = _shown(boards, rows, chairs=(0, 1))
     assert moves["ended"] == [True]
+
+
+def _agents(
+    boards: matches.Boards, reward: list[float], *, rows: list[int] | None = None, flag: str = ""
+) -> tuple[matches.Boards, matches.Moves]:
+    """Shows agents of two games of two against two, all if rows is None. flag: first, terminated or truncated."""
+    slots = np.array(range(8) if rows is None else rows)
+    flags = {name: np.full(len(slots), name == flag) for name in ("first", "terminated", "truncated")}
+    return boards.advance(slots, reward=np.array(reward), game=slots // 4 * 4, chair=slots % 4, **flags)
+
+
+def test_the_home_plays_both_sides_of_agents_in_turn_and_time_ends_a_match_with_a_result() -> None:
+    boards, moves = _agents(matches.Boards.empty(8, has_seats=True, sides=(0, 0, 1, 1)), [0] * 8, flag="first")
+    assert moves.home.tolist() == [True, True, False, False, False, False, True, True]
+    assert moves.begins.tolist() == [True, False, False, False] * 2
+    boards, _ = _agents(boards, [1, 1, -1, -1] * 2)
+    boards, moves = _agents(boards, [0.5, 0.5, -0.5, -0.5, 0, 0, 0, 0], flag="truncated")
+    # Game 0: the home is on the left, and each of its agents has 1 + 0.5. Game 1: it is on the right, -1.
+    at = np.flatnonzero(moves.ended)
+    assert at.tolist() == [0, 4] and moves.side[at].tolist() == [0, 1]
+    assert moves.total[at].tolist() == [1.5, -1] and moves.other[at].tolist() == [-1.5, 1]
+    assert moves.outcome[at].tolist() == [payoffs.WIN, payoffs.LOSS]
+    boards, moves = _agents(boards, [0] * 8, flag="first")
+    assert moves.side.tolist() == [1, 1, 1, 1, 0, 0, 0, 0]
+    assert moves.home.tolist() == [False, False, True, True, True, True, False, False]
+    # The left counts more here: the home loses on the right by -1 against 3.
+    boards, moves = _agents(boards, [3, 3, -1, -1, 2, 2, -2, -2], flag="terminated")
+    assert not boards.sums_to_zero and moves.outcome[[0, 4]].tolist() == [payoffs.LOSS, payoffs.WIN]
+    assert moves.total[[0, 4]].tolist() == [-1, 2] and moves.other[[0, 4]].tolist() == [3, -2]
+
+
+@pytest.mark.parametrize(("seen", "counts"), [([0, 1, 2, 3], True), ([0, 1, 2], True), ([0, 2], False)])
+def test_a_match_of_agents_needs_the_returns_of_a_whole_side(seen: list[int], counts: bool) -> None:
+    boards, moves = _agents(
+        matches.Boards.empty(4, has_seats=True, sides=(0, 0, 1, 1)), [0] * len(seen), rows=seen, flag="first"
+    )
+    boards, moves = _agents(boards, [1.0], rows=seen[:1], flag="terminated")  # it dies early, and the match goes on
+    assert not moves.ended.any()
+    _, moves = _agents(boards, [1.0 if row < 2 else -1.0 for row in seen[1:]], rows=seen[1:], flag="terminated")
+    assert moves.ended.any() == counts and moves.void.any() != counts
+    assert not counts or moves.total[0] == 1.0

@@ -23,7 +23,11 @@ GROUPS = np.repeat([0, 4], SIZE)
 
 
 def _make(
-    reports: list[str] | None = None, *, has_seats: bool = False, **settings: options.Value
+    reports: list[str] | None = None,
+    *,
+    has_seats: bool = False,
+    sides: tuple[int, ...] = (),
+    **settings: options.Value,
 ) -> league_seating.LeagueSeating:
     def load(name: str) -> Any:
         raise errors.CheckpointError(f"player {name}: params is missing")
@@ -35,7 +39,14 @@ def _make(
     kept = snapshot_pools.ParamsPool(load, lambda params: params, on_devices=5, on_host=50)
     told = [] if reports is None else reports
     return league_seating.LeagueSeating(
-        config, NUM_SLOTS, kept, lambda number: f"{number:012x}", told.append, has_seats=has_seats, num_actions=3
+        config,
+        NUM_SLOTS,
+        kept,
+        lambda number: f"{number:012x}",
+        told.append,
+        has_seats=has_seats,
+        sides=sides,
+        num_actions=3,
     )
 
 
@@ -522,3 +533,33 @@ def test_each_seat_s_own_return_counts_where_they_do_not_sum_to_zero(score: str)
     again = _make(reports, has_seats=True, self_play=0.0, score=score)
     again.restore(json.loads(json.dumps(seating.to_json())))
     assert again.payoff == seating.payoff and not again._boards.sums_to_zero and len(reports) == 1
+
+
+def test_main_has_one_side_of_agents_in_turn_and_an_evaluation_measures_that_side_alone() -> None:
+    seating = _make(has_seats=True, sides=(0, 0, 0, 1), self_play=0.0)
+    seating.freeze(0, states.PlayerSnapshot("old"), version=1, env_steps=100)
+    slots = np.arange(NUM_SLOTS, dtype=np.int32)  # two games of three against one
+    flags = {name: np.zeros(NUM_SLOTS, bool) for name in ("first", "terminated", "truncated")}
+
+    def shown(flag: str) -> batches.Batch:
+        return batches.Batch(
+            slot=slots,
+            reward=np.array([1, 1, 1, -1] * 2, np.float32),
+            task=slots % 4,
+            group=GROUPS,
+            game=GROUPS,
+            **{**flags, flag: np.ones(NUM_SLOTS, bool)},
+        )
+
+    for mains in ([0, 1, 2, 7], [3, 4, 5, 6]):
+        mine, theirs = seating.deal(shown("first"), 0)
+        assert mine.own and mine.stored and np.flatnonzero(mine.mine).tolist() == mains
+        assert theirs.params == "old" and not theirs.stored and np.flatnonzero(theirs.mine).size == 4
+        seating.deal(shown("truncated"), 0)
+    results = {(row["side"], row["wins"], row["losses"]) for row in seating.payoff.table() if row["player"] == "main"}
+    assert results == {("first", 2, 0), ("second", 0, 2)} and seating.num_matches()["past"] == 4
+    measured = seating.measured(slots)
+    assert measured.tolist() == [0, 1, 2, 7]
+    (number, main), (_, others) = seating.evaluating(shown("first"), measured)
+    assert number == 0 and main.own and np.flatnonzero(main.mine).tolist() == measured.tolist()
+    assert others.is_scripted and not others.stored and others.given is not None and len(others.given) == 4

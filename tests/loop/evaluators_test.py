@@ -306,3 +306,13 @@ def test_a_longer_period_makes_no_second_baseline() -> None:
     again = _make(10)
     again.restore(evaluator.to_json())
     assert _play(again, 8, 5.0).is_best
+
+
+def test_only_the_measured_rows_of_games_between_sides_count() -> None:
+    evaluator = _make(num_envs=4)
+    session = loop_world.make_session([4, 5, 6, 7], role=types.Role.EVALUATE)
+    evaluator.begin(session, 1, PARAMS, now=0.0, measured=np.array([4, 7]))
+    for place in range(2):
+        rewards = [place * found for found in (1.0, 9.0, 9.0, 3.0)]
+        ended = _show(evaluator, place, session=session, final=place == 1, rewards=rewards)
+    assert ended is not None and (ended.result.episodes, ended.result.mean_return) == (2, 2.0)

@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 
 from seedzero.agents import base
-from seedzero.config import configs
+from seedzero.config import configs, league_rules
 from seedzero.core import errors, opponents, types
 from seedzero.device import batches, states
 from seedzero.league import matches, matchmaking, members, payoffs
@@ -37,15 +37,12 @@ class LeagueSeating(seatings.Seating):
     def __init__(
         self,
         config: configs.Config,
+        spec: types.EnvSpec,
         num_slots: int,
         pool: snapshot_pools.ParamsPool,
         digits: Callable[[int], str],
         report: Callable[[str], None],
         *,
-        has_seats: bool = False,
-        sides: tuple[int, ...] = (),
-        num_evaluate: int = 0,
-        num_actions: int = 0,
         knows_bots: Callable[[int], bool] = lambda slot: True,
         places: np.ndarray | None = None,
     ) -> None:
@@ -54,14 +51,14 @@ class LeagueSeating(seatings.Seating):
         Args:
           digits: returns the hexadecimal digits in the name of the Nth snapshot.
           report: shows the user a message.
-          sides: as in `matches.Boards`.
-          num_evaluate: number of evaluating slots, which follow the others.
-          num_actions: number of the game's actions.
           knows_bots: whether the worker of a slot can play bots.
           places: [S] as in `placements.table`; None for a single place.
         """
-        self._has_seats, self._sides, self._knows_bots = has_seats, sides, knows_bots
-        self._scripts = scripts.Scripts(config.league.bots, config.run.seed, num_slots + num_evaluate, num_actions)
+        self._has_seats, self._knows_bots = bool(spec.seats), knows_bots
+        self.sides = league_rules.sides(config, spec)
+        num_rows = num_slots + config.evaluation.num_envs  # the slots of evaluations follow the others
+        self._scripts = scripts.Scripts(config.league.bots, config.run.seed, num_rows, spec.num_actions)
+        self.random_hand = functools.partial(self._scripts.hand, opponents.RANDOM)
         self._settings = config.league
         self.pool, self.digits, self._report = pool, digits, report
         self.members = members.initial_pool(config.league)
@@ -82,7 +79,7 @@ class LeagueSeating(seatings.Seating):
     def reset(self) -> None:
         zero = self.payoff.sums_to_zero
         size = len(self.homes.table)
-        self._boards = matches.Boards.empty(size, has_seats=self._has_seats, sums_to_zero=zero, sides=self._sides)
+        self._boards = matches.Boards.empty(size, has_seats=self._has_seats, sums_to_zero=zero, sides=self.sides)
         self._opponent = np.full(size, _SELF)  # index in `_names` of each game's opponent, by the game's slot
         self._names: list[str] = []
         self._draws.reset()
@@ -134,21 +131,6 @@ class LeagueSeating(seatings.Seating):
             mode = types.EXPLORE if params is None else types.MODES[self._settings.opponents]
             hands.append(seatings.Hand(mine, params, mode, stored))
         return hands if len(hands) > 1 else [hands[0]._replace(mine=None)]
-
-    def measured(self, slots: np.ndarray) -> np.ndarray:
-        """Returns those of one side in every game, which take turns; between sides of agents only."""
-        if not self._sides:
-            return slots
-        game, row = np.divmod(np.arange(len(slots)), len(self._sides))
-        found: np.ndarray = slots[np.array(self._sides)[row] == game % 2]
-        return found
-
-    def evaluating(self, joined: batches.Batch, measured: np.ndarray) -> Sequence[tuple[int, seatings.Hand]]:
-        mine = np.isin(joined.slot, measured)
-        if mine.all():
-            return super().evaluating(joined, measured)
-        others = self._scripts.hand(opponents.RANDOM, joined, ~mine)._replace(stored=False)
-        return [(0, hand) for hand in ([seatings.Hand(mine), others] if mine.any() else [others])]
 
     def count(self, ended: Sequence[payoffs.Match]) -> None:
         """Counts finished matches in their order, and draws opponents that are due."""

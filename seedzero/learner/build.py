@@ -13,7 +13,7 @@ import numpy as np
 
 from seedzero.agents import base
 from seedzero.checkpoints import checkpoint, checkpointers, player_files, trees
-from seedzero.config import configs, league_rules
+from seedzero.config import configs
 from seedzero.core import opponents, types, user_code
 from seedzero.device import (
     across,
@@ -295,14 +295,11 @@ def league(
         user_code.load(name)  # a missing function is reported here, not by each worker
     found = league_seating.LeagueSeating(
         config,
+        setup.spec,
         setup.layout.num_slots,
         pool,
         digits,
         saves.report,
-        has_seats=bool(setup.spec.seats),
-        sides=league_rules.sides(config, setup.spec),
-        num_evaluate=setup.layout.num_evaluate,
-        num_actions=setup.spec.num_actions,
         knows_bots=functools.partial(rosters.knows_bots, workers.roster),
         places=placements.table([place.setup.layout for place in here]),
     )

@@ -322,11 +322,11 @@ class Dispatcher:
         if self.evaluator.running is not None or not self.is_evaluation_due(is_last=is_last):
             return
         for session in self.workers.roster.started(types.Role.EVALUATE)[:1]:
-            player, now, measured = self.players[0], self.clock(), self.seating.measured(session.all_slots)
+            player, now, sides = self.players[0], self.clock(), self.seating.sides
             acting = self.players if self.seating.by_seat else self.players[:1]
             params = {one.name: one.copy_params() for one in acting}
             env_steps = sum(found.env_steps for found in (*self.everyone.counts(), *others))
-            self.evaluator.begin(session, player.num_updates, params, now=now, env_steps=env_steps, measured=measured)
+            self.evaluator.begin(session, player.num_updates, params, now=now, env_steps=env_steps, sides=sides)
 
     def end(self, left_out: tuple[int, int]) -> phase.RunEnd:
         """Returns the facts of the end of a run whose budget is spent; evaluations of older parameters do not count.

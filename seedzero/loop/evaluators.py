@@ -12,7 +12,7 @@ from seedzero.agents import base
 from seedzero.config import sections
 from seedzero.core import json_object, opponents
 from seedzero.device import batches
-from seedzero.loop import phase, rosters
+from seedzero.loop import phase, rosters, seatings
 from seedzero.metrics import episodes, human_scores
 
 
@@ -91,18 +91,17 @@ class Evaluator:
         *,
         now: float,
         env_steps: int = 0,
-        measured: np.ndarray | None = None,
+        sides: Sequence[int] = (),
     ) -> None:
         """Starts an evaluation in the environments of a session. The parameters, by player, are copies.
 
-        env_steps: training steps stored so far. measured: slots whose episodes count, if not all do; all of them then
-        play equally many.
+        env_steps: training steps stored so far. sides: as in `Seating`.
         """
         self.last_step = now
         limit, num_seats, wanted = self._config.max_episode_steps, session.num_seats, self._config.episodes
-        slots = session.all_slots
-        if measured is not None and len(measured) < len(slots):
-            slots, num_seats, wanted = measured, 0, -(-wanted // len(slots)) * len(measured)
+        slots = seatings.measured(sides, session.all_slots)
+        if sides:  # each place of its own plays as many episodes
+            num_seats, wanted = 0, -(-wanted // len(session.all_slots)) * len(slots)
         played = episodes.Played(slots, wanted, session.tasks, max_steps=limit, num_seats=num_seats)
         self.running = Running(session, num_updates, env_steps, params, played, now, slots)
 

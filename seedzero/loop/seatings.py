@@ -6,7 +6,7 @@ row.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -49,11 +49,24 @@ def stored(joined: batches.Batch, hands: Sequence[Hand]) -> batches.Batch:
     return joined if chosen.all() else joined.those(chosen)
 
 
+def measured(sides: Sequence[int], slots: np.ndarray) -> np.ndarray:
+    """Returns those of an evaluation's slots [E], whole games, whose episodes count: of one side, each in turn."""
+    if not sides:
+        return slots
+    game, row = np.divmod(np.arange(len(slots)), len(sides))
+    found: np.ndarray = slots[np.array(sides)[row] == game % 2]
+    return found
+
+
 class Seating:
     """Seats one player, at home everywhere, who moves every row. For the loop's thread."""
 
     by_seat = False
     """Whether players are at home in seats; then a group has rows of several, and all of them play evaluations."""
+    sides: tuple[int, ...] = ()
+    """As in `matches.Boards`; in evaluations the player then has one side, and the other one moves at random."""
+    random_hand: Callable[[batches.Batch, np.ndarray], Hand]
+    """Returns the hand of random moves in some rows, [N] bool; only if there are sides."""
 
     def home(self, slots: np.ndarray) -> int:
         """Returns the number of the player at home in the group of these slots [E], or -1 for nobody.
@@ -78,13 +91,13 @@ class Seating:
         """Splits a home's rows among its messages into hands; each row is in one of them."""
         return (Hand(),)
 
-    def measured(self, slots: np.ndarray) -> np.ndarray:
-        """Returns those of an evaluation's slots [E], whole games, whose episodes count; others are opponents'."""
-        return slots
-
     def evaluating(self, joined: batches.Batch, measured: np.ndarray) -> Sequence[tuple[int, Hand]]:
-        """Returns the hands of an evaluation, each with its player's number. measured: the evaluation's `measured`."""
-        return ((0, Hand()),)
+        """Returns the hands of an evaluation, each with its player's number. measured: slots whose episodes count."""
+        mine = np.isin(joined.slot, measured)
+        if mine.all():
+            return ((0, Hand()),)
+        others = self.random_hand(joined, ~mine)._replace(stored=False)
+        return [(0, hand) for hand in ([Hand(mine), others] if mine.any() else [others])]
 
     def count(self, ended: Sequence[payoffs.Match]) -> None:
         """Counts finished matches in their order."""

@@ -227,7 +227,7 @@ def _agents(
     return boards.advance(slots, reward=np.array(reward), game=slots // 4 * 4, chair=slots % 4, **flags)
 
 
-def test_the_home_plays_both_sides_of_agents_in_turn_and_time_ends_a_match_with_a_result() -> None:
+def test_the_home_plays_both_sides_in_turn_and_time_ends_a_match() -> None:
     boards, moves = _agents(matches.Boards.empty(8, has_seats=True, sides=(0, 0, 1, 1)), [0] * 8, flag="first")
     assert moves.home.tolist() == [True, True, False, False, False, False, True, True]
     assert moves.begins.tolist() == [True, False, False, False] * 2

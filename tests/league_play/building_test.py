@@ -34,7 +34,9 @@ class World:
         settings = {**SETTINGS, "league.max_players": max_players}
         config = configs.override(configs.Config(), {**settings, "worker.envs_per_group": 2})
         pool = snapshot_pools.ParamsPool(self._lost, lambda params: params, on_devices=9, on_host=9)
-        seating = league_seating.LeagueSeating(config, 4, pool, lambda number: f"{number:012x}", print)
+        seating = league_seating.LeagueSeating(
+            config, device.setup.spec, 4, pool, lambda number: f"{number:012x}", print
+        )
         self.seating = seating
         self.world = loop_world.World(device, seating, **{name.replace(".", "__"): v for name, v in settings.items()})
         for player, name in zip(self.world.players, seating.members.learning, strict=True):

@@ -22,11 +22,15 @@ NUM_SLOTS, SIZE = 8, 4
 GROUPS = np.repeat([0, 4], SIZE)
 
 
+def _spec(seats: tuple[str, ...] = (), *, fixed: bool = False) -> types.EnvSpec:
+    return types.EnvSpec((1,), "float32", 3, seats=seats, tasks=seats, fixed_seats=fixed)
+
+
 def _make(
     reports: list[str] | None = None,
     *,
     has_seats: bool = False,
-    sides: tuple[int, ...] = (),
+    agents: tuple[str, ...] = (),
     **settings: options.Value,
 ) -> league_seating.LeagueSeating:
     def load(name: str) -> Any:
@@ -40,13 +44,11 @@ def _make(
     told = [] if reports is None else reports
     return league_seating.LeagueSeating(
         config,
+        _spec(agents or ("first", "second") * has_seats, fixed=bool(agents)),
         NUM_SLOTS,
         kept,
         lambda number: f"{number:012x}",
         told.append,
-        has_seats=has_seats,
-        sides=sides,
-        num_actions=3,
     )
 
 
@@ -359,7 +361,7 @@ def test_other_groups_are_refused_where_several_players_have_homes_in_them() -> 
     for size in (4, 2):
         config = configs.override(configs.Config(), {**settings, "worker.envs_per_group": size})
         pool = snapshot_pools.ParamsPool(lambda name: None, lambda params: params, on_devices=5, on_host=50)
-        seatings.append(league_seating.LeagueSeating(config, NUM_SLOTS, pool, str, print))
+        seatings.append(league_seating.LeagueSeating(config, _spec(), NUM_SLOTS, pool, str, print))
     assert [seating.home(np.array([4])) for seating in seatings] == [1, 0]
     with pytest.raises(errors.ResumeError, match=r"--worker\.envs_per_group=2: .*=4$"):
         seatings[1].restore(seatings[0].to_json())
@@ -535,8 +537,8 @@ def test_each_seat_s_own_return_counts_where_they_do_not_sum_to_zero(score: str)
     assert again.payoff == seating.payoff and not again._boards.sums_to_zero and len(reports) == 1
 
 
-def test_main_has_one_side_of_agents_in_turn_and_an_evaluation_measures_that_side_alone() -> None:
-    seating = _make(has_seats=True, sides=(0, 0, 0, 1), self_play=0.0)
+def test_main_has_one_side_in_turn_and_evaluations_measure_it_alone() -> None:
+    seating = _make(agents=("left_0", "left_1", "left_2", "right_0"), self_play=0.0)
     seating.freeze(0, states.PlayerSnapshot("old"), version=1, env_steps=100)
     slots = np.arange(NUM_SLOTS, dtype=np.int32)  # two games of three against one
     flags = {name: np.zeros(NUM_SLOTS, bool) for name in ("first", "terminated", "truncated")}
@@ -558,7 +560,7 @@ def test_main_has_one_side_of_agents_in_turn_and_an_evaluation_measures_that_sid
         seating.deal(shown("truncated"), 0)
     results = {(row["side"], row["wins"], row["losses"]) for row in seating.payoff.table() if row["player"] == "main"}
     assert results == {("first", 2, 0), ("second", 0, 2)} and seating.num_matches()["past"] == 4
-    measured = seating.measured(slots)
+    measured = seatings.measured(seating.sides, slots)
     assert measured.tolist() == [0, 1, 2, 7]
     (number, main), (_, others) = seating.evaluating(shown("first"), measured)
     assert number == 0 and main.own and np.flatnonzero(main.mine).tolist() == measured.tolist()

@@ -311,7 +311,7 @@ def test_a_longer_period_makes_no_second_baseline() -> None:
 def test_only_the_measured_rows_of_games_between_sides_count() -> None:
     evaluator = _make(num_envs=4)
     session = loop_world.make_session([4, 5, 6, 7], role=types.Role.EVALUATE)
-    evaluator.begin(session, 1, PARAMS, now=0.0, measured=np.array([4, 7]))
+    evaluator.begin(session, 1, PARAMS, now=0.0, sides=(0, 1))
     for place in range(2):
         rewards = [place * found for found in (1.0, 9.0, 9.0, 3.0)]
         ended = _show(evaluator, place, session=session, final=place == 1, rewards=rewards)

@@ -34,12 +34,11 @@ def _seating(device: loop_world.Device, *, knows_bots: bool = True) -> league_se
     kept = snapshot_pools.ParamsPool(lambda name: None, lambda params: params, on_devices=1, on_host=1)
     return league_seating.LeagueSeating(
         config,
+        device.setup.spec,
         loop_world.LAYOUT.num_train,
         kept,
         str,
         print,
-        has_seats=bool(device.setup.spec.seats),
-        num_actions=device.setup.spec.num_actions,
         knows_bots=lambda slot: knows_bots,
     )
 

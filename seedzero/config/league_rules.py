@@ -110,19 +110,29 @@ def sides(config: configs.Config, spec: types.EnvSpec) -> tuple[int, ...]:
 
 def _check_sides(config: configs.Config) -> None:
     """Raises ConfigError for settings that were never tried in a league between two sides."""
-    agent, number = config.run.agent, config.training.num_devices
-    tried = {
-        f"--agent={agent}": (agent == "ppo", "--agent=ppo"),
-        "--ppo.central_value=true": (not config.ppo.central_value, "--ppo.central_value=false"),
-        f"--training.num_devices={number}": (number <= 1, "--training.num_devices=1"),
-        f"--env={config.env.id}": (config.env.id != env_ids.REMOTE, "--env=pettingzoo:MODULE:FUNCTION"),
+    most = {
+        "ppo.central_value": False,
+        "training.num_devices": 1,
+        "network.lstm_width": 0,
+        "league.main_players": 1,
+        "league.main_exploiters": 0,
+        "league.league_exploiters": 0,
     }
-    for given, (was_tried, way) in tried.items():
-        if not was_tried:
-            raise errors.ConfigError(
-                f"{given}: a league between two sides of agents does not support it yet; give {way}, or "
-                f"{config.league.off}: no league"
-            )
+    given = {name: configs.flatten(config)[name] for name in most}
+    untried = [
+        (f"--{name}={str(given[name]).lower()}", f"--{name}={str(value).lower()}")
+        for name, value in most.items()
+        if int(given[name]) > value
+    ]
+    if config.run.agent != "ppo":
+        untried = [(f"--agent={config.run.agent}", "--agent=ppo")]
+    elif config.env.id == env_ids.REMOTE:
+        untried = [(f"--env={config.env.id}", "--env=pettingzoo:MODULE:FUNCTION")]
+    for asked, way in untried:
+        raise errors.ConfigError(
+            f"{asked}: a league between two sides of agents does not support it yet; give {way}, or "
+            f"{config.league.off}: no league"
+        )
 
 
 def check_environment(config: configs.Config, spec: types.EnvSpec) -> None:

@@ -82,7 +82,9 @@ def _answered(script: str, *args: str, path: str, answers: str) -> tuple[subproc
     """
     tools = pathlib.Path(path.split(os.pathsep)[0])
     calls = tools.parent / "answered"
-    (tools / "gcloud").write_text(f'#!/bin/sh\necho "$*" >> "{calls}"\ncase "$*" in\n{answers}\nesac\n')
+    # Like gcloud it reads the secret; the script would end by SIGPIPE if the pipe closed before that.
+    reads = 'case "$*" in *--data-file=-*) cat > /dev/null ;; esac'
+    (tools / "gcloud").write_text(f'#!/bin/sh\necho "$*" >> "{calls}"\n{reads}\ncase "$*" in\n{answers}\nesac\n')
     done = subprocess.run(
         ["bash", str(_copied(path) / script), PROJECT, "--yes", *args], capture_output=True, text=True, check=False,
         stdin=subprocess.DEVNULL, env={**os.environ, "PATH": path, "POLL_SECONDS": "0"}, timeout=600,

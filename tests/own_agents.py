@@ -83,14 +83,14 @@ class Pack(Herd):
 class Teams(pettingzoo.ParallelEnv):
     """Two against two: who says the symbol that it sees gets a point for its side, which the other side loses.
 
-    A match ends by time. weight: of a point of the left side.
+    A match ends by time. weight: of a point of the left side. absent: agents that never move.
     """
 
     metadata: ClassVar = {"render_modes": []}
     possible_agents: ClassVar = ["left_0", "left_1", "right_0", "right_1"]
 
-    def __init__(self, limit=4, weight=1.0):
-        self._limit, self._weight = limit, weight
+    def __init__(self, limit=4, weight=1.0, absent=()):
+        self._limit, self._weight, self._absent = limit, weight, absent
 
     def observation_space(self, agent):
         return spaces.Box(0, 1, (3,), np.float32)
@@ -99,7 +99,8 @@ class Teams(pettingzoo.ParallelEnv):
         return spaces.Discrete(3)
 
     def reset(self, seed=None, options=None):
-        self._random, self._age, self.agents = np.random.default_rng(seed), 0, list(self.possible_agents)
+        self._random, self._age = np.random.default_rng(seed), 0
+        self.agents = [name for name in self.possible_agents if name not in self._absent]
         return self._shown(), {name: {} for name in self.agents}
 
     def step(self, actions):

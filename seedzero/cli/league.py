@@ -123,7 +123,7 @@ def _match(arguments: parse.Arguments, names: Sequence[str]) -> int:
         copy.fetch_params("last")
         copy.fetch_player(*(name for name in names if not (opponents.is_known(name) or opponents.is_address(name))))
 
-    output.say(f"playing {num_games} games of {names[0]} against {names[1]}, half of them with the first move")
+    output.say(f"playing {num_games} games of {names[0]} against {names[1]}, half of them on each side")
     with runs.opened(choice, fetch) as here, output.others_aside():
         found = leagues.play(
             here, arguments.flags["run_dir"], (names[0], names[1]), num_games, status.access(arguments)
@@ -139,7 +139,7 @@ def _match(arguments: parse.Arguments, names: Sequence[str]) -> int:
         if "policy" in found:  # stakes differ there, so a win rate means little
             mean, half = found["mean_return"], 1.96 * found["stderr_return"]
             gain = f"has a mean return of {mean:.4g} ({mean - half:.4g} to {mean + half:.4g} at 95 %), and "
-            first = "first seat"
+            first = "first seat or side"
         sides = [{first: name, **found[side]} for name, side in zip(names, ("first", "second"), strict=True)]
         output.show(
             f"{names[0]} {gain}scores {rate} against {names[1]} in {found['games']} games: {found['wins']} wins, "

@@ -14,7 +14,7 @@ import numpy as np
 
 from seedzero.checkpoints import spec_file
 from seedzero.config import configs, league_rules
-from seedzero.core import opponents, types
+from seedzero.core import errors, opponents, types
 from seedzero.device import patience
 from seedzero.envs import env_base, registry
 from seedzero.evaluation import agent_choice, greedy, match, remote_players, seat_match
@@ -92,13 +92,15 @@ def play(
 ) -> list[match.FinishedGame]:
     """Plays games in E rows, equally many in each copy to within one; returns the first player's results.
 
-    It has the first side in the first game of copies 0, 2, 4 ..., and the other side in the next one.
+    It has the first side in the first game of copies 0, 2, 4 ..., and the other side in the next one. Raises
+    EnvironmentFailure if more games than that end without a result.
     """
     size, number = len(sides), env.num_envs
     slots, chair = np.arange(number), np.arange(number) % size
     copies = number // size
     left = [num_games // copies + (copy < num_games % copies) for copy in range(copies)]
     boards, found = matches.Boards.empty(number, has_seats=True, sides=tuple(sides)), list[match.FinishedGame]()
+    cancelled = 0
     step, first, length = env.reset(greedy.seeds(seed, number)), np.ones(number, bool), np.zeros(copies, int)
     while any(left):
         shown = np.ones(number, bool) if step.shown is None else step.shown
@@ -120,6 +122,12 @@ def play(
                 result = float(moves.total[row]), int(length[copy]), int(moves.outcome[row])
                 found.append(match.FinishedGame(bool(moves.side[row] == 0), *result))
             length[copy] = 0
+        cancelled += int(np.sum(moves.void))
+        if cancelled > num_games:
+            raise errors.EnvironmentFailure(
+                f"{cancelled} games ended without a result, because agents of both sides never moved in them; let "
+                "every agent of the environment move at least once in each game"
+            )
         mine = np.zeros(number, bool)
         mine[rows] = moves.home
         parts = zip(players, (mine, shown & ~mine), strict=True)

@@ -13,7 +13,7 @@ import pytest
 
 from seedzero.agents import base
 from seedzero.core import errors, types
-from seedzero.device import acting, meshes, setups, states
+from seedzero.device import acting, meshes, setups, states, strategies, tracing
 from seedzero.replay import frame_rows, sources
 
 
@@ -35,6 +35,21 @@ def test_abstract_states_are_the_shapes_of_the_initial_ones(num_devices: int) ->
     assert states.abstract_actor(setup) == _shapes(actor)
     assert states.abstract_train(setup) == _shapes(states.init_train(setup, 0))
     assert actor.rings.max_weight is not None and actor.rings.max_weight.shape == (num_devices,)
+
+
+def test_all_programs_of_a_run_are_compiled_with_its_options(monkeypatch: pytest.MonkeyPatch) -> None:
+    setup = fake_agent.make_setup(fake_agent.make(), 1)
+    tracer = tracing.ProgramTracer(
+        setup, states.abstract_train(setup), states.abstract_actor(setup), strategies.Strategy().held
+    )
+    monkeypatch.setattr(meshes, "CPU_OPTIONS", {"xla_unknown": 1})
+    for compiled in (
+        lambda: states.init_train(setup, 0),
+        lambda: states.init_actor(setup),
+        lambda: tracer.act(setup.sizes[-1]).compile(),
+    ):
+        with pytest.raises(jax.errors.JaxRuntimeError, match="xla_unknown"):
+            compiled()
 
 
 def test_the_acting_state_has_rings_for_training_slots_and_memory_for_all() -> None:

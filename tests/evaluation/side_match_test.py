@@ -5,11 +5,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import NamedTuple
 
+import golden
 import numpy as np
 import pytest
 
 from seedzero.config import sections
-from seedzero.core import types
+from seedzero.core import errors, types
 from seedzero.envs import env_base, registry
 from seedzero.evaluation import match, side_match
 
@@ -55,6 +56,13 @@ def test_the_larger_return_wins_where_returns_do_not_sum_to_zero() -> None:
     # A point of the left counts three times there: the right wins by 8 to -24, the left by 24 to -8.
     unequal = _play([Says(0), Says(1)], 4, kwargs='{"weight": 3.0}')  # type: ignore[list-item]
     assert {(game.is_first, game.total, game.outcome) for game in unequal} == {(True, 24.0, 1), (False, 8.0, 1)}
+
+
+def test_games_without_a_result_end_with_a_reason(said: golden.Said) -> None:
+    with said.raises(errors.EnvironmentFailure, "never moved"):
+        _play([Says(0), Says(1)], 4, kwargs='{"absent": ["left_1", "right_0"]}')  # type: ignore[list-item]
+    one_side = _play([Says(0), Says(1)], 4, kwargs='{"absent": ["left_1"]}')  # type: ignore[list-item]
+    assert [game.outcome for game in one_side] == [1] * 4  # the right's return is known
 
 
 def test_neither_side_has_an_advantage_between_equal_players() -> None:

@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 
 from seedzero.config import league_config
+from seedzero.core import opponents
 from seedzero.league import matchmaking, members, payoffs
 
 
@@ -47,7 +48,7 @@ class Draws:
     def reset(self) -> None:
         """Begins again, because all environments do."""
         self._taken = np.full(len(self._table), -1)  # number of the group's draw that each slot has taken
-        # number and opponent of each group's draw, by the group's first slot
+        # number and opponent of each draw, by the group's first slot or, against scripted members alone, by the slot
         self._drawn: dict[int, tuple[int, str]] = {}
         self._epoch = sum(home.num_matches for home in self.homes)
 
@@ -74,10 +75,15 @@ class Draws:
     ) -> str:
         """Returns a slot's next opponent: its group's, which is drawn again once all its slots [E] have met it.
 
+        Scripted members need no pass through a network, so against them alone each slot has draws of its own.
+
         can_meet: whether the group's worker can play against a player. If not, the next entry is taken, or the home
         itself if no entry is possible.
         """
-        home, (number, name) = self.homes[self._table[group]], self._drawn.get(group, (-1, ""))
+        home = self.homes[self._table[group]]
+        if all(map(opponents.is_member, home.active)):
+            group, slots = slot, np.array([slot])
+        number, name = self._drawn.get(group, (-1, ""))
         if np.all(self._taken[slots] == number) or not can_meet(name):
             size = len(home.active)
             key = dict(seed=self._seed, first_slot=group, epoch=self._epoch, size=size, home=home.number)

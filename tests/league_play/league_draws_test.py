@@ -50,6 +50,17 @@ def test_slots_of_a_group_take_its_opponents_in_turn() -> None:
         assert {one for one, _ in found} == set(expected)
 
 
+def test_slots_that_meet_scripted_members_alone_take_them_in_turns_of_their_own() -> None:
+    draws, bots = _make(), ("random", "mcts-2", "roshambo:greenberg", "spiel:fixed", "roshambo:copybot")
+    draws.homes[0].active = bots
+    slots = np.arange(6)
+    found = np.array([[draws.next(slot, 0, slots) for slot in slots.tolist()] for _ in bots])
+    assert all(set(row) == set(bots) for row in found.T.tolist())
+    assert len(set(found[0].tolist())) > 1
+    draws.homes[0].active = (*bots, "main")
+    assert len({draws.next(slot, 0, slots) for slot in slots.tolist()}) == 1
+
+
 def test_a_checkpoint_brings_every_player_s_draws_back() -> None:
     draws = _make()
     draws.redraw(payoffs.Payoff(), members.initial_pool(SETTINGS), draws.homes[1:])

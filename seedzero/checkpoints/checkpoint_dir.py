@@ -20,15 +20,22 @@ REPLAY_COUNTERS = ("stored_per_shard", "stored_per_slot")
 
 
 def _with_replay_counters(counters: Mapping[str, Any], last: Mapping[str, Any]) -> dict[str, Any]:
-    """Returns the counters with the replay's counters of an earlier checkpoint, for each player."""
+    """Returns the counters with the replay's counters of an earlier checkpoint, for each player.
+
+    A player that began later has no rows in that replay: its environments' rows there are another player's.
+    """
     found = {**counters, **{name: last[name] for name in REPLAY_COUNTERS if name in last}}
-    if saved_files.PLAYERS in counters:
-        before = last.get(saved_files.PLAYERS, {})
+    if now := counters.get(saved_files.PLAYERS):
+        before = last.get(saved_files.PLAYERS) or {next(iter(now)): last}  # the first player was alone then
         found[saved_files.PLAYERS] = {
-            name: _with_replay_counters(own, before.get(name, {}))
-            for name, own in counters[saved_files.PLAYERS].items()
+            name: _with_replay_counters(own, before.get(name) or _no_rows(own)) for name, own in now.items()
         }
     return found
+
+
+def _no_rows(counters: Mapping[str, Any]) -> dict[str, Any]:
+    """Returns the replay's counters of a player without rows."""
+    return {name: [0] * len(counters[name]) for name in REPLAY_COUNTERS if name in counters}
 
 
 @dataclasses.dataclass(eq=False)

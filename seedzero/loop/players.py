@@ -232,13 +232,12 @@ def _table(mine: Sequence[np.ndarray]) -> np.ndarray:
 def restore_homes(learning: Sequence[Player], mine: Sequence[np.ndarray]) -> None:
     """Lets a checkpoint's players draw from their slots. mine: the slots of each, as in `Player`.
 
-    A checkpoint may have been saved with the replay of an earlier one, whose slots had other homes. Rows that their
-    players do not know of are not drawn; in other checkpoints there are none.
+    A checkpoint may have been saved with the replay of an earlier one, whose slots had other homes. Steps in slots
+    that have moved since do not count, and are not drawn; in other checkpoints there are none.
     """
     for player, own in zip(learning, mine, strict=True):
         player.mine = own
-        lost = own & (player.accounting.num_stored() == 0)
-        player.place.forget(lost)
+        player.place.forget(player.accounting.restrict(own))
 
 
 PLACE = "place"

@@ -102,9 +102,14 @@ class StepAccounting:
         """Begins the histories of slots [B] that another player left."""
         self.rate_limiter.take(slots, before.rate_limiter)
 
-    def num_stored(self) -> np.ndarray:
-        """Returns the steps of each slot [S] in this replay, if homes may change."""
-        return self._stored_per_slot
+    def restrict(self, own: np.ndarray) -> np.ndarray:
+        """Counts only the steps in own slots, [S] bool, if homes change; returns those that have none, [S] bool."""
+        self._stored_per_slot[~own] = 0
+        slots = np.flatnonzero(self._stored_per_slot)
+        self._stored_per_shard[:] = 0
+        np.add.at(self._stored_per_shard, self.layout.place(slots)[0], self._stored_per_slot[slots])
+        without: np.ndarray = own & (self._stored_per_slot == 0)
+        return without
 
     def drop(self, reason: str) -> None:
         """Counts the stored steps that wait for an update as discarded."""

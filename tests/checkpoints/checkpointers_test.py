@@ -175,6 +175,24 @@ def test_a_state_without_new_rows_is_saved_beside_the_replay_as_it_was(disk: har
     assert disk.errors == []
 
 
+def test_a_player_that_began_after_the_saved_replay_has_no_rows_in_it(disk: harness.Disk) -> None:
+    rings, now = harness.filled(5), {"stored_per_shard": [7], "stored_per_slot": [0, 3, 4]}
+    alone = {"stored_per_shard": [5], "stored_per_slot": [2, 2, 1], "num_updates": 3}
+    first = {"stored_per_shard": [9], "stored_per_slot": [9, 0, 0]}
+    checkpointer = disk.open()
+    disk.save(3, harness.make_state(3), alone, rings)
+    checkpointer.save_state(9, harness.make_state(9), {**first, "players": {"main": first, "main_1": now}})
+    found = harness.restore(disk.open(), harness.make_state(), rings).counters["players"]
+    zeros = {"stored_per_shard": [0], "stored_per_slot": [0, 0, 0]}
+    assert found == {"main": {"stored_per_shard": [5], "stored_per_slot": [2, 2, 1]}, "main_1": zeros}
+    checkpointer = disk.open()
+    disk.save(10, harness.make_state(3), {**first, "players": {"main": first, "main_1": now}}, rings)
+    three = {"main": now, "main_1": first, "main_2": now}
+    checkpointer.save_state(11, harness.make_state(9), {**now, "players": three})
+    found = harness.restore(disk.open(), harness.make_state(), rings).counters["players"]
+    assert found == {"main": first, "main_1": now, "main_2": zeros}
+
+
 def test_a_host_among_several_saves_its_replay_and_names_the_state_of_all(disk: harness.Disk) -> None:
     state, rings = harness.make_state(1), harness.filled(5)
     plain = {**state, "keys": jnp.zeros(2)}

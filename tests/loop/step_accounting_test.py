@@ -180,6 +180,19 @@ def test_steps_that_waited_for_an_update_are_discarded_on_resume(is_old: bool) -
     assert found.env_steps == world.accounting.ledger.counts.env_steps == 6
 
 
+def test_after_a_resume_with_an_older_replay_steps_of_slots_that_have_moved_do_not_count() -> None:
+    world = World(TWO, homes_change=True)
+    world.play(3, 0, 1)
+    world.play(2, 1)
+    again = World(TWO, homes_change=True).accounting
+    again.restore(world.accounting.to_json(), has_replay=True)
+    assert again.num_kept == 10 and again.can_sample
+    without = again.restrict(np.array([False, True, True, False]))
+    assert again.to_json()["stored_per_slot"] == [0, 2, 3, 0] and not without.any()
+    assert again.restrict(np.array([True, True, False, False])).tolist() == [True, False, False, False]
+    assert again.num_kept == 2 and not again.can_sample
+
+
 def _queue_world() -> World:
     queue = sources.Queue(length=3, batch_size=4, max_lag=2, wait_seconds=1.0)
     return World(
@@ -219,7 +232,7 @@ def test_a_replay_s_steps_before_a_change_of_home_are_kept_no_more() -> None:
     old.accounting.leave(slots)
     new.accounting.take(slots, old.accounting)
     assert (old.accounting.num_kept, old.accounting.can_sample) == (6, False)  # the other device's steps are gone
-    assert old.accounting.num_stored().tolist() == [3, 3, 0, 0]
+    assert old.accounting.to_json()["stored_per_slot"] == [3, 3, 0, 0]
     found = old.accounting.ledger.counts
     assert (found.stored, found.discarded, found.env_steps) == (
         12,

@@ -100,7 +100,9 @@ def _check(
 ) -> None:
     if free is None or rings + copies <= free:
         return
-    fitting, room = int(replay.capacity * free / (rings + copies) * 0.9), replay.num_slots - replay.num_sharing
+    # Copies count in full, because those of the training state, and of large replays, do not shrink with the capacity.
+    fitting, room = int(replay.capacity * (free - copies) / rings * 0.9), replay.num_slots - replay.num_sharing
+    advice = f"--replay.capacity={fitting} would fit" if fitting > 0 else "lower --replay.capacity, or the network"
     if room:
         alternative += (
             f", and --replay.num_slots={replay.num_sharing} leaves out the room for {room} more environments"
@@ -108,7 +110,7 @@ def _check(
     raise errors.CapacityError(
         f"replay.capacity={replay.capacity} needs {(rings + copies) / _GIB:.2f} GiB on {where} "
         f"({rings / _GIB:.2f} GiB rings, {copies / _GIB:.2f} GiB for checkpoints) "
-        f"and {free / _GIB:.2f} GiB are free; --replay.capacity={fitting} would fit{alternative}"
+        f"and {free / _GIB:.2f} GiB are free; {advice}{alternative}"
     )
 
 

@@ -36,7 +36,7 @@ class LearnerParts:
     films: filming.Filmer
     stage: stages.RunStage
     callbacks: callbacks.Callbacks
-    hosts: together.Together | None = None  # None without a page
+    hosts: together.Together | None = None  # the run's other hosts, or None
 
     @property
     def config(self) -> configs.Config:

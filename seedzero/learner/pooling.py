@@ -50,7 +50,10 @@ class LearnerPool:
         """Returns the players, with the updates of those that learn."""
         learning = {player.name: player.num_updates for player in self._built().dispatcher.players}
         texts = (plain_files.read(self.directory.path / name) for name in (run_dirs.CONFIG_FILE, spec_file.NAME))
-        config, spec = (text.decode() for text in texts)
+        try:
+            config, spec = (text.decode() for text in texts)
+        except FileNotFoundError:  # a new run writes spec.json once its first worker has joined
+            raise errors.UsageError("no worker has joined the learner yet; try again") from None
         return model_pool.PoolOffer(config, spec, learning, tuple(player_files.names(self.directory.checkpoints)))
 
     def parameters(self, player: str) -> model_pool.Parameters:
@@ -61,9 +64,11 @@ class LearnerPool:
             like = jax.eval_shape(lambda train: setup.agent.acting(train), states.abstract_train(setup))
             frozen = player_files.read(self.directory.checkpoints, player, like)
             return _parameters(frozen.step, frozen.params)
+        copied = loop.copies.ask(player)
         try:
-            version, params = loop.copies.ask(player).result(_COPY_SECONDS)
+            version, params = copied.result(_COPY_SECONDS)
         except (TimeoutError, futures.CancelledError):
+            copied.cancel()  # so that the loop makes no copy that nobody takes
             raise errors.UsageError(
                 f"the learner copied no parameters within {_COPY_SECONDS:g} s; try again"
             ) from None

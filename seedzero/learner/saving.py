@@ -233,7 +233,7 @@ class Saves:
         if self._has_failed:
             raise errors.CheckpointError(
                 f"the last state could not be saved, see above; the newest checkpoint is of update "
-                f"{self.durable_update}. Mend that, and run the same command again"
+                f"{self.durable_update}. Fix that, and run the same command again"
             )
 
     def close(self) -> None:

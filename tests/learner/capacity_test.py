@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pathlib
+import re
 from typing import Any
 
 import golden
@@ -31,13 +32,19 @@ class _Device:
 
 
 def _place(
-    placement: str, free: float | None, host: float = 100.0, *, num_devices: int = 1, num_envs: int = 0
+    placement: str,
+    free: float | None,
+    host: float = 100.0,
+    *,
+    num_devices: int = 1,
+    num_envs: int = 0,
+    needed: checkpoint.Needed = NEEDED,
 ) -> tuple[bool, str]:
     device: Any = _Device(free)
     replay = sections.ReplayConfig(capacity=1_000, placement=placement, num_slots=8, num_envs=num_envs)
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(capacity, "_free_host_bytes", lambda: int(host * GIB))
-        return capacity.place(replay, NEEDED, device, num_devices=num_devices)
+        return capacity.place(replay, needed, device, num_devices=num_devices)
 
 
 @pytest.mark.parametrize(
@@ -80,9 +87,10 @@ def test_it_says_how_much_lies_where(said: golden.Said) -> None:
 @pytest.mark.parametrize(
     ("placement", "free", "host", "message"),
     [
-        ("device", 5.5, 100, r"capacity=1000 .* 11\.00 GiB .* gpu .*--replay\.capacity=450 .*placement=host"),
-        ("auto", 1.5, 100, r" 2\.00 GiB .* gpu, .*--replay\.capacity=675 [^;]*$"),
-        ("auto", 5, 4.5, r" 9\.00 GiB .* host \(8\.00 GiB .*, 1\.00 GiB .*--replay\.capacity=450 "),
+        ("device", 5.5, 100, r"capacity=1000 .* 11\.00 GiB .* gpu .*--replay\.capacity=350 .*placement=host"),
+        ("auto", 1.5, 100, r" 2\.00 GiB .* gpu, .*--replay\.capacity=450 [^;]*$"),
+        ("auto", 5, 4.5, r" 9\.00 GiB .* host \(8\.00 GiB .*, 1\.00 GiB .*--replay\.capacity=393 "),
+        ("device", 1.5, 100, r"; lower --replay\.capacity, or the network, and --replay\.placement=host"),
     ],
 )
 def test_what_fits_nowhere_is_refused_with_what_would_fit(
@@ -91,6 +99,14 @@ def test_what_fits_nowhere_is_refused_with_what_would_fit(
     with pytest.raises(errors.CapacityError, match=message) as raised:
         _place(placement, free, host)
     said(raised.value, (placement, free, host))
+    if found := re.search(r"--replay\.capacity=([0-9]+) would fit", str(raised.value)):
+        share = int(found[1]) / 1_000
+        frames, rest, frame_copies, rest_copies, state_copies = NEEDED
+        frame_copies = min(frame_copies, int(share * frames))
+        smaller = checkpoint.Needed(
+            int(share * frames), int(share * rest), frame_copies, int(share * rest_copies), state_copies
+        )
+        assert _place(placement, free, host, needed=smaller)
 
 
 def test_the_room_for_more_environments_is_named_where_it_does_not_fit() -> None:

@@ -97,12 +97,22 @@ def test_there_may_be_no_such_player_or_no_networks(
     monkeypatch.setattr(pooling, "_COPY_SECONDS", 0.0)  # the loop is in a long call
     with pytest.raises(errors.UsageError, match="try again"):
         pool.parameters("main")
-    world.loop.step()  # answers what nobody waits for any more, or not
+    with monkeypatch.context() as patch:
+        patch.setattr(world.player, "copy_params", lambda: pytest.fail("nobody waits for this copy any more"))
+        world.loop.step()
     left = world.loop.copies.ask("main")
     world.loop.close()
     assert left.cancelled()
     with pytest.raises(errors.UsageError, match="over"):
         world.loop.copies.ask("main")
+
+
+def test_a_learner_without_a_worker_offers_nothing_yet(
+    world: loop_world.World, directory: run_dirs.RunDir, said: golden.Said
+) -> None:
+    (directory.path / "spec.json").unlink()
+    with said.raises(errors.UsageError, "no worker", "try again"):
+        pooling.LearnerPool(directory, lambda: world.loop).offer()
 
 
 def test_the_pool_has_a_token_of_its_own(

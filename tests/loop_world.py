@@ -300,7 +300,8 @@ class World:
 
     def _added(self, name: str, number: int, place: places.Place) -> players.Player:
         """Returns a player that a builder adds; its seed is its number."""
-        return dataclasses.replace(self._player(self._devices[place.number], name, place.number), seed=number)
+        player = self._player(self._devices[place.number], name, place.number)
+        return dataclasses.replace(player, seed=number, train=place.make_train(np.int32(number)))
 
     def _player(self, device: Device, name: str, place: int) -> players.Player:
         setup, rate_limiter = device.setup, players.make_pacer(self.config, device.setup)

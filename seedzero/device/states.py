@@ -66,8 +66,13 @@ def init_actor(setup: setups.Setup, *, holds_frames: bool = True, begins: bool =
 
 def init_train(setup: setups.Setup, seed: int) -> base.TrainState:
     """Returns a player's initial train state for a seed, on every learning device."""
+    return train_maker(setup)(np.int32(seed))
+
+
+def train_maker(setup: setups.Setup) -> Callable[[np.int32], base.TrainState]:
+    """Returns `init_train` of a setup as a program, which is compiled at its first call."""
     # the seed is an argument, as `tracing.SEED` explains; its key is made within, not by programs of its own
-    return _jitted(setup, _create_train(setup), meshes.replicated(setup.learns_on))(np.int32(seed))
+    return _jitted(setup, _create_train(setup), meshes.replicated(setup.learns_on))
 
 
 def _create_train(setup: setups.Setup) -> Callable[[Any], base.TrainState]:

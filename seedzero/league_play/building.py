@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any, TypeAlias
 
+import numpy as np
+
 from seedzero.agents import base
 from seedzero.config import configs
 from seedzero.core import errors
@@ -58,7 +60,7 @@ class Building:
         counts = dict(version=player.num_updates, env_steps=player.accounting.ledger.counts.stored)
 
         def judge() -> float:
-            found = self._hooks.judge(player.params)
+            found = self._hooks.judge(player.copy_params())
             self._hooks.note({"event": "judged", "player": player.name, "nash_conv": found, **counts})
             self._hooks.report(f"league: player {player.name} has a NashConv of {found:.4g}")
             return found
@@ -97,7 +99,7 @@ class Building:
         learning = self._dispatcher.players
         place = min(self._dispatcher.places, key=lambda place: sum(player.place is place for player in learning))
         player = self._make(member.name, member.number, place)
-        player.train = begun(player, seating, source, self._hooks.report)
+        player.train = begun(player, player.train, seating, source, self._hooks.report)
         player.publish()
         seating.visitors.welcome(player, self._dispatcher.places)
         self._seat(seating, pool, (*learning, player))
@@ -128,15 +130,18 @@ class Building:
 
 
 def begun(
-    player: players.Player, seating: league_seating.LeagueSeating, source: str, report: Callable[[str], None]
+    player: players.Player,
+    train: base.TrainState,
+    seating: league_seating.LeagueSeating,
+    source: str,
+    report: Callable[[str], None],
 ) -> base.TrainState:
-    """Returns a player's train state before its first update.
+    """Returns a player's initial train state with the parameters of a source.
 
-    source: INITIAL, or the player whose parameters it takes, with the statistics that these depend on. Raises
-    CheckpointError if they are lost.
+    source: INITIAL keeps `train`; otherwise the player whose parameters it takes, with the statistics that these
+    depend on. Raises CheckpointError if they are lost.
     """
     setup = player.place.setup
-    train = states.init_train(setup, player.seed)
     if source == members.INITIAL:
         return train
     if seating.params(source, player.place) is None:
@@ -168,7 +173,7 @@ def reset(
 
     source: as in `begun`.
     """
-    train = begun(player, seating, source, report)
+    train = begun(player, player.place.make_train(np.int32(player.seed)), seating, source, report)
     player.train = train._replace(num_updates=player.train.num_updates)
     player.place.forget(player.mine)
     player.accounting.restart(player.num_updates)

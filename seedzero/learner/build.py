@@ -194,7 +194,7 @@ def _make_player(
     seed, rate_limiter = seed_of(together.own_seed(config), number), players.make_pacer(config, place.setup)
     changes = config.league.homes_change
     accounting = step_accounting.StepAccounting(place.setup.layout, rate_limiter, gathered, spec, changes)
-    train = states.init_train(place.setup, seed) if state is None else state
+    train = place.make_train(np.int32(seed)) if state is None else state
     return players.Player(name, seed, place, train, rate_limiter=rate_limiter, accounting=accounting)
 
 

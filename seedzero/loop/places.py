@@ -6,7 +6,8 @@ Most runs have one place. The device loop's thread owns it.
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Sequence
+import functools
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
@@ -41,6 +42,11 @@ class Place:
     def updating(self) -> int:
         """The lane of updates."""
         return self.lanes[-1]
+
+    @functools.cached_property
+    def make_train(self) -> Callable[[np.int32], base.TrainState]:
+        """The program of `states.train_maker`, compiled once: a league's builder adds and resets players all along."""
+        return states.train_maker(self.setup)
 
     def run_act(
         self, seed: int, params: base.Params, mine: np.ndarray | None, batch: batches.Batch, counters: steps.Counters

@@ -112,7 +112,10 @@ def test_a_builder_may_ask_the_exact_judge(device: loop_world.Device, monkeypatc
     world.world.building._hooks = hooks._replace(judge=lambda params: asked.append(params) or 1.25)
     world.build()
     counts = world.asked[-1][2]["main"]
-    assert counts.nash_conv() == 1.25 and asked == [world.main.params]
+    world.main.train = jax.tree.map(lambda x: x + 1 if x.dtype == np.float32 else x, world.main.train)  # not published
+    assert counts.nash_conv() == 1.25
+    ((judged,), newest) = asked, world.main.place.setup.agent.acting(world.main.train)
+    assert np.array_equal(_numbers(judged), _numbers(newest))
     (noted,) = world.world.decisions
     assert noted == {"event": "judged", "player": "main", "nash_conv": 1.25, "version": 100, "env_steps": 0}
     assert world.world.reports == ["league: player main has a NashConv of 1.25"]
@@ -148,6 +151,14 @@ def test_a_reset_player_has_first_parameters_an_empty_replay_and_its_counts(worl
     assert (member.resets, member.source, member.reason) == (1, members.INITIAL, "stuck")
     (decision,) = world.world.decisions
     assert (decision["event"], decision["source"], decision["version"]) == ("reset", members.INITIAL, 9)
+
+
+def test_resets_compile_the_initial_state_once(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    made, make = [], states.train_maker
+    monkeypatch.setattr(states, "train_maker", lambda setup: made.append(setup) or make(setup))
+    for _ in range(2):
+        world.build(builders.Action("reset", world.exploiter.name, members.INITIAL))
+    assert len(made) == 1 and world.seating.members.of(world.exploiter.name).resets == 2
 
 
 _AGENTS: dict[str, dict[str, options.Value]] = {

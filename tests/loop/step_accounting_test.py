@@ -180,7 +180,7 @@ def test_steps_that_waited_for_an_update_are_discarded_on_resume(is_old: bool) -
     assert found.env_steps == world.accounting.ledger.counts.env_steps == 6
 
 
-def test_after_a_resume_with_an_older_replay_steps_of_slots_that_have_moved_do_not_count() -> None:
+def test_with_an_older_replay_steps_of_slots_that_have_moved_do_not_count() -> None:
     world = World(TWO, homes_change=True)
     world.play(3, 0, 1)
     world.play(2, 1)

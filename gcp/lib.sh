@@ -497,6 +497,19 @@ things() { # KINDS...: prints KIND NAME STATE RUN WHERE WHAT, tab-separated, of 
     return "$code"
 }
 
+network=default # of the scripts with the flag
+ensure_firewall_rule() { # NAME RULES TAG: between machines with the tag, within --network
+    local its_network
+    if is_there compute firewall-rules describe "$1"; then
+        its_network=$(look compute firewall-rules describe "$1" --format='value(network.basename())')
+        [ "$its_network" = "${network##*/}" ] ||
+            die "the firewall rule $1 is for network $its_network, not $network; gcloud compute firewall-rules delete $1 removes it, then run this again"
+    else
+        cloud compute firewall-rules create "$1" --network="$network" --direction=INGRESS --action=ALLOW --rules="$2" \
+            --source-tags="$3" --target-tags="$3"
+    fi
+}
+
 show_listings() { # KINDS...: prints the commands of `things`
     local kind
     for kind in "$@"; do

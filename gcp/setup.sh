@@ -24,7 +24,7 @@ EXAMPLES
 TEXT
 }
 
-billing_account="" network=default rotate_secret=false
+billing_account="" rotate_secret=false
 flag billing_account ID "creates a missing project with this account"
 flag network NAME "of Compute Engine and TPU VMs"
 switch rotate_secret "make a new token and certificate; running jobs must be restarted"
@@ -129,13 +129,6 @@ allow_in_bucket "$build_account" roles/storage.objectViewer
 allow_in_repository "$build_account" roles/artifactregistry.writer
 allow_in_project "$build_account" roles/logging.logWriter
 
-if is_there compute firewall-rules describe "$prefix-learner"; then
-    its_network=$(look compute firewall-rules describe "$prefix-learner" --format='value(network.basename())')
-    [ "$its_network" = "${network##*/}" ] ||
-        die "the firewall rule $prefix-learner is for network $its_network, not $network; gcloud compute firewall-rules delete $prefix-learner removes it, then run this again"
-else
-    cloud compute firewall-rules create "$prefix-learner" --network="$network" --direction=INGRESS --action=ALLOW \
-        --rules="tcp:$learner_port" --source-tags="$prefix" --target-tags="$prefix"
-fi
+ensure_firewall_rule "$prefix-learner" "tcp:$learner_port" "$prefix"
 
 say "ready; next: gcp/train_cartpole.sh --project=$project --region=$region"

@@ -9,7 +9,7 @@ describe() {
 usage: gcp/stop.sh [--run=NAME] [--FLAG=VALUE ...]
 
 Ends custom jobs of Vertex AI in --region, and in all zones TPUs, queued requests for them and groups of workers: those of one run, or
-of all runs. Then it checks again, and fails if anything billed by the hour is left.
+of all runs. Then it checks again, and fails if anything billed by the hour is left. With the last TPU goes the firewall rule for slices.
 
 Learners save before they end, and the bucket stays: a restarted run resumes. --delete_storage also removes everything billed by the
 month: the bucket with ALL CHECKPOINTS, the images in --region (others keep theirs), the secret.
@@ -45,6 +45,18 @@ end_thing() { # KIND NAME WHERE
     esac
 }
 
+# The rule opens all ports between a slice's hosts, and every TPU that is left may be a slice.
+delete_host_rule() {
+    local tpus
+    is_there compute firewall-rules describe "$prefix-host" || return 0
+    tpus=$(things queued-tpu tpu-vm) || tpus=unknown
+    if [ -n "$tpus" ]; then
+        say "the firewall rule $prefix-host stays, which costs nothing: other TPUs are left, or could not be listed"
+    else
+        cloud compute firewall-rules delete "$prefix-host"
+    fi
+}
+
 delete_storage() {
     if [ "$dry_run" = true ] || is_there storage buckets describe "gs://$bucket"; then
         cloud storage rm --recursive "gs://$bucket"
@@ -65,6 +77,8 @@ if [ "$dry_run" = true ]; then
     for kind in $kinds; do
         end_thing "$kind" NAME WHERE
     done
+    echo "# and this the rule that opens ports between a slice's hosts, with the last TPU:"
+    cloud compute firewall-rules delete "$prefix-host"
     [ "$delete_storage" = false ] || delete_storage
     exit 0
 fi
@@ -104,6 +118,7 @@ if [ "$failed" = true ]; then
     say "error: nothing else was found, but not everything could be listed; run gcp/stop.sh again"
     exit 1
 fi
+delete_host_rule
 say "nothing is left that costs money by the hour (custom jobs: region $region)"
 [ "$delete_storage" = true ] ||
     say "billed by the month: gs://$bucket (gcloud storage du --summarize gs://$bucket), images in $images, secret $secret_name"

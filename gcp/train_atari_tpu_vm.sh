@@ -25,7 +25,7 @@ TEXT
 }
 
 takes_settings=true
-game=Pong zone="" accelerator="" num_learners=1 workers="" runtime="" provisioning=queued network=default
+game=Pong zone="" accelerator="" num_learners=1 workers="" runtime="" provisioning=queued
 accelerators="v5litepod-1 v5litepod-4 v5litepod-8 v6e-1 v6e-4 v6e-8"
 flag run NAME "name of the run; a run in the bucket resumes (default: made from the time)"
 flag game NAME "of the Arcade Learning Environment"
@@ -103,9 +103,7 @@ printf '%s\n' --secret="$secret" --address_object="$address" worker | write_body
 tags=$prefix
 if [ "$num_learners" -gt 1 ]; then # JAX and the TPU's runtime choose ports of their own between the hosts
     tags=$prefix,$prefix-host
-    is_there compute firewall-rules describe "$prefix-host" ||
-        cloud compute firewall-rules create "$prefix-host" --network="$network" --direction=INGRESS --action=ALLOW \
-            --rules=tcp --source-tags="$prefix-host" --target-tags="$prefix-host"
+    ensure_firewall_rule "$prefix-host" tcp "$prefix-host" # stop.sh removes it with the last TPU
 fi
 tpu_flags=(--zone="$zone" --network="$network" --service-account="$train_account" --scopes="$scope"
     --tags="$tags" --labels="app=$prefix,run=$run"

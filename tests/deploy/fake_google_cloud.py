@@ -528,7 +528,8 @@ ROUTES: tuple[tuple[str, str, Callable[..., Json]], ...] = (
     ("GET", r"compute/projects/([^/]+)/aggregated/(instanceGroupManagers|instanceTemplates)", _aggregated),
     ("GET", r"compute/projects/[^/]+/(global|zones/[^/]+)/(firewalls|instanceTemplates|instanceGroupManagers)/[^/]+",
      _get),
-    ("DELETE", r"compute/projects/[^/]+/(global|zones/[^/]+)/(instanceTemplates|instanceGroupManagers)/[^/]+",
+    ("DELETE",
+     r"compute/projects/[^/]+/(global|zones/[^/]+)/(firewalls|instanceTemplates|instanceGroupManagers)/[^/]+",
      _delete),
 )  # fmt: skip
 """Method, service and path, and who answers; the path's groups are arguments."""

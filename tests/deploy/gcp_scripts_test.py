@@ -244,6 +244,27 @@ def test_a_listing_that_fails_keeps_nothing_else_running(path: str, said: golden
     assert "nothing runs" not in done.stderr and "nothing is" not in done.stderr
 
 
+def test_the_rule_for_a_slice_s_hosts_goes_with_the_last_tpu(path: str, tmp_path: pathlib.Path) -> None:
+    delete = "compute firewall-rules delete seedzero-host --project=my-project --quiet"
+    assert f"gcloud {delete}\n" in _dry("stop.sh", path=path)
+    gone = f'*tpu-vm\\ delete*) echo >> "{tmp_path}/gone" ;;*tpu-vm\\ list*) [ -f "{tmp_path}/gone" ] || printf'
+    answers = f"{gone} 'seedzero-a\\tREADY\\ta\\tus-central1-a\\tv5litepod-16\\n' ;;"
+    done, calls = _answered("stop.sh", "--run=b", path=path, answers=answers)
+    assert done.returncode == 0 and delete not in calls and "rule seedzero-host stays" in done.stderr
+    done, calls = _answered("stop.sh", "--run=a", path=path, answers=answers)
+    assert done.returncode == 0 and calls[-1] == delete, done.stderr
+    absent = "*firewall-rules\\ describe*) echo was not found >&2; exit 1 ;;"
+    done, calls = _answered("stop.sh", path=path, answers=absent)
+    assert done.returncode == 0 and calls.count(delete) == 1, done.stderr  # that of the call before
+
+
+def test_a_rule_of_another_network_is_refused_before_a_slice_is_requested(path: str) -> None:
+    flags = ("--run=r", "--num_learners=4", "--build=none", "--workers=0", "--network=mine")
+    done, calls = _answered("train_atari_tpu_vm.sh", *flags, path=path, answers="*firewall*network*) echo default ;;")
+    assert done.returncode == 2 and "seedzero-host is for network default, not mine" in done.stderr
+    assert not [call for call in calls if " create " in call]
+
+
 def test_a_tpu_whose_state_cannot_be_asked_is_waited_for(path: str, tmp_path: pathlib.Path) -> None:
     flags = ("--run=r", "--build=none", "--workers=0")
     state = f'*queued-resources\\ describe*state.state*) echo >> "{tmp_path}/asked"; %s ;; *) ;;'

@@ -100,7 +100,7 @@ def evaluate(
     choice = choice.absolute()
     path, config = choice.path, read_config(choice, _EVALUATE_REMOTE)
     if sides := side_match.sides_of(choice, config):
-        _refuse_limit(choice)
+        _refuse_limit(choice, "in a league between two sides of agents")
         opponent = opponent or opponents.RANDOM
         told, games = side_match.between(choice, config, sides, (choice, opponent), num_episodes)
         return episodes.with_error({**told[0], "opponent": str(opponent), **match.summary(games)})
@@ -186,12 +186,12 @@ def _evaluate_seats(
     return episodes.with_error({**mine.to_json(), "opponent": str(opponent), **match.summary(games)})
 
 
-def _refuse_limit(choice: agent_choice.AgentChoice) -> None:
+def _refuse_limit(choice: agent_choice.AgentChoice, trained: str = "in a game of two players") -> None:
     """Raises UsageError for a limit of steps where games are played to the end."""
     if choice.max_steps is not None:
         raise errors.UsageError(
-            f"--max_episode_steps={choice.max_steps}: {choice.path} was trained in a game of two players, where every "
-            "game is played to the end; omit it"
+            f"--max_episode_steps={choice.max_steps}: {choice.path} was trained {trained}, where every game is played "
+            "to the end; omit it"
         )
 
 

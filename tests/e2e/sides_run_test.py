@@ -45,8 +45,24 @@ def reference(module_host: harness.Host) -> pathlib.Path:
 
 
 def test_rows_are_counted_once_and_main_plays_both_sides(reference: pathlib.Path) -> None:
-    run_state.check_league(reference)
-    saved, counts = leagues.read(reference, ""), run_state.newest(reference).counters["ledger"]
+    _check_counts(reference)
+    evaluated = [row for row in harness.metrics_rows(reference) if "evaluation_mean_return" in row]
+    assert evaluated and all(abs(row["evaluation_mean_return"]) <= 8 for row in evaluated)
+
+
+@pytest.mark.slow
+def test_agents_that_move_in_turn_play_a_league_likewise(host: harness.Host) -> None:
+    pytest.importorskip("pettingzoo")
+    ended = host.train(
+        run := host.directory / "in_turn", *LOCK_STEP, f"{SMALL[0][: -len('Teams')]}teams_in_turn"
+    ).wait()
+    assert ended.code == 0, ended.err
+    _check_counts(run)
+
+
+def _check_counts(run: pathlib.Path) -> None:
+    run_state.check_league(run)
+    saved, counts = leagues.read(run, ""), run_state.newest(run).counters["ledger"]
     assert counts["acknowledged"] == counts["stored"] + counts["pending"] + sum(counts["discarded"].values())
     types = saved.payoff.num_matches()
     assert types["self_play"] > 20 < types["past"]
@@ -56,8 +72,6 @@ def test_rows_are_counted_once_and_main_plays_both_sides(reference: pathlib.Path
     # Four agents have four steps each; of a match against the past, the two of main's side count. Eight games go on.
     steps = 16 * types["self_play"] + 8 * types["past"]
     assert steps <= counts["acknowledged"] <= steps + 16 * (saved.num_void + 8)
-    evaluated = [row for row in harness.metrics_rows(reference) if "evaluation_mean_return" in row]
-    assert evaluated and all(abs(row["evaluation_mean_return"]) <= 8 for row in evaluated)
 
 
 def test_a_killed_run_repeats_its_bits(host: harness.Host, reference: pathlib.Path) -> None:
@@ -76,7 +90,10 @@ def test_matches_and_evaluations_are_played_from_both_sides(host: harness.Host, 
     for opponent in ((), (f"--opponent={reference}",)):
         evaluated = host.seedzero(*words, *opponent)
         assert evaluated.code == 0 and json.loads(evaluated.out)["player"] == old, evaluated.err
-    for flag, said in (("--opponent=mcts-10", "looks at all of it"), ("--max_episode_steps=9", "omit it")):
+    for flag, said in (
+        ("--opponent=mcts-10", "looks at all of it"),
+        ("--max_episode_steps=9", "between two sides of agents"),
+    ):
         refused = host.seedzero(*words, flag)
         assert refused.code == 2 and said in refused.err, refused.err
 

@@ -127,7 +127,7 @@ class Hub(link.Link):
         except errors.Error as error:
             await grpc_status.failure_of(error).abort(context)
             return
-        index = hello.index
+        index, reason = hello.index, f"host {hello.index} has ended"  # also if gRPC cancels this call
         self._heard[index], self._unsent[index] = self._clock(), asyncio.Queue(_MAX_UNSENT)
         with self._changed:
             self._changed.notify_all()
@@ -136,7 +136,6 @@ class Hub(link.Link):
             while isinstance(data := await context.read(), bytes):
                 self._heard[index] = self._clock()
                 self._handle(index, messages.decode(data))
-            reason = f"host {index} has ended"
         except (errors.Error, ValueError, KeyError, TypeError) as error:
             reason = f"host {index} sends what no host sends: {error}"
         except aio.BaseError:

@@ -73,7 +73,11 @@ class Football(envpool_env.EnvPool):
         first = self._final
         step = super().step(actions)
         if self._has_checkpoints:
-            collected, is_owned = np.where(first, 0, self._collected), self.info["ball_owned_team"] == OWN_TEAM
+            # A first observation has no reward; what lies behind its ball is paid with the next step.
+            collected, is_owned = (
+                np.where(first, 0, self._collected),
+                ~first & (self.info["ball_owned_team"] == OWN_TEAM),
+            )
             bonus, self._collected = checkpoint_rewards(step.observation[..., BALL], is_owned, step.reward, collected)
             step = step._replace(reward=step.reward + bonus)
         self._newest = step.observation[0]

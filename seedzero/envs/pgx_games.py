@@ -134,7 +134,7 @@ class PgxGame:
                 f"game {name!r}: matches, and opponents that search, are for games of two players without chance"
             )
         self.num_players, self.num_actions = 2, self._rules.num_actions
-        self._kind = pgx_ids.parsed(name)[0].partition("_")[0] if name.startswith("go") else pgx_ids.parsed(name)[0]
+        self._kind = pgx_ids.kind(name)
         self.run = _programs(self._rules)
         self.first_mover = self.mover(self.initial())
 

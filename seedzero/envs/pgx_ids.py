@@ -24,6 +24,12 @@ def module(name: str) -> str:
     return user_code.module_of(f"pgx:{name}")
 
 
+def kind(name: str) -> str:
+    """Returns the name of a game without its arguments and its size, such as go, or a user's MODULE:OBJECT."""
+    game = parsed(name)[0]
+    return "go" if game in ("go_9x9", "go_19x19") else game
+
+
 def parsed(name: str) -> tuple[str, dict[str, Any]]:
     """Parses the name of a game and its arguments: GAME, or GAME(size=5, ...).
 

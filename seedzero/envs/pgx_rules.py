@@ -353,8 +353,7 @@ _SYMMETRIES: Mapping[str, tuple[tuple[int, bool], ...]] = {
 
 def symmetries(name: str) -> tuple[Symmetry, ...]:
     """Returns the changes of a game's board that leave the game the same; () if none are known."""
-    kind = "go" if name.startswith("go") else pgx_ids.parsed(name)[0]
-    rules = game(name)
+    kind, rules = pgx_ids.kind(name), game(name)
     found = []
     for number, mirrored in _SYMMETRIES.get(kind, ()):
         board = _turned(number, mirrored=mirrored)

@@ -164,6 +164,8 @@ class Keeper:
 
     def _change(self, **values: object) -> None:
         with self._changed:
+            if self._snapshot.state in OVER:  # a stop has come between two steps of the thread
+                return
             changed = dataclasses.replace(self._snapshot, **values)  # type: ignore[arg-type]
             if changed != self._snapshot:
                 self._snapshot = dataclasses.replace(changed, number=changed.number + 1)

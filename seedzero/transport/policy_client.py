@@ -68,11 +68,21 @@ class PolicyClient(contextlib.AbstractContextManager["PolicyClient"]):
     def act(self, rows: policy_codec.PolicyRows) -> policy_codec.PolicyAnswer:
         """Waits for the answer to some rows, as long as it takes, and returns it.
 
-        A new session follows a lost one if all rows begin an episode.
+        A new session follows a lost one if all rows begin an episode. Every error, and an interrupt such as Ctrl-C,
+        ends the session, because a late answer would be taken for that to the next request.
 
         Raises ProtocolError if the server refuses the request or cannot be reached, or the session is over because its
         lease has expired or the server is new. Raises AccessDenied as `describe` does.
         """
+        if not self._session_id and not rows.first.all():
+            raise errors.ProtocolError("the session is over: an earlier request failed or was interrupted; call reset")
+        try:
+            return self._acted(rows)
+        except BaseException:
+            self._forget()
+            raise
+
+    def _acted(self, rows: policy_codec.PolicyRows) -> policy_codec.PolicyAnswer:
         for attempt in range(1, _FEW + 1):
             try:
                 stream = self._stream or self._open()
@@ -84,9 +94,8 @@ class PolicyClient(contextlib.AbstractContextManager["PolicyClient"]):
                 return policy_codec.acted_of(reply.acted, len(rows.row), self._offer.spec)
             except grpc.RpcError as error:
                 self._drop()
-                is_lost = error.code() in _LOST
-                if is_lost:
-                    self._session_id, self._sequence = "", 0
+                if is_lost := error.code() in _LOST:
+                    self._forget()
                 goes_on = error.code() in _AGAIN or (is_lost and bool(rows.first.all()))
                 if not goes_on or attempt == _FEW:
                     raise explained(error, self._secured) from None
@@ -116,6 +125,10 @@ class PolicyClient(contextlib.AbstractContextManager["PolicyClient"]):
             self._session_id, self._sequence = reply.welcome.session_id, 0
         self._stream.beat_every(reply.welcome.heartbeat_seconds)
         return self._stream
+
+    def _forget(self) -> None:
+        self._drop()
+        self._session_id, self._sequence = "", 0
 
     def _drop(self) -> None:
         if self._stream is not None:

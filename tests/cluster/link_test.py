@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import dataclasses
 import pathlib
@@ -215,6 +216,39 @@ def test_all_are_told_of_a_host_that_ends(world: World) -> None:
     first.stop()
     found = dict(told.get(timeout=LONG) for _ in range(2))
     assert sorted(found) == [0, 2] and all("host 1" in reason for reason in found.values())
+
+
+def test_a_call_that_grpc_cancels_is_the_end_of_its_host(world: World) -> None:
+    class Context:
+        def __init__(self) -> None:
+            self.reads = asyncio.Event()
+
+        def invocation_metadata(self) -> tuple[()]:
+            return ()
+
+        def peer(self) -> str:
+            return ""
+
+        async def read(self) -> bytes:
+            if self.reads.is_set():
+                await asyncio.Event().wait()
+            self.reads.set()
+            return messages.encode(
+                {"hello": dataclasses.asdict(dataclasses.replace(HELLO, index=1, reached_at="127.0.0.1"))}
+            )
+
+    async def cancelled(context: Any) -> None:
+        call = asyncio.create_task(host._join(None, context))
+        await context.reads.wait()
+        await asyncio.sleep(0)
+        host._begins = True
+        call.cancel()
+        with contextlib.suppress(asyncio.CancelledError):
+            await call
+
+    host = world.hub()
+    host._thread.run(cancelled(Context()))
+    assert host._lost == "host 1 has ended"
 
 
 def test_a_host_that_ends_before_anybody_asks_is_told_later(world: World) -> None:

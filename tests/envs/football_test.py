@@ -84,6 +84,16 @@ def test_an_episode_with_a_goal_returns_one_and_with_checkpoints_two():
 
 
 @pytest.mark.usefixtures("standin")
+def test_a_first_observation_has_no_reward_even_if_the_team_has_the_ball(monkeypatch):
+    info = envpool_standin._Football._info
+    monkeypatch.setattr(
+        envpool_standin._Football, "_info", lambda pool: {**info(pool), "ball_owned_team": np.zeros(2, np.int32)}
+    )
+    total, next_reward = returns(checkpoint_rewards=True)
+    assert total == pytest.approx([2.0, 2.0]) and next_reward == pytest.approx([0.1, 0.1])
+
+
+@pytest.mark.usefixtures("standin")
 def test_evaluation_counts_goals_alone():
     assert returns(types.Role.EVALUATE, checkpoint_rewards=True) == ([1.0, 1.0], [0.0, 0.0])
 

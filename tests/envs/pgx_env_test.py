@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import sys
 
 import golden
 import jax
@@ -210,6 +211,11 @@ def test_a_game_played_in_a_mirror_stays_the_mirror_image(name: str) -> None:
             state, reward = step(state, np.array([action]))
             image, other = step(image, np.array([np.flatnonzero(symmetry.actions == action)[0]]))
             assert reward == other and bool(state.terminated[0]) == bool(image.terminated[0])
+
+
+def test_a_game_of_ones_own_has_no_symmetries_of_go(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "gomoku_of_mine", jax_nim)
+    assert pgx_rules.symmetries("gomoku_of_mine:NIM") == ()
 
 
 # Refusals ----------------------------------------------------------------------------------------------------------

@@ -47,6 +47,20 @@ class Harness:
         return found
 
 
+def test_a_stop_between_two_runs_is_final() -> None:
+    stopped: list[keepers.ProgramSnapshot] = []
+
+    def judge(death: programs.Death) -> None:
+        stopped.append(harness.keeper.stop(TIMEOUT_SECONDS))
+
+    harness = Harness(judge)
+    harness.add().end(1)
+    harness.keeper.start(lambda: ["program"])
+    assert harness.keeper._thread is not None
+    harness.keeper._thread.join(TIMEOUT_SECONDS)
+    assert stopped[0].state is State.STOPPED and harness.keeper.snapshot() == stopped[0]
+
+
 def test_it_announces_and_writes_what_the_program_says() -> None:
     harness = Harness()
     process = harness.add(b"hello\n", b"seedzero learner listening on 10.0.0.1:7\n")

@@ -17,7 +17,7 @@ import seedzero
 from seedzero.config import sections
 from seedzero.core import errors
 from seedzero.evaluation import acting_policy
-from seedzero.transport import inference_pb2, policy_codec, security
+from seedzero.transport import inference_pb2, policy_client, policy_codec, security
 
 TOKEN = "0123456789abcdef"
 WATCH = f"/{policy_codec.SERVICE}/Watch"
@@ -113,6 +113,25 @@ def test_a_lost_session_is_told_unless_all_rows_begin_an_episode(said: golden.Sa
             remote(FRAMES)
         remote.reset()
         assert remote(FRAMES).shape == (4,)
+
+
+def test_no_late_answer_is_taken_for_that_to_another_request(
+    said: golden.Said, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def interrupted(stream: object) -> None:
+        raise KeyboardInterrupt
+
+    saved = policy_world.agent(policy_world.PLAIN, seed=5, run__agent="ppo")
+    with policy_world.serving({"main": saved}) as world, seedzero.connect(world.address) as remote:
+        expected = remote(FRAMES).tolist()
+        assert expected != expected[::-1]
+        with monkeypatch.context() as patched, pytest.raises(KeyboardInterrupt):
+            patched.setattr(policy_client._Stream, "take", interrupted)
+            remote(FRAMES[::-1])
+        with said.raises(errors.ProtocolError, "interrupted"):
+            remote(FRAMES)
+        remote.reset()
+        assert remote(FRAMES).tolist() == expected
 
 
 async def _ended(world: policy_world.World, session: object) -> None:

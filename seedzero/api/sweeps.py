@@ -13,7 +13,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import NamedTuple
 
 from seedzero.api import request, run_groups
-from seedzero.checkpoints import run_dirs
+from seedzero.checkpoints import origins, run_dirs
 from seedzero.config import configs, options
 from seedzero.core import env_ids, errors
 
@@ -107,8 +107,10 @@ def make(
 ) -> PlannedRun:
     """Returns a run with values of its own, by SECTION.KEY or "preset"."""
     preset = {name: value for name, value in own.items() if name == run_groups.PRESET}
-    others = {name: value for name, value in own.items() if name not in preset}
-    return PlannedRun(path.name, {**flags, **preset, "run_dir": str(path)}, {**settings, **others})
+    others = {name: value for name, value in {**settings, **own}.items() if name not in preset}
+    if origin := others.get(origins.SETTING):
+        others[origins.SETTING] = origins.parse(origin).text  # as the run directory saves it, see `finished`
+    return PlannedRun(path.name, {**flags, **preset, "run_dir": str(path)}, others)
 
 
 def find_root(

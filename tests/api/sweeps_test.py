@@ -96,6 +96,11 @@ def test_a_run_has_finished_if_it_ended_with_these_settings(tmp_path: pathlib.Pa
     assert sweeps.finished(run) == ""
     saved_run.make(run.path, finished="--max_updates=5", **given)
     assert sweeps.finished(run) == "--max_updates=5"
+    (begun,) = _plan({"run.seed": ["1"]}, {"run.init_from": "other"}, directory=str(tmp_path / "begun"))
+    saved_run.make(
+        begun.path, finished="--max_updates=5", **given, run__init_from=str(pathlib.Path.cwd() / "other")
+    )  # as a learner saves it
+    assert sweeps.finished(begun) == "--max_updates=5"
     (longer,) = _plan({"run.seed": ["1"], "run.max_updates": ["9"]}, directory=str(tmp_path))
     assert sweeps.finished(longer._replace(flags=run.flags)) == ""
 

@@ -115,5 +115,6 @@ def _weights(path: pathlib.Path, place: str, step: saved_files.Step, mixture: st
     """Returns the weights of a league's mixture by player; {} if it has none."""
     league = leagues.read(path, place, step)
     if mixture == exploitability.LEAGUE:
-        return {row["opponent"]: row["share"] for row in league.opponents()}
+        scripted = members.scripted(league.pool)  # they have no parameters to play with here
+        return {row["opponent"]: row["share"] for row in league.opponents() if row["opponent"] not in scripted}
     return {members.MAIN: 1.0} if mixture == exploitability.LAST else dict.fromkeys(league.pool.past(), 1.0)

@@ -11,6 +11,7 @@ import saved_league
 
 from seedzero.api import approximation, exploitability
 from seedzero.core import errors
+from seedzero.league import members
 
 pytest.importorskip("pyspiel")
 
@@ -29,3 +30,11 @@ def test_it_judges_a_mixture_of_a_game_whose_returns_do_not_sum_to_zero(
         counters = {"num_updates": 90, "ledger": {"stored": 2_500}}
         alone = saved_league.make_seats(tmp_path / "alone", counters=counters, league__freeze_every=0)
         approximation.judge(alone, "runs/alone", mixture="uniform")
+
+
+def test_scripted_members_are_left_out_of_the_mixture_of_a_league(tmp_path: pathlib.Path) -> None:
+    counters = saved_league.made_counters()
+    counters["league"]["pool"]["members"].append(members.Member("random", members.SCRIPTED, learns=False).to_json())
+    path = saved_league.make_seats(tmp_path / "run", "matrix_pd", counters)
+    found = approximation.judge(path, "runs/mine", mixture="league", num_moves=4, num_games=4)
+    assert found.mixture == "league" and found.num_moves >= 4

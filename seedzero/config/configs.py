@@ -356,7 +356,6 @@ _COMMON_AGENTS: Mapping[str, str] = {
     "a3c": "ppo",
     "ddpg": "sac",
     "td3": "sac",
-    "alphazero": "muzero",
     "efficientzero": "muzero",
 }
 """Algorithms of other programs, and the agent here that learns most like them."""

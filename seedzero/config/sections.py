@@ -167,7 +167,11 @@ class WorkerConfig(options.Section):
         options.AUTO, "Atari, EnvPool: threads in a worker; 0: by the machine's cores", low=0
     )
     close_seconds: float = options.any_time(
-        10.0, "when a worker ends, its environments have this long to close; then they are killed", "s", low=0.1
+        10.0,
+        "when a worker ends, its environments have this long to close; then they are killed",
+        "s",
+        low=0.1,
+        high=options.LONGEST_WAIT,
     )
 
     @property

@@ -21,7 +21,7 @@ _UNLIMITED_ENVS = 2**16
 
 
 def _option(default: bool | int | float | str, help_text: str, placeholder: str = "", **more: Any) -> Any:
-    """Returns a field. placeholder: its value in the help. more: minimum and choices."""
+    """Returns a field. placeholder: its value in the help. more: minimum, maximum and choices."""
     return dataclasses.field(default=default, metadata=dict(help=help_text, placeholder=placeholder, **more))
 
 
@@ -56,7 +56,11 @@ class WorkerOptions:
     role: str = _option("any", "purpose of the environments (default: any)", "|".join(ROLES), choices=ROLES)
     worker_id: str = _option("", "name in reports (default: host and process id)", "NAME")
     close_seconds: float = _option(
-        sections.WorkerConfig().close_seconds, "when the worker ends, environments have this long to close", "X"
+        sections.WorkerConfig().close_seconds,
+        "when the worker ends, environments have this long to close",
+        "X",
+        minimum=0.1,
+        maximum=options.LONGEST_WAIT,
     )
     verbosity: int = _option(
         0, "messages to print: -2 errors, -1 warnings, too, 0 what it does, 1 debugging", "N", minimum=-2
@@ -121,6 +125,6 @@ def _parse(name: str, text: str, field: dataclasses.Field[Any]) -> Any:
         raise errors.UsageError(f"--{name}={text}: expected one of {', '.join(limits['choices'])}")
     if "minimum" in limits and value < limits["minimum"]:
         raise errors.UsageError(f"--{name}={text}: expected at least {limits['minimum']}")
-    if isinstance(value, int) and value > options.LARGEST:
-        raise errors.UsageError(f"--{name}={text}: expected at most {options.LARGEST}")
+    if isinstance(value, (int, float)) and value > (most := limits.get("maximum", options.LARGEST)):
+        raise errors.UsageError(f"--{name}={text}: expected at most {most:.0f}")
     return value

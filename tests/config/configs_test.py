@@ -52,6 +52,7 @@ def test_a_short_name_sets_its_field(alias: str) -> None:
         ("vtrace.wait_seconds", "inf", "--vtrace.wait_seconds .* inf; "),
         ("ppo.wait_seconds", "1e10", "--ppo.wait_seconds .* 10000000000.0; "),
         ("bucket.lease_seconds", "inf", "--bucket.lease_seconds .* inf; "),
+        ("worker.close_seconds", "inf", "--worker.close_seconds .*inf; .* from 0.1 to 1e[+]09"),
         ("search.policy", "alphago", "--search.policy .*'alphago'; .* gumbel, puct"),
     ],
 )
@@ -62,7 +63,8 @@ def test_a_wrong_setting_is_named_with_its_value_and_the_way_out(key: str, raw: 
 
 
 @pytest.mark.parametrize(
-    ("name", "agent"), [("dqn", "apex"), ("Rainbow", "apex"), ("a2c", "ppo"), ("muzro", "muzero")]
+    ("name", "agent"),
+    [("AlphaZero", "alphazero"), ("dqn", "apex"), ("Rainbow", "apex"), ("a2c", "ppo"), ("muzro", "muzero")],
 )
 def test_an_agent_by_another_programs_name_is_answered_by_the_one_most_alike(name: str, agent: str) -> None:
     with pytest.raises(errors.ConfigError, match=f"unknown agent '{name}'; did you mean {agent}[?]"):

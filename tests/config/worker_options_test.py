@@ -42,6 +42,8 @@ def test_a_learners_configuration_sets_threads_and_times() -> None:
         ("num_envs", "many", ""),
         ("threads", "-1", ".* 0"),
         ("close_seconds", "long", ""),
+        ("close_seconds", "inf", ".* 1000000000"),
+        ("close_seconds", "0", ".* 0.1"),
         ("role", "idle", ".* any, train, evaluate"),
         ("supervised", "perhaps", ".*true or false"),
     ],

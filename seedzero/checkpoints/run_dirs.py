@@ -256,7 +256,8 @@ def read_saved(path: str | os.PathLike[str]) -> SavedConfig:
     try:
         return parse_saved(json_object.parse(plain_files.read(file)))
     except (FileNotFoundError, NotADirectoryError):
-        missing = f"{CONFIG_FILE} is missing" if os.path.isdir(path) else "there is no such directory"
+        missing = "it is a file" if os.path.exists(path) else "there is no such directory"
+        missing = f"{CONFIG_FILE} is missing" if os.path.isdir(path) else missing
         raise errors.ResumeError(
             f"{os.fspath(path)} is no run directory: {missing}; give --run_dir=DIR of a training run"
         ) from None

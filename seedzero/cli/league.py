@@ -113,8 +113,8 @@ def _match(arguments: parse.Arguments, names: Sequence[str]) -> int:
     """Plays games between two players and prints the score; returns the exit code."""
     if len(names) != 2:
         raise errors.UsageError(
-            f"seedzero league match takes two players, as in `seedzero league match main NAME`, but here "
-            f"{'is' if len(names) == 1 else 'are'} {len(names)}; `seedzero league show` lists them"
+            "seedzero league match takes two players and the run, as in `seedzero league match main NAME DIR`; "
+            "`seedzero league show DIR` lists the players"
         )
     num_games, choice = arguments.integer("games", minimum=2) or _GAMES, evaluate.read_choice(arguments)
     from seedzero.api import leagues

@@ -9,6 +9,7 @@ once, and workers never load it.
 
 from __future__ import annotations
 
+import io
 import os
 import sys
 from collections.abc import Mapping, Sequence
@@ -94,16 +95,19 @@ def main(args: Sequence[str] | None = None) -> int:
 
 def program() -> NoReturn:
     """Runs the console command: `main`, which saves and ends everything; then the process ends."""
+    sys.stdin = sys.stdin or _nowhere("r")
     sys.stdout, sys.stderr = sys.stdout or _nowhere(), sys.stderr or _nowhere()
+    if isinstance(sys.stdin, io.TextIOWrapper):
+        sys.stdin.reconfigure(errors="replace")  # what a person or an engine's client types may be no UTF-8
     exit_codes.leave(main())
 
 
-def _nowhere() -> TextIO:
+def _nowhere(mode: str = "w") -> TextIO:
     """Returns a stream that replaces a closed one (None in Python), with the same file number.
 
     Workers inherit it: their next file would get that number, and what a simulator prints would get into the file.
     """
-    stream = open(os.devnull, "w", encoding="utf-8")  # noqa: SIM115  it stays open to the end
+    stream = open(os.devnull, mode, encoding="utf-8")  # noqa: SIM115  it stays open to the end
     os.set_inheritable(stream.fileno(), True)
     return stream
 

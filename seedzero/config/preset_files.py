@@ -32,13 +32,14 @@ def read(path: str | os.PathLike[str]) -> PresetFile:
     """
     found: dict[str, str] = {}
     lines: dict[str, int] = {}
-    for number, text in enumerate(_text(path).splitlines(), 1):
-        if not text.strip() or text.startswith(("#", "//")):
+    for number, line in enumerate(_text(path).splitlines(), 1):
+        text = line.strip()
+        if not text or text.startswith(("#", "//")):
             continue
-        key, has_value, value = text.strip().removeprefix("--").partition("=")
+        key, has_value, value = text.removeprefix("--").partition("=")
         key = configs.ALIASES.get(key, key)
         if not (text.startswith("--") and has_value):
-            raise errors.ConfigError(f"{path}:{number}: {text.strip()!r}; expected --setting=value")
+            raise errors.ConfigError(f"{path}:{number}: {text!r}; expected --setting=value")
         if key in found:
             raise errors.ConfigError(f"{path}:{number}: --{key} is in line {lines[key]}, too; leave one out")
         found[key], lines[key] = value, number

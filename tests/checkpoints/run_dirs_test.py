@@ -468,6 +468,9 @@ def test_read_saved_says_what_is_no_run_directory(tmp_path: pathlib.Path, said: 
         run_dirs.read_saved(tmp_path)
     with said.raises(errors.ResumeError, "/missing ", "missing"):
         run_dirs.read_saved(tmp_path / "missing")
+    (tmp_path / "file").touch()
+    with said.raises(errors.ResumeError, "/file ", "file"):
+        run_dirs.read_saved(tmp_path / "file")
 
 
 @pytest.mark.parametrize(

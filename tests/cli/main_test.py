@@ -184,6 +184,18 @@ def test_a_command_works_though_its_standard_streams_are_closed(args: str, code:
     assert (done.returncode, done.stdout, done.stderr) == (code, "", "")
 
 
+@pytest.mark.parametrize(("way", "line"), [("<&-", ""), (r"< <(printf '\xff\n')", "\ufffd\n")])
+def test_standard_input_may_be_closed_and_may_be_no_text(way: str, line: str) -> None:
+    script = (
+        "import sys; from seedzero.cli import main; "
+        "main.main = lambda: print(ascii(sys.stdin.readline())); main.program()"
+    )
+    done = subprocess.run(
+        ["bash", "-c", f'{sys.executable} -c "{script}" {way}'], capture_output=True, text=True, check=False
+    )
+    assert (done.returncode, done.stdout, done.stderr) == (0, f"{line!a}\n", "")
+
+
 def test_streams_in_place_of_closed_ones_are_inherited() -> None:
     script = (
         "import os, sys; from seedzero.cli import main; "

@@ -18,7 +18,10 @@ def _file(tmp_path: pathlib.Path, content: str) -> pathlib.Path:
 
 
 def test_a_file_changes_a_preset(tmp_path: pathlib.Path) -> None:
-    file = _file(tmp_path, "# of mine\n\n--preset=catch\n--agent=ppo\n--seed=3\n  \n--network.width=32 \n--listen=\n")
+    file = _file(
+        tmp_path,
+        "# of mine\n\n--preset=catch\n--agent=ppo\n--seed=3\n  \n--network.width=32 \n\t# wide\n  --listen=\n",
+    )
     found = preset_files.read(file)
     assert found.preset == "catch"
     assert found.settings == {"run.agent": "ppo", "run.seed": "3", "network.width": "32", "transport.listen": ""}

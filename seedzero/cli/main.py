@@ -13,7 +13,7 @@ import io
 import os
 import sys
 from collections.abc import Mapping, Sequence
-from typing import NoReturn, TextIO
+from typing import Literal, NoReturn, TextIO
 
 import seedzero
 from seedzero.cli import (
@@ -102,7 +102,7 @@ def program() -> NoReturn:
     exit_codes.leave(main())
 
 
-def _nowhere(mode: str = "w") -> TextIO:
+def _nowhere(mode: Literal["r", "w"] = "w") -> TextIO:
     """Returns a stream that replaces a closed one (None in Python), with the same file number.
 
     Workers inherit it: their next file would get that number, and what a simulator prints would get into the file.

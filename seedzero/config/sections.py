@@ -357,11 +357,6 @@ class CheckpointConfig(options.Section):
         "auto", "save the replay buffer, too; auto: if it has at most 4 GiB", choices=("auto", "on", "off")
     )
 
-    @property
-    def row_updates(self) -> int:
-        """Deterministic mode: number of updates between rows of metrics."""
-        return max(1, self.every_updates // 10)
-
 
 @dataclasses.dataclass(frozen=True)
 class BucketConfig(options.Section):

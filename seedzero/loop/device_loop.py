@@ -306,7 +306,7 @@ class DeviceLoop:
             self._hooks.row()
             self.alike.now()
             self._hooks.save(self.state())
-        elif num_updates % self._config.checkpoint.row_updates == 0:
+        elif num_updates % max(1, self._config.checkpoint.every_updates // 10) == 0:
             self.dispatcher.in_flight.settle()
             self._hooks.row()
 

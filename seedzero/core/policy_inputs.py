@@ -47,6 +47,14 @@ def rewards_and_mask(
     return rewards, _rows_of("action_mask", action_mask, (len(first), spec.num_actions), bool, is_single)
 
 
+def array_of(name: str, value: npt.ArrayLike) -> np.ndarray:
+    """Returns a caller's value as an array. Raises UsageError, with its name, for a ragged list."""
+    try:
+        return np.asarray(value)
+    except ValueError:
+        raise errors.UsageError(f"{name} is no array: its parts have different shapes") from None
+
+
 def restart(first: np.ndarray, rows: Sequence[int] | np.ndarray) -> None:
     """Lets an episode begin in these rows, [N] int or [B] bool. Raises UsageError for missing rows."""
     chosen = np.asarray(rows)
@@ -69,7 +77,7 @@ def other_rows(number: int, first: np.ndarray) -> errors.UsageError:
 
 def _rows_of(name: str, value: npt.ArrayLike, shape: tuple[int, ...], dtype: Any, is_single: bool) -> np.ndarray:
     """Returns one array for each row, of a shape [B, ...]; a scalar stands for all rows."""
-    array = np.asarray(value)
+    array = array_of(name, value)
     if is_single and array.shape == shape[1:]:
         array = array[np.newaxis]
     if array.shape == () and len(shape) == 1:

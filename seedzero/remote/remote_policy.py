@@ -200,7 +200,7 @@ def _coders(spec: types.EnvSpec) -> _Coders:
         return codec.encode, lambda actions, is_single: codec.decode(actions, is_single=is_single), mask_of
 
     def encode(observation: Any) -> tuple[np.ndarray, bool]:
-        array = np.asarray(observation)
+        array = policy_inputs.array_of("the observation", observation)
         is_single = array.shape == spec.observation_shape
         if not is_single and (array.shape[1:] != spec.observation_shape or not array.size):
             expected = f"{list(spec.observation_shape)}, or one axis more in front"

@@ -104,6 +104,7 @@ def test_answers_to_other_clients_are_handed_on(world: World) -> None:
         ({"observation": [10**400, 0.5, 0], "action_mask": MASK}, "observation"),
         ({"observation": ONE}, "mask"),
         ({"observation": ONE, "action_mask": [1, 0]}, "action_mask"),
+        ({"observation": ONE, "action_mask": [1, [0], 1, 1]}, "action_mask"),
         ({"observation": ONE, "action_mask": [0, 0, 0, 0]}, "legal"),
         ({"observation": ONE, "action_mask": MASK, "player": ["main"]}, "player"),
         ({"observation": ONE, "action_mask": MASK, "findings": 3}, "findings"),

@@ -58,9 +58,8 @@ class Hub(link.Link):
         self.address = self._thread.run(self._serve(address, settings, secured))
 
     async def _serve(self, address: str, settings: sections.TransportConfig, secured: security.ServerSecurity) -> str:
-        most = ("grpc.max_receive_message_length", messages.MAX_BYTES)
-        given = [option for option in options.server(settings) if option[0] != most[0]]
-        self._server = aio.server(options=[*given, most], maximum_concurrent_rpcs=2 * self.hello.num + 8)
+        given = options.server(settings, messages.MAX_BYTES)
+        self._server = aio.server(options=given, maximum_concurrent_rpcs=2 * self.hello.num + 8)
         join = grpc.stream_stream_rpc_method_handler(self._join)
         self._server.add_generic_rpc_handlers(
             (grpc.method_handlers_generic_handler(messages.SERVICE, {messages.METHOD: join}),)

@@ -102,9 +102,8 @@ class HostMember(link.Link):
         if not self.hello.reached_at:
             reached_at = await asyncio.to_thread(reach.own_end, self._address)  # resolving a name may take seconds
             self.hello = dataclasses.replace(self.hello, reached_at=reached_at)
-        most = ("grpc.max_receive_message_length", messages.MAX_BYTES)
-        given = [option for option in options.client(self._settings) if option[0] != most[0]]
-        async with security.channel(self._secured, aio, [*given, most]) as channel:
+        given = options.client(self._settings, messages.MAX_BYTES)
+        async with security.channel(self._secured, aio, given) as channel:
             call = channel.stream_stream(f"/{messages.SERVICE}/{messages.METHOD}")(
                 self._sent(), metadata=self._secured.metadata
             )

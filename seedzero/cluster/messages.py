@@ -1,9 +1,18 @@
 """Defines the messages between learner hosts, which are JSON objects with a kind and a value.
 
-host -> host 0 host 0 -> host hello: `HostHello` begin: `Begin` built, ready, spent, ask: for `loop.agreement`
-decisions: of `loop.agreement`, and the counters at them beat: counters, every second beat: the other hosts' counters,
-every second found: a subject, and what this host says about it gathered: a subject, and what all hosts say, by index
-leaving: this host is done left: all are done; lost: why the run has ended
+From a host to host 0:
+- hello: `HostHello`
+- built, ready, spent, ask: for `loop.agreement`
+- beat: counters, every second
+- found: a subject, and what this host says about it
+- leaving: this host is done
+
+From host 0 to a host:
+- begin: `Begin`
+- decisions: of `loop.agreement`, and the counters at them
+- beat: the other hosts' counters, every second
+- gathered: a subject, and what all hosts say, by index
+- left: all are done; lost: why the run has ended
 """
 
 from __future__ import annotations

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import ctypes
 from collections.abc import Callable, Sequence
-from typing import Any, Protocol, TypeAlias
+from typing import Any, TypeAlias
 
 import numpy as np
 
@@ -31,16 +31,6 @@ _PLAYS_ROSHAMBO = (
 )
 _MEMBER = 9
 """Second number of the random keys of a league's bots."""
-
-
-class BotEnv(Protocol):
-    """A group of E environments in which a league's bots can move."""
-
-    def with_bots(self, actions: np.ndarray, names: Sequence[str]) -> np.ndarray:
-        """Returns the actions [E] for the next step: in rows that `names` [E] has a bot for, and that move, the bot's.
-
-        Raises EnvironmentFailure if a bot raised, or chose no legal action.
-        """
 
 
 def random_move(state: Any, generator: np.random.Generator) -> int:

@@ -120,6 +120,16 @@ def check_seeds(seeds: Sequence[int], num_envs: int) -> None:
         raise errors.InvalidMessage(f"got seeds {list(seeds)}; expected {num_envs} that are not negative")
 
 
+def check_whole(num_envs: int, size: int, thing: str) -> None:
+    """Raises EnvironmentFailure unless rows make whole games of `size` rows. thing: a game and its rows, in words."""
+    if num_envs % size:
+        below = num_envs // size * size
+        sizes = " or ".join(str(rows) for rows in (below, below + size) if rows)
+        raise errors.EnvironmentFailure(
+            f"a group has {num_envs} rows, but {thing}, each of which is a row; give --worker.envs_per_group={sizes}"
+        )
+
+
 def arguments(kwargs: str, purpose: str, example: str) -> dict[str, Any]:
     """Returns the JSON object of --env.kwargs. Raises EnvironmentFailure, with an example, for any other text."""
     try:

@@ -1,12 +1,14 @@
 """Runs EnvPool's environments: one call steps a whole group in C++, on EnvPool's own threads.
 
 The package is large, so only this file imports it, and only for its environments. It resets at the next step, as
-types.EnvStep does. This file corrects its deviations: - DM Control rewards first observations; - seeds are fixed when
-a pool is made, so each reset makes a new one; - its messages about an unknown argument or game, or a missing system
-library, explain little; - it imports JAX if that is installed, which workers do without; - MuJoCo's pictures end the
-process if there is no OpenGL, so they are rejected; - Atari and VizDoom stack frames, press FIRE and hold buttons by
-default; this family's settings decide instead. Uncorrected: an episode that terminates in the very step of its time
-limit is reported as truncated.
+types.EnvStep does. This file corrects its deviations:
+- DM Control rewards first observations;
+- seeds are fixed when a pool is made, so each reset makes a new one;
+- its messages about an unknown argument or game, or a missing system library, explain little;
+- it imports JAX if that is installed, which workers do without;
+- MuJoCo's pictures end the process if there is no OpenGL, so they are rejected;
+- Atari and VizDoom stack frames, press FIRE and hold buttons by default; this family's settings decide instead.
+Uncorrected: an episode that terminates in the very step of its time limit is reported as truncated.
 """
 
 from __future__ import annotations

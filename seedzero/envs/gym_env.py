@@ -166,21 +166,10 @@ class GymVectorEnv:
 
     @property
     def frames_per_second(self) -> float | None:
-        """The speed that the environment declares for its pictures, if any."""
-        declared = self._first.metadata.get("render_fps")
-        return float(declared) if isinstance(declared, int | float) and declared > 0 else None
+        return declared_speed(self._first)
 
     def render(self) -> np.ndarray:
-        with env_base.failures_of(f"environment {self._name!r} raised in render"), quiet():
-            picture = self._first.render()
-        try:
-            return pictures.converted(picture)
-        except ValueError as error:
-            modes = ", ".join(map(str, self._first.metadata.get("render_modes", []))) or "none"
-            raise errors.EnvironmentFailure(
-                f"environment {self._name!r} renders {error}; videos need the render mode rgb_array, and its metadata "
-                f"lists {modes}"
-            ) from None
+        return rendered(self._name, self._first)
 
     def close(self) -> None:
         if not self._envs.closed:
@@ -202,6 +191,26 @@ def drawing() -> dict[str, str]:
     if sys.platform == "linux" and not {"DISPLAY", "WAYLAND_DISPLAY"} & os.environ.keys():
         os.environ.setdefault("MUJOCO_GL", "egl")
     return {"render_mode": "rgb_array"}
+
+
+def rendered(name: str, env: Any) -> np.ndarray:
+    """Returns a picture of environment `name`, of Gymnasium or PettingZoo, [H, W, 3] uint8."""
+    with env_base.failures_of(f"environment {name!r} raised in render"), quiet():
+        picture = env.render()
+    try:
+        return pictures.converted(picture)
+    except ValueError as error:
+        modes = ", ".join(map(str, env.metadata.get("render_modes", []))) or "none"
+        raise errors.EnvironmentFailure(
+            f"environment {name!r} renders {error}; videos need the render mode rgb_array, and its metadata lists "
+            f"{modes}"
+        ) from None
+
+
+def declared_speed(env: Any) -> float | None:
+    """Returns the speed that an environment declares for its pictures, if any."""
+    declared = env.metadata.get("render_fps")
+    return float(declared) if isinstance(declared, int | float) and declared > 0 else None
 
 
 def make(env_id: str, settings: sections.EnvConfig, num_envs: int, *, render: bool = False) -> GymVectorEnv:

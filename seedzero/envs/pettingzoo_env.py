@@ -26,7 +26,6 @@ from seedzero.envs import (
     pettingzoo_joint,
     pettingzoo_moves,
     pettingzoo_spaces,
-    pictures,
 )
 
 _FUNCTION = "--env=pettingzoo:MODULE:FUNCTION"
@@ -85,13 +84,7 @@ class PettingZoo:
         """
         env_base.check_seeds(seeds, self.num_envs)
         size = len(self._places)
-        if self.num_envs % size:
-            below = self.num_envs // size * size
-            sizes = " or ".join(str(rows) for rows in (below, below + size) if rows)
-            raise errors.EnvironmentFailure(
-                f"a group has {self.num_envs} rows, but environment {self._name!r} has {size} agents, each of which "
-                f"is a row; give --worker.envs_per_group={sizes}"
-            )
+        env_base.check_whole(self.num_envs, size, f"environment {self._name!r} has {size} agents")
         return self._begin(self._courses, seeds[::size])
 
     def step(self, actions: np.ndarray) -> types.EnvStep:
@@ -124,21 +117,10 @@ class PettingZoo:
 
     @property
     def frames_per_second(self) -> float | None:
-        """The speed that the environment declares for its pictures, if any."""
-        declared = self._envs[0].metadata.get("render_fps")
-        return float(declared) if isinstance(declared, int | float) and declared > 0 else None
+        return gym_env.declared_speed(self._envs[0])
 
     def render(self) -> np.ndarray:
-        """Returns a picture of the first copy, [H, W, 3] uint8."""
-        with env_base.failures_of(f"environment {self._name!r} raised in render"), gym_env.quiet():
-            picture = self._envs[0].render()
-        try:
-            return pictures.converted(picture)
-        except ValueError as error:
-            raise errors.EnvironmentFailure(
-                f"environment {self._name!r} renders {error}; videos need the render mode rgb_array, and its metadata "
-                f"lists {', '.join(map(str, self._envs[0].metadata.get('render_modes', []))) or 'none'}"
-            ) from None
+        return gym_env.rendered(self._name, self._envs[0])
 
     def close(self) -> None:
         env_base.close_all(self._envs)

@@ -121,7 +121,7 @@ class _Rollouts(NamedTuple):
 
 
 class PgxGame:
-    """The rules of a game for two players without chance, as functions of single states, like `spiel.Game`."""
+    """The rules of a game for two players without chance; a `turn_games.TurnGame`, like `spiel.Game`."""
 
     has_chance = False
 
@@ -150,11 +150,9 @@ class PgxGame:
         return State(self, arrays, _facts(self._rules, arrays), np.zeros(2), None)
 
     def mover(self, state: State) -> int:
-        """Returns the player to move, 0 or 1; in a terminal state the one whose turn it would be."""
         return state.current_player()
 
     def observe(self, state: State) -> np.ndarray:
-        """Returns the observation of the player to move, of the spec's dtype."""
         seen = self._rules.observation
         observation: np.ndarray = state.facts.observation.astype(seen.dtype)
         if not self._has_state:
@@ -165,11 +163,9 @@ class PgxGame:
         return found
 
     def legal_mask(self, state: State) -> np.ndarray:
-        """Returns [A] bool, true: legal; all true in a terminal state, which ignores every action."""
         return np.ones(self.num_actions, bool) if state.is_terminal() else state.facts.legal.copy()
 
     def apply(self, state: State, action: int, generator: np.random.Generator | None = None) -> State:
-        """Returns the state after a move. Raises EnvironmentFailure if it is illegal."""
         with env_base.failures_of(f"game {self.name!r} refuses action {action}"):
             return state.child(action)
 
@@ -177,7 +173,6 @@ class PgxGame:
         return state.is_terminal()
 
     def returns(self, state: State) -> tuple[float, ...]:
-        """Returns each player's sum of rewards since the first move."""
         return tuple(state.returns())
 
     def get_type(self) -> Any:

@@ -114,13 +114,7 @@ class SeatGames:
         """
         env_base.check_seeds(seeds, self.num_envs)
         size = self._rows_per_game
-        if self.num_envs % size:
-            below = self.num_envs // size * size
-            sizes = " or ".join(str(rows) for rows in (below, below + size) if rows)
-            raise errors.EnvironmentFailure(
-                f"a group has {self.num_envs} rows, but game {self._game.name!r} has {size} seats, each of which is a "
-                f"row; give --worker.envs_per_group={sizes}"
-            )
+        env_base.check_whole(self.num_envs, size, f"game {self._game.name!r} has {size} seats")
         self._tables = [
             _Table(index, np.random.default_rng(seed), members=bots.Members(seed))
             for index, seed in enumerate(seeds[::size])
@@ -135,7 +129,10 @@ class SeatGames:
             return self._step(actions.tolist())
 
     def with_bots(self, actions: np.ndarray, names: Sequence[str]) -> np.ndarray:
-        """Returns the actions [E] for the next step, see `bots.BotEnv`; for games whose states are OpenSpiel's."""
+        """Returns the actions [E] for the next step: in rows that `names` [E] has a bot for, and that move, the bot's.
+
+        For games whose states are OpenSpiel's. Raises EnvironmentFailure if a bot raised, or chose no legal action.
+        """
         found: np.ndarray = actions.copy()
         for table in self._tables:
             for chair in table.moving:

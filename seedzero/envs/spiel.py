@@ -39,10 +39,7 @@ _CHANCE = -1
 
 
 class Game:
-    """The rules of a game as functions of single states; `spec` describes the environments.
-
-    Generators draw chance; a game without chance does not use them.
-    """
+    """The rules of a game; a `turn_games.TurnGame`. A game without chance does not use generators."""
 
     def __init__(self, name: str) -> None:
         """Loads a game and plays a few random games, because OpenSpiel does not declare whether players alternate.
@@ -80,7 +77,6 @@ class Game:
             )
 
     def initial(self, generator: np.random.Generator | None = None) -> State:
-        """Returns the state before the first move, after chance."""
         return self._drawn(self._game.new_initial_state(), generator)
 
     def mover(self, state: State) -> int:
@@ -109,7 +105,6 @@ class Game:
         return observation
 
     def legal_mask(self, state: State) -> np.ndarray:
-        """Returns [A] bool, true: legal; all true in a terminal state, which ignores every action."""
         mask = np.full(self.num_actions, state.is_terminal())
         mask[state.legal_actions()] = True
         return mask
@@ -132,11 +127,9 @@ class Game:
         return after
 
     def is_terminal(self, state: State) -> bool:
-        """Returns whether the game is over."""
         return bool(state.is_terminal())
 
     def returns(self, state: State) -> tuple[float, ...]:
-        """Returns each player's sum of rewards since the first move."""
         return tuple(state.returns())
 
     def _drawn(self, state: State, generator: np.random.Generator | None) -> State:

@@ -54,7 +54,6 @@ class SpielSeats:
             )
 
     def initial(self, generator: np.random.Generator) -> State:
-        """Returns the state before the first move, after chance."""
         return spiel.draw_chance(self._game.new_initial_state(), generator)
 
     def movers(self, state: State) -> tuple[int, ...]:
@@ -96,7 +95,6 @@ class SpielSeats:
             return spiel.draw_chance(after, generator)
 
     def returns(self, state: State) -> tuple[float, ...]:
-        """Returns [S], each seat's sum of rewards since the first move."""
         if self._pays_at_the_end and not state.is_terminal():
             return self._nothing
         return tuple(state.returns())

@@ -18,7 +18,7 @@ from google.protobuf import message as protobuf
 from seedzero.core import errors, infos, types
 from seedzero.transport import inference_pb2, messages
 
-MessageT = TypeVar("MessageT", inference_pb2.WorkerMessage, inference_pb2.LearnerMessage)
+MessageT = TypeVar("MessageT", bound=protobuf.Message)
 
 SERVICE = "seedzero.transport.Inference"
 CONNECT_METHOD = f"/{SERVICE}/Connect"
@@ -88,7 +88,7 @@ def from_worker(**content: Any) -> bytes:
 def decode_worker(data: bytes) -> tuple[inference_pb2.WorkerMessage, memoryview]:
     """Splits a worker's message into its fields without observation, and the observation as a view of its bytes."""
     head, observation = split(data)
-    return _parsed(inference_pb2.WorkerMessage, head, data), observation
+    return parsed(inference_pb2.WorkerMessage, head, data), observation
 
 
 class StepLayout:
@@ -174,7 +174,7 @@ def from_learner(**content: Any) -> bytes:
 
 
 def decode_learner(data: bytes) -> inference_pb2.LearnerMessage:
-    return _parsed(inference_pb2.LearnerMessage, data, data)
+    return parsed(inference_pb2.LearnerMessage, data, data)
 
 
 def actions_of(
@@ -239,7 +239,7 @@ def check_counts(error: type[errors.Error], title: str, fields: protobuf.Message
             raise error(f"{title}.{name} has {came} entries; expected at most {limit}")
 
 
-def _parsed(kind: type[MessageT], fields: bytes, data: bytes) -> MessageT:
+def parsed(kind: type[MessageT], fields: bytes, data: bytes) -> MessageT:
     """Returns the message in `fields`, received as `data`."""
     try:
         return kind.FromString(fields)

@@ -1,7 +1,7 @@
 """Keeps a worker connected: one stream after another, until a learner says End, an error is permanent, or close().
 
-way of a step: Client.send -> WorkerSide.submit -> WorkerStream.put -> the stream way of an answer: Connection._use ->
-WorkerSide.receive -> Client.receive
+- A step takes this way: Client.send -> WorkerSide.submit -> WorkerStream.put -> the stream.
+- An answer takes this one: Connection._use -> WorkerSide.receive -> Client.receive.
 
 Everything here runs on the event loop's thread.
 """

@@ -14,7 +14,8 @@ _CONNECT_MILLISECONDS = 10_000
 Options = list[tuple[str, int]]
 
 
-def server(settings: sections.TransportConfig) -> Options:
+def server(settings: sections.TransportConfig, max_receive_bytes: int | None = None) -> Options:
+    """max_receive_bytes: the largest message; None: as in the settings."""
     return [
         *_keepalive(settings),
         ("grpc.http2.min_recv_ping_interval_without_data_ms", 100),
@@ -23,13 +24,12 @@ def server(settings: sections.TransportConfig) -> Options:
         ("grpc.so_reuseport", 0),
         # No compression: a small message could grow to the limit below.
         ("grpc.compression_enabled_algorithms_bitset", 1),
-        ("grpc.max_receive_message_length", settings.max_message_bytes),
+        ("grpc.max_receive_message_length", max_receive_bytes or settings.max_message_bytes),
         ("grpc.max_send_message_length", _LEARNER_MESSAGE_BYTES),
     ]
 
 
-def client(settings: sections.TransportConfig) -> Options:
-    """Returns a worker's options."""
+def client(settings: sections.TransportConfig, max_receive_bytes: int = _LEARNER_MESSAGE_BYTES) -> Options:
     return [
         *_keepalive(settings),
         ("grpc.http2.max_pings_without_data", 0),
@@ -37,7 +37,7 @@ def client(settings: sections.TransportConfig) -> Options:
         ("grpc.use_local_subchannel_pool", 1),
         ("grpc.min_reconnect_backoff_ms", _CONNECT_MILLISECONDS),
         ("grpc.enable_retries", 0),
-        ("grpc.max_receive_message_length", _LEARNER_MESSAGE_BYTES),
+        ("grpc.max_receive_message_length", max_receive_bytes),
     ]
 
 

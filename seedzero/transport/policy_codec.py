@@ -9,10 +9,9 @@ from __future__ import annotations
 import dataclasses
 import math
 from collections.abc import Mapping, Sequence
-from typing import Any, NamedTuple, TypeVar
+from typing import Any, NamedTuple
 
 import numpy as np
-from google.protobuf import message as protobuf
 
 from seedzero.core import errors, packing, types
 from seedzero.transport import codec, handshake, inference_pb2
@@ -24,7 +23,6 @@ MAX_ROWS = 65_536
 _DTYPES: Mapping[str, str] = {"probabilities": "<f4", "value": "<f4", "visits": "<i4", "q_value": "<f4"}
 """Findings -> their dtypes; all except the value have one entry for each action."""
 _SERVER_LIMIT = 16 * 2**20
-MessageT = TypeVar("MessageT", bound=protobuf.Message)
 
 
 class PolicyRows(NamedTuple):
@@ -104,10 +102,7 @@ def encode_rows(sequence: int, rows: PolicyRows) -> bytes:
 def decode_client(data: bytes) -> tuple[inference_pb2.PolicyMessage, memoryview]:
     """Splits a client's message into its fields without observation, and the observation as a view of its bytes."""
     head, observation = codec.split(data)
-    try:
-        return inference_pb2.PolicyMessage.FromString(head), observation
-    except protobuf.DecodeError:
-        raise codec.undecodable(data) from None
+    return codec.parsed(inference_pb2.PolicyMessage, head, data), observation
 
 
 def check_hello(fields: inference_pb2.PolicyHello, max_rows: int) -> None:
@@ -202,14 +197,11 @@ def decode_reply(data: bytes) -> inference_pb2.PolicyReply:
     return parsed(inference_pb2.PolicyReply, data)
 
 
-def parsed(kind: type[MessageT], data: object) -> MessageT:
+def parsed(kind: type[codec.MessageT], data: object) -> codec.MessageT:
     """Parses a message. Raises InvalidMessage for bytes of another kind, or if none came."""
     if not isinstance(data, bytes):
         raise errors.InvalidMessage(f"no {kind.__name__} came; expected one")
-    try:
-        return kind.FromString(data)
-    except protobuf.DecodeError:
-        raise codec.undecodable(data) from None
+    return codec.parsed(kind, data, data)
 
 
 def acted_of(fields: inference_pb2.Acted, num_rows: int, spec: types.EnvSpec) -> PolicyAnswer:

@@ -1,7 +1,7 @@
 """Handles a policy server's clients: their sessions, rows, leases and sequence numbers.
 
-way of a request: Streams.serve -> PolicySide.receive -> _on_rows -> Player.act way of an answer: PolicyServer.answer
--> PolicySide.deliver -> Stream.put -> Outbox -> the stream
+- A request takes this way: Streams.serve -> PolicySide.receive -> _on_rows -> PolicyPlayer.act.
+- An answer takes this one: PolicyServer.answer -> PolicySide.deliver -> Stream.put -> Outbox -> the stream.
 
 Everything here runs on the server's event-loop thread. Shape letters: N rows of a request.
 """

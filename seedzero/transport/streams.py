@@ -1,7 +1,7 @@
 """Serves workers' streams, as the learner's side of the protocol.
 
-way of a step: Streams.serve -> receive -> LearnerSide.receive -> _on_step -> Handler.step way of an answer:
-Server.reply -> LearnerSide.deliver -> Stream.put -> Outbox -> the stream
+- A step takes this way: Streams.serve -> receive -> LearnerSide.receive -> _on_step -> Handler.step.
+- An answer takes this one: Server.reply -> LearnerSide.deliver -> Stream.put -> Outbox -> the stream.
 
 Everything here runs on the server's event-loop thread.
 """

@@ -122,8 +122,7 @@ def _act(
     value = muzero_search.search_value(parts.model, root, result)
     stored = {"action": result.action, "policy": result.action_weights, "value": value}
     if parts.rules.moves_again:
-        shown = inputs.observation[types.OBSERVATION]
-        stored[muzero_model.MOVER] = shown.reshape(shown.shape[0], -1)[:, -1].astype(jnp.int8)
+        stored[muzero_model.MOVER] = turns.movers(parts.model.spec, inputs.observation)
     return memory, base.Outputs(result.action, stored)
 
 

@@ -27,6 +27,7 @@ from seedzero.agents import (
     muzero_model,
     muzero_search,
     sampled,
+    turns,
 )
 from seedzero.config import configs, muzero_config
 from seedzero.core import errors, types
@@ -131,11 +132,6 @@ def _check(config: configs.Config, spec: types.EnvSpec) -> None:
             "one's against an opponent; give --network.frame_stack=1",
         ),
         (
-            spec.moves_again and config.league.on,
-            f"{config.league.asked}: a league counts matches of players who alternate, but in this game one may move "
-            f"several times in a row; give {config.league.off}",
-        ),
-        (
             two_players and muzero.memory != "none",
             f"muzero.memory={muzero.memory} in a game of two players: a search sees the other player's positions, "
             "which no memory has; give --muzero.memory=none",
@@ -187,6 +183,8 @@ def _check(config: configs.Config, spec: types.EnvSpec) -> None:
     ):
         if is_wrong:
             raise errors.ConfigError(message)
+    if spec.moves_again:
+        turns.check_league(config)
 
 
 # Acting ------------------------------------------------------------------------------------------------------------
@@ -230,7 +228,7 @@ def _take(
         stored["policy"] = jnp.where(inputs.own, stored["policy"], found.result.draw_weights)
     stored["action"] = taken
     if parts.spec.moves_again:
-        stored[muzero_model.MOVER] = muzero_model.movers(parts.spec, inputs.observation)
+        stored[muzero_model.MOVER] = turns.movers(parts.spec, inputs.observation)
     if mask is not None and _keeps_legal(parts.config, parts.spec):
         stored["legal"] = mask
     return repetition, base.Outputs(taken, stored)

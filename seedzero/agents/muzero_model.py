@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from typing import NamedTuple
 
 import jax
@@ -65,12 +65,6 @@ def signed_discount(parts: Parts) -> float:
     """
     discount = parts.config.reward.discount
     return discount if parts.spec.num_players == 1 or parts.spec.moves_again else -discount
-
-
-def movers(spec: types.EnvSpec, observation: Mapping[str, jax.Array]) -> jax.Array:
-    """Returns the players to move [B] int8 from observations of single frames."""
-    found: jax.Array = spec.movers(observation[types.OBSERVATION]).astype(jnp.int8)
-    return found
 
 
 def init(parts: Parts, key: jax.Array) -> base.Params:

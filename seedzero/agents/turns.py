@@ -9,6 +9,7 @@ Shape letters: B batch, T steps.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import NamedTuple
 
 import jax
@@ -17,6 +18,7 @@ import numpy as np
 
 from seedzero.config import configs
 from seedzero.core import errors, types
+from seedzero.networks import observations
 from seedzero.replay import ring_store, sources, windowing
 
 
@@ -71,9 +73,14 @@ def discounts(spec: types.EnvSpec, windows: windowing.Windows, discount: float) 
         return following
     if not spec.moves_again:
         return -following
-    seen = windows.observation[types.OBSERVATION]
-    mover = seen.reshape(*seen.shape[:2], -1)[..., -1]
+    mover = movers(spec, observations.flat(windows.observation)).reshape(windows.reward.shape)
     return jnp.where(mover[:, 1:] == mover[:, :-1], following, -following)
+
+
+def movers(spec: types.EnvSpec, observation: Mapping[str, jax.Array]) -> jax.Array:
+    """Returns the players to move [B] int8 in single frames {name: [B, *shape]}, where one may move again."""
+    seen = observation[spec.arrays[0].name]  # the only one, but for those of acting alone
+    return seen.reshape(seen.shape[0], -1)[:, -1].astype(jnp.int8)
 
 
 class Returns(NamedTuple):

@@ -142,7 +142,7 @@ def make_draw(setup: setups.Setup) -> Callable[..., tuple[transfer.Pieces, prior
         windows = steps.draw(setup, seed, rings, num_updates, feed)
         places = priorities.Places(windows.slot, windows.time, rings.cursor[windows.slot])
         max_weight = None if rings.max_weight is None else jnp.full(windows.slot.shape, rings.max_weight[0])
-        windows = windowing.read(rings, windows, setup.spec.packed)
+        windows = windowing.read(rings, windows, setup.spec.kept.packed)
         return transfer.cut((windows, max_weight), number), places
 
     in_specs = (meshes.REPLICATED, meshes.SHARDED, meshes.REPLICATED, steps.feed_specs(setup))

@@ -66,14 +66,20 @@ def load(choice: agent_choice.AgentChoice, config: configs.Config, spec: types.E
     """Returns the chosen agent of a run, for environments with the given spec.
 
     Raises SpecMismatch if the run's environments had another spec, UsageError if actions should be drawn and the agent
-    has no policy, or if the run has no such player, and CheckpointError for an unreadable checkpoint.
+    has no policy, if the run has no such player, or if a frozen one is of another update than the chosen step, and
+    CheckpointError for an unreadable checkpoint.
     """
     policies = dict.fromkeys(seats_config.policies(config, spec.seats))
     if policies and choice.player not in policies:
         raise errors.UsageError(
             f"{choice.path} has {len(policies)} policies; give player= (--player=NAME), one of {', '.join(policies)}"
         )
-    return in_mode(load_players(choice, config, spec, (choice.player,))[0], choice.policy)
+    (saved,) = load_players(choice, config, spec, (choice.player,))
+    if isinstance(choice.step, int) and choice.step != saved.update:
+        raise errors.UsageError(
+            f"--step={choice.step}: player {saved.player} was frozen after {saved.update} updates; leave --step out"
+        )
+    return in_mode(saved, choice.policy)
 
 
 def in_mode(saved: SavedAgent, policy: str | None) -> SavedAgent:

@@ -30,7 +30,7 @@ class GtpSession:
             "protocol_version": lambda words: "2",
             "name": lambda words: "seedzero",
             "version": lambda words: seedzero.__version__,
-            "known_command": lambda words: str(words[:1] and words[0] in self.commands).lower(),
+            "known_command": lambda words: str("".join(words[:1]) in self.commands).lower(),
             "list_commands": lambda words: "\n".join(self.commands),
             "boardsize": self._boardsize,
             "komi": self._komi,
@@ -43,8 +43,7 @@ class GtpSession:
 
     def answer(self, line: str) -> str:
         """Returns the answer to a command line, with its closing empty line, or "" if the line has no command."""
-        words = "".join(c for c in line.partition("#")[0] if c.isprintable() or c == "\t").split()
-        number = words.pop(0) if words and words[0].isdecimal() else ""
+        number, words = _parsed(line)
         if not words:
             return f"?{number} unknown command\n\n" if number else ""
         name, *given = words
@@ -102,10 +101,16 @@ class GtpSession:
         return ""
 
 
+def _parsed(line: str) -> tuple[str, list[str]]:
+    """Returns a command line's number, or "", and its words without control characters and the comment."""
+    words = "".join(c for c in line.partition("#")[0] if c.isprintable() or c == "\t").split()
+    return (words.pop(0) if words and words[0].isdecimal() else ""), words
+
+
 def serve(session: GtpSession, lines: Iterable[str], write: Callable[[str], object]) -> None:
     """Answers commands, one a line, until `quit` or the end of the input."""
     for line in lines:
         if answer := session.answer(line):
             write(answer)
-        if line.split()[-1:] == ["quit"] and answer.startswith("="):
+        if _parsed(line)[1][:1] == ["quit"]:
             return

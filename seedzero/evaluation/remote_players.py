@@ -84,8 +84,8 @@ class RemoteGroup:
 
     def act(self, step: types.EnvStep, first: np.ndarray) -> np.ndarray:
         """Returns the actions [B], with 0 in rows that the step does not show."""
-        rows = np.arange(len(first), dtype=np.int32) if step.shown is None else np.flatnonzero(step.shown)
-        acted = self._client.act(policy_codec.PolicyRows(rows.astype(np.int32), step.those(rows), first[rows]))
+        rows = np.flatnonzero(np.ones(len(first), bool) if step.shown is None else step.shown).astype(np.int32)
         actions = np.zeros(len(first), np.int32)
-        actions[rows] = acted.actions
+        if len(rows):  # a request has at least one
+            actions[rows] = self._client.act(policy_codec.PolicyRows(rows, step.those(rows), first[rows])).actions
         return actions

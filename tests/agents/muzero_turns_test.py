@@ -137,6 +137,17 @@ def test_rows_store_the_mover_and_the_reward_head_has_one_logit_more() -> None:
     assert "mover" not in muzero.make(config, cases.SPEC, "cpu").stored
 
 
+def test_the_mover_is_found_in_an_array_of_any_name() -> None:
+    arrays = [types.ArraySpec("board", (5,), "float32")]
+    agent = muzero.make(
+        cases.make_config(), types.EnvSpec.of_arrays(arrays, num_actions=3, num_players=2, moves_again=True), "cpu"
+    )
+    inputs = agent_cases.inputs({"board": jnp.array([[0.0, 0, 0, 0, 1], [1, 0, 0, 0, 0]])}, num_actions=3)
+    params = jax.jit(agent.init)(jax.random.key(0)).params
+    _, outputs = jax.jit(agent.act)(params, (), inputs, jax.random.key(1))
+    assert outputs.stored["mover"].tolist() == [1, 0]
+
+
 @pytest.mark.parametrize(
     "changes",
     [{"muzero.value_prefix": True}, {"muzero.predict_ends": True, "reanalyse.fresh_share": 1.0}, FUNCTIONS],

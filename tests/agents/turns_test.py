@@ -84,6 +84,10 @@ def test_a_player_who_moves_again_keeps_the_sign() -> None:
     movers = np.array([[0, 0, 1, 1, 0]], np.float32)
     windows = agent_cases.show(windows, np.stack([np.zeros_like(movers), movers], axis=-1))
     assert turns.discounts(again, windows, 0.9)[0].tolist() == pytest.approx([0.9, -0.9, 0.9, 0.0])
+    array = types.ArraySpec("board", (2,), "float32")
+    named = types.EnvSpec.of_arrays([array], num_actions=3, num_players=2, moves_again=True)
+    boards = windows._replace(observation={"board": agent_cases.shown(windows)})
+    assert turns.discounts(named, boards, 0.9)[0].tolist() == pytest.approx([0.9, -0.9, 0.9, 0.0])
     alone = types.EnvSpec((2,), "float32", 3)
     assert turns.discounts(alone, windows, 0.9)[0].tolist() == pytest.approx([0.9, 0.9, 0.9, 0.0])
 

@@ -14,6 +14,7 @@ import pytest
 
 from seedzero.agents import base, muzero
 from seedzero.config import configs
+from seedzero.core import types
 from seedzero.device import apart, batches, memory, meshes, setups, states, steps, tracing
 from seedzero.replay import sources, windowing
 
@@ -146,6 +147,19 @@ def test_a_queue_is_learned_from_apart() -> None:
         metrics = world.update(feed)
         found.append((metrics, jax.tree.map(np.asarray, world.train.params)))
     assert "policy_lag" in metrics and found[0] == found[1]
+
+
+def test_arrays_for_acting_alone_are_not_sent_to_the_learning_devices() -> None:
+    arrays = (
+        types.ArraySpec(types.OBSERVATION, (1,), "float32"),
+        types.ArraySpec("state", (3,), "uint8", acting_only=True),
+    )
+    spec = types.EnvSpec.of_arrays(arrays, num_actions=100)
+    setup = _fake_setup(fake_agent.make(PRIORITIZED), spec=spec)
+    number = jax.ShapeDtypeStruct((), np.int32)
+    rings = states.abstract_actor(setup).rings
+    ((windows, _),), _ = jax.eval_shape(apart.make_draw(setup), tracing.SEED, rings, number, number)
+    assert {name: x.shape for name, x in windows.observation.items()} == {types.OBSERVATION: (12, 1, 1)}
 
 
 def test_each_group_of_devices_has_memory_of_its_own() -> None:

@@ -369,7 +369,7 @@ def test_a_run_that_does_not_tell_the_environments_values_says_so(
     assert ("spaces" in capsys.readouterr().err) == is_silent
 
 
-def test_a_frozen_player_acts_by_its_name(tmp_path: pathlib.Path) -> None:
+def test_a_frozen_player_acts_by_its_name(tmp_path: pathlib.Path, said: golden.Said) -> None:
     saved = _saved_run(tmp_path, _VECTOR, "muzero")
     loaded = acting_policy.load(agent_choice.AgentChoice(tmp_path, player=_FROZEN))
     seen = np.random.default_rng(0).normal(size=(16, 4)).astype(np.float32)
@@ -377,6 +377,9 @@ def test_a_frozen_player_acts_by_its_name(tmp_path: pathlib.Path) -> None:
     assert loaded.step == 7
     with pytest.raises(errors.CheckpointError, match=r"player main-00 in .*main-0123456789ab$"):
         acting_policy.load(agent_choice.AgentChoice(tmp_path, player="main-00"))
+    acting_policy.load(agent_choice.AgentChoice(tmp_path, step=7, player=_FROZEN))
+    with said.raises(errors.UsageError, "step"):
+        acting_policy.load(agent_choice.AgentChoice(tmp_path, step=5, player=_FROZEN))
 
 
 @pytest.mark.parametrize(

@@ -46,8 +46,8 @@ def test_commands_about_the_engine_have_numbers_and_comments() -> None:
     assert answers("1 protocol_version # two\n\n# nothing\n2 name") == ["=1 2", "=2 seedzero"]
     listed = answers("list_commands")[0].removeprefix("= ").splitlines()
     assert {"boardsize", "komi", "clear_board", "play", "genmove", "undo", "quit", "version"} <= set(listed)
-    assert answers("known_command genmove\nknown_command dance\nknown_command") == ["= true", "= false", "= []"]
-    assert answers("7 quit\nname") == ["=7"]
+    assert answers("known_command genmove\nknown_command dance\nknown_command") == ["= true", "= false", "= false"]
+    assert answers("known_command quit\n7 quit # bye\nname") == ["= true", "=7"]
 
 
 @pytest.mark.parametrize(

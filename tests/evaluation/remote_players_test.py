@@ -2,19 +2,21 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import pathlib
 import sys
 from collections.abc import Iterator
 
 import golden
+import numpy as np
 import play_runs
 import pytest
 
 import seedzero
 from seedzero.api import leagues
 from seedzero.cli import main as commands
-from seedzero.core import errors
+from seedzero.core import errors, types
 from seedzero.evaluation import agent_choice, greedy, remote_players, scoring
 from seedzero.transport import security
 
@@ -62,6 +64,19 @@ def test_games_of_seats_are_played_to_their_ends(
     found = scoring.against_each_other(choice, [remote_players.Served(served["kuhn"].address), None], 30)
     assert found["wins"] + found["losses"] == 30 and found["policy"] == "sample" and found["versions"] == [90, 90]
     assert served["kuhn"].server.num_sessions == 0
+
+
+def test_a_group_without_a_turn_asks_its_server_nothing(
+    runs: dict[str, pathlib.Path], served: dict[str, policy_world.World]
+) -> None:
+    _, spec = greedy.read(agent_choice.AgentChoice(runs["kuhn"]))
+    with contextlib.closing(
+        remote_players.RemotePlayer(remote_players.Served(served["kuhn"].address), spec)
+    ) as player:
+        step = types.EnvStep.first(np.zeros((3, *spec.observation_shape), np.float32))
+        step = step._replace(action_mask=np.ones((3, spec.num_actions), bool), shown=np.zeros(3, bool))
+        assert player.group(3).act(step, np.ones(3, bool)).tolist() == [0, 0, 0]
+    assert served["kuhn"].engine.counts.rows == 0
 
 
 def test_an_evaluation_against_a_server_is_that_against_the_run(

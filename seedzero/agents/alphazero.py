@@ -118,18 +118,17 @@ def _init(parts: _Parts, key: jax.Array) -> learning.TrainState:
 def _act(
     parts: _Parts, params: base.Params, memory: Any, inputs: base.Inputs, key: jax.Array
 ) -> tuple[Any, base.Outputs]:
-    root, result = _find(parts, params, inputs, key, return_tree=False)
-    value = muzero_search.search_value(parts.model, root, result)
-    stored = {"action": result.action, "policy": result.action_weights, "value": value}
+    found = _find(parts, params, inputs, key, return_tree=False)
+    stored = {"action": found.action, **muzero_search.stored(parts.model, found)}
     if parts.rules.moves_again:
         stored[muzero_model.MOVER] = turns.movers(parts.model.spec, inputs.observation)
-    return memory, base.Outputs(result.action, stored)
+    return memory, base.Outputs(found.action, stored)
 
 
 def _find(
     parts: _Parts, params: base.Params, inputs: base.Inputs, key: jax.Array, *, return_tree: bool
-) -> tuple[mcts.Root, mcts.Result]:
-    """Returns the roots, and the findings of searches from them by the rules."""
+) -> muzero_search.RootSearch:
+    """Searches by the rules and returns what it found."""
     rules, params = parts.rules, parts.model.network.cast(params)
     states = rules.decode(inputs.observation[rules.state_name], inputs.action_mask)
     logits, value = _predict(parts, params, inputs.observation[types.OBSERVATION])
@@ -144,7 +143,8 @@ def _find(
         explore=inputs.action_mode == types.EXPLORE,
         return_tree=return_tree,
     )
-    return root, muzero_search.draw(result, inputs.action_mode, key)
+    result = muzero_search.draw(result, inputs.action_mode, key)
+    return muzero_search.RootSearch(result.action, result, root, 1.0, None)
 
 
 def _embedding(rules: pgx_rules.GameRules, states: pgx_rules.State) -> tuple[jax.Array, ...]:
@@ -220,20 +220,8 @@ def _look(
     parts: _Parts, params: base.Params, memory: Any, inputs: base.Inputs, key: jax.Array, return_tree: bool
 ) -> base.Searched:
     """Returns what a search found, for people."""
-    root, result = _find(parts, params, inputs, key, return_tree=return_tree)
-    return base.Searched(
-        action=result.action,
-        policy=result.action_weights,
-        value=muzero_search.search_value(parts.model, root, result),
-        prior=jax.nn.softmax(root.prior_logits),
-        network_value=root.value,
-        visit_counts=result.visit_counts,
-        q_values=result.q_values,
-        completed_q=muzero_search.completed_q(root, result),
-        max_depth=result.max_depth,
-        mean_depth=result.mean_depth,
-        tree=result.tree,
-    )
+    found = _find(parts, params, inputs, key, return_tree=return_tree)
+    return muzero_search.searched(parts.model, found)
 
 
 # Learning ----------------------------------------------------------------------------------------------------------
@@ -287,21 +275,9 @@ def _update(
 
 def _targets(parts: _Parts, windows: windowing.Windows) -> nstep.Targets:
     """Returns the results of games, or a search's value `n_step` moves later, at the first position of windows."""
-    model = parts.model
-    seen = nstep.Experience(
-        muzero_model.clip_rewards(model, windows.reward),
-        windows.stored["value"],
-        windows.terminated,
-        windows.truncated,
-        windows.valid,
-        windows.stored.get(ring_store.OWN),
-    )
-    mover = windows.stored.get(muzero_model.MOVER)
-    if mover is not None:
-        seen = nstep.of_player(seen, mover)
-    discount = muzero_model.signed_discount(model)
-    found = nstep.n_step_targets(seen, discount=discount, n=model.config.alphazero.n_step, num_positions=1)
-    return found if mover is None else nstep.of_movers(found, mover)
+    n_step, discount = parts.model.config.alphazero.n_step, muzero_model.signed_discount(parts.model)
+    compute = functools.partial(nstep.n_step_targets, discount=discount, n=n_step, num_positions=1)
+    return muzero_model.targets(parts.model, windows, windows.stored["value"], compute)
 
 
 def _turned(parts: _Parts, windows: windowing.Windows, key: jax.Array) -> tuple[jax.Array, jax.Array]:

@@ -51,9 +51,14 @@ def epsilon_greedy(key: jax.Array, greedy: jax.Array, epsilon: jax.Array, valid_
     valid_actions: [B, A] bool, true: legal.
     """
     explore_key, action_key = jax.random.split(key)
-    chance = jnp.where(valid_actions, jax.random.uniform(action_key, valid_actions.shape), -1.0)
     explores = jax.random.uniform(explore_key, greedy.shape) < epsilon
-    return jnp.where(explores, jnp.argmax(chance, axis=-1).astype(jnp.int32), greedy)
+    return jnp.where(explores, _any_valid(action_key, valid_actions), greedy)
+
+
+def _any_valid(key: jax.Array, valid_actions: jax.Array) -> jax.Array:
+    """Returns valid actions [B] int32, all equally likely; valid_actions: [B, A] bool."""
+    chance = jnp.where(valid_actions, jax.random.uniform(key, valid_actions.shape), -1.0)
+    return jnp.argmax(chance, axis=-1).astype(jnp.int32)
 
 
 class Repetition(NamedTuple):
@@ -98,26 +103,22 @@ def apply(
     left, first_left = _left(repetition, inputs)
     begin_chance = _begin_chance(first_left, inputs.slot, num_slots, config)
     begins = (left == 0) & (jax.random.uniform(begin_key, left.shape) < begin_chance)
-    length = jax.random.uniform(length_key, left.shape)
-    length = jnp.where(
-        first_left > 0,
-        _length(length, _FIRST_EXPONENT, config.max_length),
-        _length(length, config.exponent, config.max_length),
-    )
+    share = jax.random.uniform(length_key, left.shape)
+    first_length, length = (_length(share, x, config.max_length) for x in (_FIRST_EXPONENT, config.exponent))
+    length = jnp.where(first_left > 0, first_length, length)
     left = jnp.where(begins, length, left)
     first_left = jnp.maximum(first_left - 1, 0)
     if valid_actions is None:
         drawn = jax.random.uniform(action_key, action.shape, minval=-1.0, maxval=1.0)
         repeated = jnp.where(begins[:, None], drawn, repetition.action)
         left = jnp.where(inputs.explores, left, 0)
-        return Repetition(repeated, jnp.maximum(left - 1, 0), first_left), jnp.where(
-            left[:, None] > 0, repeated, action
-        )
-    chance = jnp.where(valid_actions, jax.random.uniform(action_key, valid_actions.shape), -1.0)
-    repeated = jnp.where(begins, jnp.argmax(chance, axis=-1).astype(jnp.int32), repetition.action)
-    is_legal = jnp.take_along_axis(valid_actions, repeated[:, None], axis=-1)[:, 0]
-    left = jnp.where(inputs.explores & is_legal, left, 0)
-    return Repetition(repeated, jnp.maximum(left - 1, 0), first_left), jnp.where(left > 0, repeated, action)
+        taken = jnp.where(left[:, None] > 0, repeated, action)
+    else:
+        repeated = jnp.where(begins, _any_valid(action_key, valid_actions), repetition.action)
+        is_legal = jnp.take_along_axis(valid_actions, repeated[:, None], axis=-1)[:, 0]
+        left = jnp.where(inputs.explores & is_legal, left, 0)
+        taken = jnp.where(left > 0, repeated, action)
+    return Repetition(repeated, jnp.maximum(left - 1, 0), first_left), taken
 
 
 def probability(

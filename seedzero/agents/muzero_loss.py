@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import functools
 import operator
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -81,24 +82,13 @@ def make_targets(parts: muzero_model.Parts, recent_params: base.Params, windows:
     value, log_ratio = windows.stored["value"], jnp.zeros(())
     if bootstraps(parts.config):
         value, log_ratio = _network_opinions(parts, recent_params, windows)
-    rewards = muzero_model.clip_rewards(parts, windows.reward)
-    own = windows.stored.get(ring_store.OWN)
-    seen = nstep.Experience(rewards, value, windows.terminated, windows.truncated, windows.valid, own)
-    mover = windows.stored.get(muzero_model.MOVER)
-    if mover is not None:
-        seen = nstep.of_player(seen, mover)
-    discount, n, num_positions = muzero_model.signed_discount(parts), config.n_step, config.unroll_steps + 1
+    usual: dict[str, Any] = dict(discount=muzero_model.signed_discount(parts), num_positions=config.unroll_steps + 1)
     if config.off_policy_correction:
-        targets = nstep.corrected_targets(seen, log_ratio, discount=discount, num_positions=num_positions)
+        compute = functools.partial(nstep.corrected_targets, log_ratio=log_ratio, **usual)
     else:
-        targets = nstep.n_step_targets(
-            seen,
-            discount=discount,
-            n=n,
-            num_positions=num_positions,
-            learns_others=parts.config.league.opponent_model,
-        )
-    return targets if mover is None else nstep.of_movers(targets, mover)
+        learns_others = parts.config.league.opponent_model
+        compute = functools.partial(nstep.n_step_targets, n=config.n_step, learns_others=learns_others, **usual)
+    return muzero_model.targets(parts, windows, value, compute)
 
 
 def mix_search_values(

@@ -67,13 +67,11 @@ def see(
     network = parts.network.memory
     assert network is not None
     # The state that an episode begins with is stored: rows of a resumed run are those of one that continued.
-    begun = {
-        name: jnp.where(inputs.first.reshape(-1, *[1] * (x.ndim - 1)), 0, x)
-        for name, x in (("state", memory.state), ("action", memory.action))
-    }
-    memory = memory._replace(**begun)
-    shown = actor_critic.Steps(inputs.observation, inputs.first, inputs.reward, memory.action)
-    steps = jax.tree.map(lambda x: x[:, None], shown)
+    state, action = (
+        jnp.where(inputs.first.reshape(-1, *[1] * (x.ndim - 1)), 0, x) for x in (memory.state, memory.action)
+    )
+    memory = memory._replace(state=state, action=action)
+    steps = actor_critic.Steps.single(inputs.observation, inputs.first, inputs.reward, action)
     state, hidden = network.unroll(parts.network.cast(params), memory.state, steps)
     return memory, state, hidden[:, 0]
 

@@ -14,8 +14,8 @@ from seedzero.agents import base, learning
 from seedzero.config import configs, shared
 from seedzero.core import types
 from seedzero.networks import muzero_net, network_inputs
-from seedzero.ops import statistics, value_transforms
-from seedzero.replay import windowing
+from seedzero.ops import nstep, statistics, value_transforms
+from seedzero.replay import ring_store, windowing
 
 PREFIX_HORIZON = 5
 """How many rewards a sum has before it begins again, with --muzero.value_prefix (EfficientZero)."""
@@ -38,18 +38,7 @@ class Parts(NamedTuple):
 
 def make_parts(config: configs.Config, spec: types.EnvSpec, platform: str) -> Parts:
     """Returns the parts. Raises ConfigError if the network and the observations have different shapes."""
-    network = muzero_net.make(
-        config.network,
-        spec,
-        platform,
-        has_projection=config.muzero.consistency_weight > 0,
-        has_prefix=config.muzero.value_prefix,
-        has_ends=config.muzero.predict_ends,
-        has_turns=spec.moves_again,
-        memory=config.muzero.memory,
-        memory_width=config.muzero.memory_width,
-        num_codes=config.muzero.chance_codes,
-    )
+    network = muzero_net.make(config.network, spec, platform, config.muzero)
     return Parts(config, spec, network, make_optimizer(config.optimizer), make_schedule(config.optimizer))
 
 
@@ -94,6 +83,19 @@ def clip_rewards(parts: Parts, reward: jax.Array) -> jax.Array:
     """Returns the rewards [...] to learn from."""
     limit = parts.config.reward.clip
     return jnp.clip(reward, -limit, limit) if limit else reward
+
+
+def targets(
+    parts: Parts,
+    windows: windowing.Windows,
+    value: jax.Array,
+    compute: Callable[[nstep.Experience], nstep.Targets],
+) -> nstep.Targets:
+    """Computes the movers' targets of windows; value: [B, J] to bootstrap from."""
+    stored, rewards = windows.stored, clip_rewards(parts, windows.reward)
+    own, mover = stored.get(ring_store.OWN), stored.get(MOVER)
+    seen = nstep.Experience(rewards, value, windows.terminated, windows.truncated, windows.valid, own)
+    return compute(seen) if mover is None else nstep.of_movers(compute(nstep.of_player(seen, mover)), mover)
 
 
 def unit(params: base.Params) -> jax.Array | float:

@@ -134,7 +134,11 @@ def look(
     mask = inputs.action_mask if parts.spec.has_action_mask else None
     hidden = None if parts.network.memory is None else muzero_memory.see(parts, params, memory, inputs)[2]
     looked = inputs.observation, mask, inputs.action_mode, key
-    found = find(parts, params, *looked, hidden=hidden, return_tree=return_tree)
+    return searched(parts, find(parts, params, *looked, hidden=hidden, return_tree=return_tree))
+
+
+def searched(parts: muzero_model.Parts, found: RootSearch) -> base.Searched:
+    """Returns a search's findings in the environment's units."""
     result, unit = found.result, found.unit
     tree = result.tree
     return base.Searched(

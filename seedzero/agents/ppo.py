@@ -56,17 +56,10 @@ class PpoTrainState(NamedTuple):
     central: Any = ()
 
 
-class Past(NamedTuple):
-    """An LSTM's past: its state [S, 2 * units], and the last action [S] int32, or [S, D] in -1 to 1."""
-
-    state: jax.Array
-    action: jax.Array
-
-
 class PpoMemory(NamedTuple):
     """The memory of an environment; an empty tuple stands for a missing part."""
 
-    past: Any = ()  # with an LSTM
+    past: Any = ()  # `actor_critic.Past`, with an LSTM
     returns: Any = ()  # [S] discounted return of the episode so far, if rewards are normalized
 
 
@@ -115,7 +108,8 @@ def make(config: configs.Config, spec: types.EnvSpec, platform: str) -> base.Age
         init=lambda key: _init(parts, key),
         acting=lambda state: PpoActing(central_value.acting(state.params), state.moments),
         initial_memory=lambda num_slots: PpoMemory(
-            _no_past(parts, num_slots) if has_lstm else (), jnp.zeros(num_slots) if normalizes else ()
+            actor_critic.no_past(network, spec, num_slots) if has_lstm else (),
+            jnp.zeros(num_slots) if normalizes else (),
         ),
         act=lambda params, memory, inputs, key: _act(parts, params, memory, inputs, key),
         update=lambda state, windows, key, axis_name: _update(parts, state, windows, key, axis_name),
@@ -158,12 +152,6 @@ def _init(parts: _Parts, key: jax.Array) -> PpoTrainState:
 # Acting ------------------------------------------------------------------------------------------------------------
 
 
-def _no_past(parts: _Parts, num_rows: int) -> Past:
-    """Returns the memory before the first observation; without an LSTM its state has no numbers."""
-    dtype = jnp.float32 if parts.spec.is_continuous else jnp.int32
-    return Past(parts.network.initial_state(num_rows), jnp.zeros((num_rows, *parts.spec.action_shape), dtype))
-
-
 def _act(
     parts: _Parts, params: PpoActing, memory: PpoMemory, inputs: base.Inputs, key: jax.Array
 ) -> tuple[PpoMemory, base.Outputs]:
@@ -187,7 +175,7 @@ def _act(
         action = jnp.tanh(action) if parts.config.ppo.squash else jnp.clip(action, -1.0, 1.0)
     if has_lstm:
         stored |= {"state": past.state, "last_action": past.action}
-    memory = PpoMemory(Past(state, action) if has_lstm else (), returns)
+    memory = PpoMemory(actor_critic.Past(state, action) if has_lstm else (), returns)
     return memory, base.Outputs(sampled.to_environment(action, spec) if spec.is_continuous else action, stored)
 
 
@@ -198,11 +186,10 @@ def _policy(parts: _Parts, params: PpoActing, memory: PpoMemory, inputs: base.In
 
 def _look(
     parts: _Parts, params: PpoActing, memory: PpoMemory, inputs: base.Inputs
-) -> tuple[Past, jax.Array, actor_critic.PpoPrediction]:
-    """Returns the LSTM's memory before the step, its next state, and each row's prediction."""
-    past = memory.past or _no_past(parts, inputs.first.shape[0])
-    shown = actor_critic.Steps(inputs.observation, inputs.first, inputs.reward, past.action)
-    steps = jax.tree.map(lambda x: x[:, None], shown)
+) -> tuple[actor_critic.Past, jax.Array, actor_critic.PpoPrediction]:
+    """Returns the past before the step, the LSTM's next state, and each row's prediction."""
+    past = memory.past or actor_critic.no_past(parts.network, parts.spec, inputs.first.shape[0])
+    steps = actor_critic.Steps.single(inputs.observation, inputs.first, inputs.reward, past.action)
     state, predicted = parts.network.unroll(params.params, past.state, steps, params.moments)
     return past, state, predicted._replace(policy=predicted.policy[:, 0], value=predicted.value[:, 0])
 
@@ -297,15 +284,14 @@ def _steps(parts: _Parts, returns: Any, windows: windowing.Windows, extra: Any =
     value = course.value
     advantage = gae.advantages(value, reward, discount, course.is_step, trace_decay=course.trace_decay)
 
-    past = Past(stored["state"][:, 0], stored["last_action"]) if parts.config.network.lstm_width else None
-    last_action = jnp.zeros_like(stored["action"]) if past is None else past.action
+    last_action = stored.get("last_action", jnp.zeros_like(stored["action"]))
     seen = actor_critic.Steps(windows.observation, windows.first, windows.reward, last_action)
     rows = (seen, stored["action"], stored["log_prob"], value, stored.get("legal"))
     rows = jax.tree.map(lambda x: x[:, :-1], rows)
     counted = course.learned & windows.counts[:, None]
     of_unrolls = (*rows, advantage, advantage + value[:, :-1], counted.astype(jnp.float32))
-    if past is not None:
-        return _Steps(past.state, *of_unrolls)
+    if parts.config.network.lstm_width:
+        return _Steps(stored["state"][:, 0], *of_unrolls)
     state = parts.network.initial_state(advantage.size)
     return _Steps(state, *jax.tree.map(lambda x: x.reshape(-1, 1, *x.shape[2:]), of_unrolls))
 

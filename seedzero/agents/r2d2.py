@@ -7,7 +7,7 @@ Shape letters: B batch, J positions of a window, T = J - 1 - burn-in steps that 
 
 from __future__ import annotations
 
-from typing import NamedTuple, TypeAlias
+from typing import TypeAlias
 
 import jax
 import jax.numpy as jnp
@@ -22,13 +22,6 @@ from seedzero.replay import priorities, sources, windowing
 
 _PRIORITY_ETA = 0.9
 """Weight of a sequence's largest error in its priority; the mean error has the rest (section 2.3, eta)."""
-
-
-class R2d2Memory(NamedTuple):
-    """Memory of an environment: the LSTM's state [S, 2 * units], and the last action [S] int32."""
-
-    state: jax.Array
-    action: jax.Array
 
 
 _Parts: TypeAlias = q_learner.QLearnerParts[r2d2_config.R2D2Config]
@@ -54,9 +47,7 @@ def make(config: configs.Config, spec: types.EnvSpec, platform: str) -> base.Age
         stored=_stored(config, spec),
         init=lambda key: q_learner.init(parts, key),
         acting=lambda state: state.params,
-        initial_memory=lambda num_slots: R2d2Memory(
-            parts.network.initial_state(num_slots), jnp.zeros(num_slots, jnp.int32)
-        ),
+        initial_memory=lambda num_slots: actor_critic.no_past(parts.network, spec, num_slots),
         act=lambda params, memory, inputs, key: _act(parts, params, memory, inputs, key),
         update=lambda state, windows, key, axis_name: _update(parts, state, windows, axis_name),
         has_policy=False,
@@ -75,15 +66,15 @@ def _stored(config: configs.Config, spec: types.EnvSpec) -> dict[str, sources.St
 
 
 def _act(
-    parts: _Parts, params: base.Params, memory: R2d2Memory, inputs: base.Inputs, key: jax.Array
-) -> tuple[R2d2Memory, base.Outputs]:
+    parts: _Parts, params: base.Params, memory: actor_critic.Past, inputs: base.Inputs, key: jax.Array
+) -> tuple[actor_critic.Past, base.Outputs]:
     # The state that an episode begins with is stored: rows of a resumed run are those of one that continued.
     memory = jax.tree.map(lambda x: jnp.where(inputs.first.reshape(-1, *[1] * (x.ndim - 1)), 0, x), memory)
-    shown = actor_critic.Steps(inputs.observation, inputs.first, inputs.reward, memory.action)
-    state, q = parts.network.unroll(params, memory.state, jax.tree.map(lambda x: x[:, None], shown))
+    steps = actor_critic.Steps.single(inputs.observation, inputs.first, inputs.reward, memory.action)
+    state, q = parts.network.unroll(params, memory.state, steps)
     action, _ = q_learner.choose(parts, q[:, 0], inputs, key)
     stored = {**q_learner.taken(parts, action, inputs), "last_action": memory.action, "state": memory.state}
-    return R2d2Memory(state, action), base.Outputs(action, stored)
+    return actor_critic.Past(state, action), base.Outputs(action, stored)
 
 
 # Learning ----------------------------------------------------------------------------------------------------------

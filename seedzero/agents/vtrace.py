@@ -24,13 +24,6 @@ from seedzero.ops import nstep, popart, q_learning, vtrace
 from seedzero.replay import sources, windowing
 
 
-class VtraceMemory(NamedTuple):
-    """The memory of an environment with an LSTM: its state [S, 2 * units], and the last action [S] int32."""
-
-    state: jax.Array
-    action: jax.Array
-
-
 class PopArtState(NamedTuple):
     """Learning state with PopArt: the fields of `learning.TrainState`, and statistics of returns for each task."""
 
@@ -70,7 +63,7 @@ def make(config: configs.Config, spec: types.EnvSpec, platform: str) -> base.Age
         stored=_stored(config, spec),
         init=lambda key: _init(parts, key),
         acting=lambda state: state.params,
-        initial_memory=lambda num_slots: _no_memory(parts, num_slots) if has_lstm else (),
+        initial_memory=lambda num_slots: actor_critic.no_past(network, spec, num_slots) if has_lstm else (),
         act=lambda params, memory, inputs, key: _act(parts, params, memory, inputs, key),
         update=lambda state, windows, key, axis_name: _update(parts, state, windows, axis_name),
         policy=lambda params, memory, inputs: _policy(parts, params, memory, inputs),
@@ -100,15 +93,10 @@ def _init(parts: _Parts, key: jax.Array) -> learning.TrainState | PopArtState:
 # Acting ------------------------------------------------------------------------------------------------------------
 
 
-def _no_memory(parts: _Parts, num_rows: int) -> VtraceMemory:
-    """Returns the memory before the first observation; without an LSTM its state has no numbers."""
-    return VtraceMemory(parts.network.initial_state(num_rows), jnp.zeros(num_rows, jnp.int32))
-
-
 def _act(
     parts: _Parts, params: base.Params, memory: Any, inputs: base.Inputs, key: jax.Array
 ) -> tuple[Any, base.Outputs]:
-    (state, last_action), next_state, logits = _look(parts, params, memory, inputs)
+    past, next_state, logits = _look(parts, params, memory, inputs)
     stored = {"logits": logits}
     if parts.spec.has_action_mask:
         stored["legal"] = inputs.action_mask
@@ -120,8 +108,8 @@ def _act(
         stored["task"] = inputs.task
     if not parts.config.network.lstm_width:
         return (), base.Outputs(action, stored)
-    stored |= {"state": state, "last_action": last_action}
-    return VtraceMemory(next_state, action), base.Outputs(action, stored)
+    stored |= {"state": past.state, "last_action": past.action}
+    return actor_critic.Past(next_state, action), base.Outputs(action, stored)
 
 
 def _policy(parts: _Parts, params: base.Params, memory: Any, inputs: base.Inputs) -> jax.Array:
@@ -131,13 +119,12 @@ def _policy(parts: _Parts, params: base.Params, memory: Any, inputs: base.Inputs
 
 def _look(
     parts: _Parts, params: base.Params, memory: Any, inputs: base.Inputs
-) -> tuple[VtraceMemory, jax.Array, jax.Array]:
-    """Returns the memory before the step (empty without an LSTM), the LSTM's next state, and logits [B, A]."""
-    memory = memory if parts.config.network.lstm_width else _no_memory(parts, inputs.first.shape[0])
-    shown = actor_critic.Steps(inputs.observation, inputs.first, inputs.reward, memory.action)
-    steps = jax.tree.map(lambda x: x[:, None], shown)
-    next_state, logits, _ = parts.network.unroll(params, memory.state, steps)
-    return memory, next_state, logits[:, 0]
+) -> tuple[actor_critic.Past, jax.Array, jax.Array]:
+    """Returns the past before the step, the LSTM's next state, and logits [B, A]."""
+    past = memory or actor_critic.no_past(parts.network, parts.spec, inputs.first.shape[0])
+    steps = actor_critic.Steps.single(inputs.observation, inputs.first, inputs.reward, past.action)
+    next_state, logits, _ = parts.network.unroll(params, past.state, steps)
+    return past, next_state, logits[:, 0]
 
 
 # Learning ----------------------------------------------------------------------------------------------------------

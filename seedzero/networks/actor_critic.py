@@ -54,6 +54,19 @@ class Steps(NamedTuple):
     # [B, T] int32, the task whose value is wanted, if each has one; None: the first task
     task: jax.Array | None = None
 
+    @classmethod
+    def single(cls, *inputs: Any) -> Steps:
+        """Returns one step from the fields' arrays without the axis T."""
+        found: Steps = jax.tree.map(lambda x: x[:, None], cls(*inputs))
+        return found
+
+
+class Past(NamedTuple):
+    """What an agent with an LSTM remembers: its state [B, 2 * units], and the last action as in `Steps`."""
+
+    state: jax.Array
+    action: jax.Array
+
 
 class RecurrentNetwork(NamedTuple, Generic[Out]):
     """Pure functions of parameters; all numbers are float32."""
@@ -79,6 +92,12 @@ class PpoPrediction(NamedTuple):
     # [K] logs of its standard deviations, the same for all observations; [0] for discrete actions
     log_std: jax.Array
     value: jax.Array  # [B, T]
+
+
+def no_past(network: RecurrentNetwork[Any], spec: types.EnvSpec, num_rows: int) -> Past:
+    """Returns the past before the first observation; without an LSTM its state has no numbers."""
+    dtype = jnp.float32 if spec.is_continuous else jnp.int32
+    return Past(network.initial_state(num_rows), jnp.zeros((num_rows, *spec.action_shape), dtype))
 
 
 def masked(logits: jax.Array, legal: jax.Array | None) -> jax.Array:

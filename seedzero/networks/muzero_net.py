@@ -9,7 +9,7 @@ import flax.linen as nn
 import jax
 import jax.numpy as jnp
 
-from seedzero.config import kinds, shared
+from seedzero.config import kinds, muzero_config, shared
 from seedzero.core import errors, types, user_code
 from seedzero.networks import (
     actor_critic,
@@ -25,6 +25,9 @@ from seedzero.networks import (
 
 Params: TypeAlias = Any
 Hidden: TypeAlias = jax.Array
+
+_PLAIN = muzero_config.MuZeroConfig()
+"""A network without any of the optional parts."""
 
 AddMoments: TypeAlias = Callable[
     [network_inputs.Moments, network_inputs.Observation, jax.Array, str | None], network_inputs.Moments
@@ -167,52 +170,39 @@ def make(
     config: shared.NetworkConfig,
     spec: types.EnvSpec,
     platform: str,
-    *,
-    has_projection: bool = False,
-    has_prefix: bool = False,
-    has_ends: bool = False,
-    has_turns: bool = False,
-    memory: str = "none",
-    memory_width: int = 0,
-    num_codes: int = 0,
+    muzero: muzero_config.MuZeroConfig = _PLAIN,
 ) -> Network:
-    """Returns the network for an environment.
+    """Returns the network for an environment, with the parts that MuZero's settings ask for.
 
-    Args:
-      platform: "cpu", "gpu" or "tpu"; selects the compute dtype if config says "auto".
-      has_projection: adds the projection for the consistency loss.
-      has_prefix: predicts sums of rewards; `dynamics` cannot be called then.
-      has_ends: the value head's last logit predicts that the episode continues.
-      has_turns: the reward head's last logit predicts that the turn goes to the other player.
-      memory: the core after the representation, "lstm" or "gru" with `memory_width` units, or "none".
-      num_codes: number of outcomes that chance decides; 0 means that an action has one outcome.
-
-    Raises:
-      ConfigError: the kind does not fit the observation's shape.
+    With sums of rewards (`value_prefix`) `dynamics` cannot be called. Raises ConfigError if the kind does not fit the
+    observation's shape, or a user's network lacks a part.
     """
+    has_projection, memory, num_codes = muzero.consistency_weight > 0, muzero.memory, muzero.chance_codes
     kind = kinds.choose_kind("network.kind", config.kind, spec)
     dtype = observations.compute_dtype(config.compute_dtype, platform)
-    if config.module and (has_projection or has_prefix or has_ends or memory != "none" or num_codes):
+    if config.module and (
+        has_projection or muzero.value_prefix or muzero.predict_ends or memory != "none" or num_codes
+    ):
         raise errors.ConfigError(
             f"--network.module={config.module} has representation, prediction and dynamics alone; give "
             "--muzero.consistency_weight=0, --muzero.value_prefix=false, --muzero.predict_ends=false, "
             "--muzero.memory=none and --muzero.chance_codes=0"
         )
-    if config.module and has_turns:
+    if config.module and spec.moves_again:
         raise errors.ConfigError(
             f"--network.module={config.module} does not predict whose turn it is, but in this game a player may move "
             "several times in a row; leave it out"
         )
-    model = _own_model(config, spec) if config.module else _model(kind, config, spec, dtype, has_ends, has_turns)
+    model = _own_model(config, spec) if config.module else _model(kind, config, spec, dtype, muzero.predict_ends)
     if has_projection:
         units = projection.IMAGE_UNITS if kind == "resnet" else 2 * config.width
         model = model.clone(projector=projection.Projector(units, dtype), predictor=projection.Predictor(units, dtype))
     units = prefixes.IMAGE_UNITS if kind == "resnet" else config.width
-    prefix_head = prefixes.Head(units, config.head_width, config.num_bins + has_turns, dtype)
-    if has_prefix:
+    prefix_head = prefixes.Head(units, config.head_width, config.num_bins + spec.moves_again, dtype)
+    if muzero.value_prefix:
         model = model.clone(reward_head=prefix_head)
     if memory != "none":
-        model = model.clone(core=recurrence.HiddenCore(memory, memory_width, spec.num_actions, dtype))
+        model = model.clone(core=recurrence.HiddenCore(memory, muzero.memory_width, spec.num_actions, dtype))
     if num_codes:
         model = _with_chance(model, kind, config, num_codes, dtype)
     inputs = network_inputs.InputFunctions(
@@ -254,8 +244,8 @@ def make(
         no_moments=inputs.no_moments,
         add_moments=inputs.add_moments,
         projection=Projection(method("project"), method("predict_projection")) if has_projection else None,
-        prefix=Prefix(prefix_head.initial_carry, method("step")) if has_prefix else None,
-        memory=None if memory == "none" else _memory(memory, memory_width, represent, method("remember")),
+        prefix=Prefix(prefix_head.initial_carry, method("step")) if muzero.value_prefix else None,
+        memory=None if memory == "none" else _memory(muzero, represent, method("remember")),
         chance=of_chance,
     )
 
@@ -272,8 +262,12 @@ def _likeliest(of_chance: ChanceFunctions) -> Callable[[Params, Hidden, jax.Arra
 
 
 def _memory(
-    kind: str, width: int, represent: Callable[..., Hidden], remember: Callable[..., tuple[jax.Array, Hidden]]
+    muzero: muzero_config.MuZeroConfig,
+    represent: Callable[..., Hidden],
+    remember: Callable[..., tuple[jax.Array, Hidden]],
 ) -> Memory:
+    width = recurrence.state_width(muzero.memory, muzero.memory_width)
+
     def unroll(
         params: Params, state: jax.Array, steps: actor_critic.Steps, begins: jax.Array | None = None
     ) -> tuple[jax.Array, Hidden]:
@@ -281,7 +275,7 @@ def _memory(
         hidden = hidden.reshape(*steps.first.shape, *hidden.shape[1:])
         return remember(params, hidden, state, steps.first, steps.reward, steps.last_action, begins)
 
-    return Memory(lambda num_rows: jnp.zeros((num_rows, recurrence.state_width(kind, width))), unroll)
+    return Memory(lambda num_rows: jnp.zeros((num_rows, width)), unroll)
 
 
 def _cast(params: Params, kind: str, dtype: Any) -> Params:
@@ -295,9 +289,11 @@ def _cast(params: Params, kind: str, dtype: Any) -> Params:
     return jax.tree_util.tree_map_with_path(cast, params)
 
 
-def _model(
-    kind: str, config: shared.NetworkConfig, spec: types.EnvSpec, dtype: Any, has_ends: bool, has_turns: bool
-) -> _Model:
+def _model(kind: str, config: shared.NetworkConfig, spec: types.EnvSpec, dtype: Any, has_ends: bool) -> _Model:
+    """Returns the model. has_ends: the value head's last logit predicts that the episode continues.
+
+    Where a player may move again, the reward head's last logit predicts that the turn passes.
+    """
     transition: nn.Module = mlp.Dynamics(spec.num_actions, dtype, gated=config.gated)
     head: Callable[..., nn.Module] = mlp.Head
     representation: nn.Module = mlp.Representation(config.width, dtype)
@@ -313,7 +309,7 @@ def _model(
         transition=transition,
         policy_head=head(config.head_width, _num_policy_logits(config, spec), dtype),
         value_head=head(config.head_width, config.num_bins + has_ends, dtype),
-        reward_head=head(config.head_width, config.num_bins + has_turns, dtype),
+        reward_head=head(config.head_width, config.num_bins + spec.moves_again, dtype),
     )
 
 

@@ -130,7 +130,7 @@ def test_rows_store_the_state_before_and_the_action_before_as_the_environment_ha
     assert stored["state"].shape == (cases.BATCH, ROWS, 2 * UNITS)
     agent, act, _, state = _recurrent(name, spec)
     past = (stored["state"][:, 4], stored["last_action"][:, 4])
-    memory = vtrace.VtraceMemory(*past) if name == "vtrace" else ppo.PpoMemory(ppo.Past(*past))
+    memory = actor_critic.Past(*past) if name == "vtrace" else ppo.PpoMemory(actor_critic.Past(*past))
     seen = agent_cases.shown(windows)[:, 4]
     inputs = agent_cases.inputs(seen, spec.num_actions, reward=windows.reward[:, 4])
     after, _ = act(agent.acting(state), memory, inputs, jax.random.key(0))

@@ -185,7 +185,7 @@ def test_the_best_action_behind_a_return_is_a_legal_one() -> None:
 
 def test_acting_carries_the_state_and_the_last_action_and_stores_those_before() -> None:
     parts = _parts(_config(epsilon=0.0))
-    memory = r2d2.R2d2Memory(jnp.array([[10.0], [10.0]]), jnp.array([1, 1], jnp.int32))
+    memory = actor_critic.Past(jnp.array([[10.0], [10.0]]), jnp.array([1, 1], jnp.int32))
     inputs = agent_cases.inputs(np.array([[-30.0], [5.0]], np.float32), 2, first=np.array([False, True]))
     act = jax.jit(lambda: r2d2._act(parts, ONLINE, memory, inputs, jax.random.key(0)))
     after, outputs = act()

@@ -11,7 +11,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from seedzero.config import configs, shared
+from seedzero.config import configs, muzero_config, shared
 from seedzero.core import errors, types
 from seedzero.networks import mlp, muzero_net, network_inputs, projection, resnet
 from seedzero.ops import statistics, value_transforms
@@ -309,7 +309,7 @@ def test_normalize_gives_mean_0_and_variance_1_over_all_but_the_batch() -> None:
 @pytest.mark.parametrize(("spec", "size", "bottleneck"), [(VECTOR, 32, 16), (GRID, 32, 16), (IMAGE, 1024, 512)])
 def test_projections_are_extra_parameters_by_kind(spec: types.EnvSpec, size: int, bottleneck: int) -> None:
     plain = muzero_net.make(_config(), spec, "cpu")
-    network = muzero_net.make(_config(), spec, "cpu", has_projection=True)
+    network = muzero_net.make(_config(), spec, "cpu", muzero_config.MuZeroConfig(consistency_weight=1.0))
     assert plain.projection is None
     assert network.projection is not None
     params = jax.eval_shape(network.init, jax.random.key(0))
@@ -323,8 +323,10 @@ def test_projections_are_extra_parameters_by_kind(spec: types.EnvSpec, size: int
 
 def test_a_projection_leaves_the_initial_values_of_the_rest() -> None:
     plain, projecting = (
-        jax.jit(muzero_net.make(_config(), VECTOR, "cpu", has_projection=has).init)(jax.random.key(0))
-        for has in (False, True)
+        jax.jit(muzero_net.make(_config(), VECTOR, "cpu", muzero_config.MuZeroConfig(consistency_weight=weight)).init)(
+            jax.random.key(0)
+        )
+        for weight in (0.0, 1.0)
     )
     assert "projector" not in plain
     for name, part in plain.items():
@@ -340,7 +342,8 @@ def test_cosines_are_of_the_angle_alone() -> None:
 
 @pytest.mark.parametrize(("spec", "units"), [(VECTOR, 16), (GRID, 16), (IMAGE, 512)], ids=["mlp", "conv", "resnet"])
 def test_sums_of_rewards_take_the_place_of_rewards(spec: types.EnvSpec, units: int) -> None:
-    network = muzero_net.make(_config(compute_dtype="bfloat16"), spec, "cpu", has_prefix=True)
+    muzero = muzero_config.MuZeroConfig(value_prefix=True)
+    network = muzero_net.make(_config(compute_dtype="bfloat16"), spec, "cpu", muzero)
     plain = jax.eval_shape(muzero_net.make(_config(), spec, "cpu").init, jax.random.key(0))
     params = jax.eval_shape(network.init, jax.random.key(0))
     assert jax.tree.map(jnp.shape, params) | {"reward_head": 0} == jax.tree.map(jnp.shape, plain) | {"reward_head": 0}

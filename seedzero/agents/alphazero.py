@@ -143,8 +143,7 @@ def _find(
         explore=inputs.action_mode == types.EXPLORE,
         return_tree=return_tree,
     )
-    result = muzero_search.draw(result, inputs.action_mode, key)
-    return muzero_search.RootSearch(result.action, result, root, 1.0, None)
+    return muzero_search.drawn(result, root, 1.0, inputs.action_mode, key)
 
 
 def _embedding(rules: pgx_rules.GameRules, states: pgx_rules.State) -> tuple[jax.Array, ...]:

@@ -3,12 +3,10 @@
 Epsilon-greedy: Ape-X (Horgan et al. 2018, section 4.1) gives each environment its own epsilon, all the time. Few of
 them explore much, and most hardly ever.
 
-Repetition: noise that is drawn at every step hardly ever moves an agent far from where it would go anyway, but some
-things are only found by going the same way for many steps. Temporally-extended epsilon-greedy exploration (Dabney,
-Ostrovski and Barreto 2021, algorithm 1, "epsilon-z-greedy") is the simplest way to do that. Where no reward was above
-0 and no episode has ended by itself, the goal may never have been seen, and there is nothing to lose: an environment
-may begin with random actions alone. Where some rewards are good, such a start only shows how bad the rest can be: a
-lander would learn to crash soon.
+Repetition: some things are only found by going the same way for many steps, and noise that is drawn at every step
+hardly ever does that. Temporally-extended epsilon-greedy exploration (Dabney, Ostrovski and Barreto 2021, algorithm 1,
+"epsilon-z-greedy") is the simplest way. Until a reward is above 0 or an episode ends by itself, there is nothing to
+lose, and an environment may begin with random actions alone.
 
 Shape letters: B batch, S slots, A actions.
 """

@@ -32,7 +32,7 @@ from seedzero.agents import (
 from seedzero.config import configs, muzero_config
 from seedzero.core import errors, types
 from seedzero.networks import observations
-from seedzero.ops import nstep
+from seedzero.ops import nstep, q_learning
 from seedzero.replay import priorities, ring_store, sources, windowing
 
 _MIN_AGE = 10
@@ -218,29 +218,33 @@ def _take(
     key: jax.Array,
 ) -> tuple[Any, base.Outputs]:
     """Returns the updated repetition of random actions, and the outputs of a search."""
-    stored = muzero_search.stored(parts, found)
-    before, (repetition, taken) = repetition, _repeat(parts, repetition, inputs, found.action, key)
-    if parts.spec.is_continuous:
-        return repetition, base.Outputs(sampled.to_environment(taken, parts.spec), {"action": taken, **stored})
-    if muzero_loss.stores_probability(parts.config.muzero):
-        stored[muzero_loss.PROBABILITY] = _probability(parts, before, inputs, found.result.draw_weights, taken)
-    if parts.config.league.opponent_model:  # the others' moves are learned as they were drawn
-        stored["policy"] = jnp.where(inputs.own, stored["policy"], found.result.draw_weights)
+    config, spec, weights = parts.config, parts.spec, found.result.draw_weights
+    stored, taken, before = muzero_search.stored(parts, found), found.action, repetition
+    valid = inputs.action_mask if spec.has_action_mask else jnp.ones_like(inputs.action_mask)
+    circumstances: dict[str, Any] = {
+        "valid_actions": None if spec.is_continuous else valid,
+        "num_slots": config.replay.num_sharing or inputs.num_slots,
+        "config": config.explore,
+    }
+    if repeats := _repeats(config.explore):
+        fresh_key = jax.random.fold_in(key, _REPETITION_KEY)
+        repetition, taken = exploration.apply(fresh_key, repetition, taken, inputs, **circumstances)
+    if spec.is_continuous:
+        return repetition, base.Outputs(sampled.to_environment(taken, spec), {"action": taken, **stored})
+    if muzero_loss.stores_probability(config.muzero):
+        stored[muzero_loss.PROBABILITY] = (
+            exploration.probability(before, taken, weights, inputs, **circumstances)
+            if repeats
+            else q_learning.of_action(weights, taken)
+        )
+    if config.league.opponent_model:  # the others' moves are learned as they were drawn
+        stored["policy"] = jnp.where(inputs.own, stored["policy"], weights)
     stored["action"] = taken
-    if parts.spec.moves_again:
-        stored[muzero_model.MOVER] = turns.movers(parts.spec, inputs.observation)
-    if mask is not None and _keeps_legal(parts.config, parts.spec):
+    if spec.moves_again:
+        stored[muzero_model.MOVER] = turns.movers(spec, inputs.observation)
+    if mask is not None and _keeps_legal(config, spec):
         stored["legal"] = mask
     return repetition, base.Outputs(taken, stored)
-
-
-def _probability(
-    parts: muzero_model.Parts, repetition: Any, inputs: base.Inputs, weights: jax.Array, taken: jax.Array
-) -> jax.Array:
-    """Returns the probability [B] with which `taken` [B] was drawn. weights [B, A]: those of the search's draw."""
-    if not _repeats(parts.config.explore):
-        return jnp.take_along_axis(weights, taken[:, None], axis=1)[:, 0]
-    return exploration.probability(repetition, taken, weights, inputs, **_circumstances(parts, inputs))
 
 
 def _repeats(config: muzero_config.ExploreConfig) -> bool:
@@ -250,26 +254,6 @@ def _repeats(config: muzero_config.ExploreConfig) -> bool:
 def _memory(config: configs.Config, spec: types.EnvSpec, num_slots: int, *, first_steps: int) -> Any:
     repetition = exploration.initial(num_slots, spec, first_steps) if _repeats(config.explore) else ()
     return muzero_memory.initial(config, spec, num_slots, repetition)
-
-
-def _repeat(
-    parts: muzero_model.Parts, repetition: Any, inputs: base.Inputs, action: jax.Array, key: jax.Array
-) -> tuple[Any, jax.Array]:
-    """Returns the updated repetition, and the actions [B] or [B, D] to take instead of the search's."""
-    if not _repeats(parts.config.explore):
-        return (), action
-    fresh_key = jax.random.fold_in(key, _REPETITION_KEY)
-    return exploration.apply(fresh_key, repetition, action, inputs, **_circumstances(parts, inputs))
-
-
-def _circumstances(parts: muzero_model.Parts, inputs: base.Inputs) -> dict[str, Any]:
-    """Returns the last arguments of `exploration.apply` and `probability`."""
-    valid = inputs.action_mask if parts.spec.has_action_mask else jnp.ones_like(inputs.action_mask)
-    return {
-        "valid_actions": None if parts.spec.is_continuous else valid,
-        "num_slots": parts.config.replay.num_sharing or inputs.num_slots,
-        "config": parts.config.explore,
-    }
 
 
 def _reanalyse(

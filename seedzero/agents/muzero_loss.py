@@ -159,7 +159,9 @@ def loss_and_metrics(
     cast = parts.network.cast(params)
     root = muzero_memory.represent(parts, cast, windows, slice(1))[:, 0]
     actions, taken = windows.stored["action"][:, :num_steps], windows.valid[:, 1 : num_steps + 1]
-    outcomes = muzero_chance.encode(parts, cast, windows, root, key) if parts.network.chance is not None else None
+    outcomes = None
+    if parts.network.chance is not None:
+        outcomes = muzero_chance.encode(parts, cast, windows, root, jax.random.fold_in(key, 1))
     unrolled = muzero_unroll.unroll(parts, params, root, actions, taken, key, outcomes)
     policy_logits, value_logits, reward_logits, hidden, afterstates = unrolled
     legal = jax.tree.map(lambda x: x[:, : num_steps + 1], windows.stored.get("legal"))

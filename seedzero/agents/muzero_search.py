@@ -28,7 +28,7 @@ class RootSearch(NamedTuple):
     root: mcts.Root  # the root that it ran on
     unit: jax.Array | float  # size of the usual reward, a scalar
     # [B, A, D] in -1 to 1, the continuous actions that the result's numbers stand for; None: actions are discrete
-    sampled: jax.Array | None
+    sampled: jax.Array | None = None
 
 
 def find(
@@ -67,8 +67,7 @@ def find(
             return_tree=return_tree,
             opponent_model=parts.config.league.opponent_model,
         )
-        result = draw(result, action_mode, key)
-        return RootSearch(result.action, result, root, unit, None)
+        return drawn(result, root, unit, action_mode, key)
     of_vectors = recurrent_fn(parts)
     assert not isinstance(of_vectors, mcts.ChanceFn)
     result, root = sampled.search(
@@ -81,19 +80,22 @@ def find(
         explore=action_mode == types.EXPLORE,
         return_tree=return_tree,
     )
-    result = draw(result, action_mode, key)
     _, actions = root.embedding
-    return RootSearch(sampled.pick(actions, result.action), result, root, unit, actions)
+    found = drawn(result, root, unit, action_mode, key)
+    return found._replace(action=sampled.pick(actions, found.action), sampled=actions)
 
 
-def draw(result: mcts.Result, action_mode: jax.Array, key: jax.Array) -> mcts.Result:
-    """Draws the actions of rows that sample from the search's policy, and returns the result."""
-    drawn = jax.random.categorical(jax.random.fold_in(key, _SAMPLE_KEY), jnp.log(result.action_weights))
+def drawn(
+    result: mcts.Result, root: mcts.Root, unit: jax.Array | float, action_mode: jax.Array, key: jax.Array
+) -> RootSearch:
+    """Draws the actions of rows that sample from the search's policy, and returns what the search found."""
+    action = jax.random.categorical(jax.random.fold_in(key, _SAMPLE_KEY), jnp.log(result.action_weights))
     samples = action_mode == types.SAMPLE
-    return result._replace(
-        action=jnp.where(samples, drawn, result.action).astype(jnp.int32),
+    result = result._replace(
+        action=jnp.where(samples, action, result.action).astype(jnp.int32),
         draw_weights=jnp.where(samples[:, None], result.action_weights, result.draw_weights),
     )
+    return RootSearch(result.action, result, root, unit)
 
 
 def stored(parts: muzero_model.Parts, found: RootSearch) -> dict[str, jax.Array]:

@@ -21,7 +21,7 @@ import optax  # type: ignore[import-untyped]
 from seedzero.agents import base, bonus, learning, sampled, turns
 from seedzero.config import configs, ppo_config
 from seedzero.core import training_arrays, types
-from seedzero.networks import actor_critic, central_value, observations, own_torso
+from seedzero.networks import actor_critic, central_value, observations
 from seedzero.ops import gae, gaussians, nstep, q_learning, statistics
 from seedzero.replay import sources, windowing
 
@@ -90,13 +90,7 @@ def make(config: configs.Config, spec: types.EnvSpec, platform: str) -> base.Age
     turns.check(config, spec)
     settings, seen = config.ppo, spec
     spec = training_arrays.without(seen)
-    network = actor_critic.ppo(
-        config.network,
-        spec,
-        platform,
-        initial_std=settings.initial_std,
-        own_torso=own_torso.load(config.network, spec),
-    )
+    network = actor_critic.ppo(config.network, spec, platform, initial_std=settings.initial_std)
     central = central_value.make(config.network, seen, platform) if seen != spec else None
     optimizer, extra = learning.optimizer(config.optimizer), bonus.load(settings.bonus, spec)
     parts = _Parts(config, spec, network, optimizer, extra, central)

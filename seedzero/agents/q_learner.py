@@ -15,7 +15,7 @@ import optax  # type: ignore[import-untyped]
 from seedzero.agents import base, exploration, learning
 from seedzero.config import apex_config, configs, r2d2_config, shared
 from seedzero.core import types
-from seedzero.networks import actor_critic, own_torso
+from seedzero.networks import actor_critic
 from seedzero.ops import q_learning
 from seedzero.replay import sources, windowing
 
@@ -41,7 +41,7 @@ class QLearnerParts(NamedTuple, Generic[Config]):
 
 def make(config: configs.Config, settings: Config, spec: types.EnvSpec, platform: str) -> QLearnerParts[Config]:
     """Returns the parts. settings: the agent's section of the configuration."""
-    network = actor_critic.dueling(config.network, spec, platform, own_torso=own_torso.load(config.network, spec))
+    network = actor_critic.dueling(config.network, spec, platform)
     return QLearnerParts(
         settings,
         config.reward,

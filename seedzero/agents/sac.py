@@ -19,7 +19,7 @@ import optax  # type: ignore[import-untyped]
 from seedzero.agents import base, learning, sampled
 from seedzero.config import configs
 from seedzero.core import errors, types
-from seedzero.networks import own_torso, sac_net
+from seedzero.networks import sac_net
 from seedzero.ops import gaussians
 from seedzero.replay import sources, windowing
 
@@ -56,7 +56,7 @@ def make(config: configs.Config, spec: types.EnvSpec, platform: str) -> base.Age
         raise errors.ConfigError(
             f"agent sac samples uniformly, but --replay.priority_alpha={config.replay.priority_alpha}; leave it out"
         )
-    network = sac_net.make(config.network, spec, platform, own_torso=own_torso.load(config.network, spec))
+    network = sac_net.make(config.network, spec, platform)
     parts = _Parts(config, spec, network, learning.optimizer(config.optimizer))
     return base.Agent(
         data=sources.Replay(length=2, observe=(0, 1)),

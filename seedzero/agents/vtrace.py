@@ -19,7 +19,7 @@ import optax  # type: ignore[import-untyped]
 from seedzero.agents import base, learning, turns
 from seedzero.config import configs
 from seedzero.core import types
-from seedzero.networks import actor_critic, own_torso
+from seedzero.networks import actor_critic
 from seedzero.ops import nstep, popart, q_learning, vtrace
 from seedzero.replay import sources, windowing
 
@@ -46,13 +46,8 @@ class _Parts(NamedTuple):
 def make(config: configs.Config, spec: types.EnvSpec, platform: str) -> base.Agent:
     turns.check(config, spec)
     settings = config.vtrace
-    network = actor_critic.actor_critic(
-        config.network,
-        spec,
-        platform,
-        own_torso=own_torso.load(config.network, spec),
-        num_values=spec.num_tasks if settings.popart else 1,
-    )
+    num_values = spec.num_tasks if settings.popart else 1
+    network = actor_critic.actor_critic(config.network, spec, platform, num_values=num_values)
     optimizer, has_lstm = config.optimizer, config.network.lstm_width > 0
     if optimizer.kind == "adam":  # the setting belongs to RMSProp
         optimizer = dataclasses.replace(optimizer, epsilon=1e-8)
@@ -223,12 +218,10 @@ def _loss_and_metrics(
 
 def _unroll(parts: _Parts, params: base.Params, windows: windowing.Windows) -> tuple[jax.Array, jax.Array]:
     """Returns logits [B, L + 1, A] and values [B, L + 1]."""
-    first = windows.first
-    if parts.config.network.lstm_width:
-        state, last_action = windows.stored["state"][:, 0], windows.stored["last_action"]
-    else:
-        state, last_action = parts.network.initial_state(first.shape[0]), jnp.zeros_like(windows.stored["action"])
-    task = windows.stored.get("task")
-    steps = actor_critic.Steps(windows.observation, first, windows.reward, last_action, task)
+    first, stored = windows.first, windows.stored
+    has_lstm = parts.config.network.lstm_width > 0
+    state = stored["state"][:, 0] if has_lstm else parts.network.initial_state(first.shape[0])
+    last_action = stored.get("last_action", jnp.zeros_like(stored["action"]))
+    steps = actor_critic.Steps(windows.observation, first, windows.reward, last_action, stored.get("task"))
     _, logits, value = parts.network.unroll(params, state, steps)
     return logits, value

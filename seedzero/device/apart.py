@@ -173,9 +173,7 @@ def make_learn(setup: setups.Setup) -> Callable[..., Learned]:
 def make_write_back(setup: setups.Setup) -> Callable[..., ring_store.Rings]:
     """Returns the last step if there are priorities: (seed, Rings, Places, priorities [B]) -> Rings.
 
-    Donates the rings.
-
-    It skips rows that acting has overwritten since the draw, and uses no random numbers.
+    It donates the rings, skips rows that acting has overwritten since the draw, and uses no random numbers.
     """
 
     def write_back(

@@ -10,7 +10,7 @@ Shape letters: I information states of a seat, S sequences of a seat.
 from __future__ import annotations
 
 import array
-from collections.abc import Collection, Mapping
+from collections.abc import Collection
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -223,14 +223,6 @@ def _too_large(game: Any, number: str, max_histories: int) -> errors.UsageError:
         f"game {game} is too large for an exact judge: it has {number} histories, and the judge visits at most "
         f"{max_histories:,}; `seedzero league nash --approximate` learns a response instead"
     )
-
-
-def from_table(seat: InfoStates, table: Mapping[str, Mapping[int, float]]) -> np.ndarray:
-    """Turns {information state string: {action: probability}} into a policy [S] by sequence."""
-    found = np.ones(seat.num_sequences)
-    for name, actions, begin in zip(seat.names, seat.actions, seat.begins.tolist(), strict=False):
-        found[begin : begin + len(actions)] = [table[name].get(action, 0.0) for action in actions]
-    return found
 
 
 def to_table(seat: InfoStates, policy: np.ndarray) -> dict[str, dict[int, float]]:

@@ -45,17 +45,6 @@ def to_plans(seat: game_tree.InfoStates, policies: np.ndarray) -> np.ndarray:
     return plans
 
 
-def to_policy(seat: game_tree.InfoStates, plan: np.ndarray) -> np.ndarray:
-    """Returns the policy [S] of a seat's plan [S], for example of a mixture.
-
-    Uniform after states that it never reaches.
-    """
-    policy = np.ones_like(plan)
-    for parent, begin, end in _places(seat):
-        policy[begin:end] = plan[begin:end] / plan[parent] if plan[parent] > 0 else 1 / (end - begin)
-    return policy
-
-
 def best_response(seat: game_tree.InfoStates, gains: np.ndarray) -> float:
     """Returns a seat's largest return against a fixed plan of the other seat.
 

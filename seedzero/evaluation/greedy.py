@@ -225,7 +225,7 @@ def seen(
 ) -> batches.Batch:
     """Returns a batch with the environments' observations; without a mask every action is legal."""
     num_rows = len(observation)
-    arrays: dict[str, Any] = dict(
+    return batches.Batch(
         observation=observation,
         reward=reward,
         first=first,
@@ -235,7 +235,6 @@ def seen(
         task=np.zeros(num_rows, np.int32) if task is None else task,
         num_updates=None if num_updates is None else np.int32(num_updates),
     )
-    return batches.Batch(**arrays)
 
 
 class GroupPlayer:

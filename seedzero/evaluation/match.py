@@ -65,11 +65,12 @@ def saved_player(game: turn_games.TurnGame, saved: greedy.SavedAgent, seed: int,
         _, outputs = act(saved.params, carried, seen, jax.random.fold_in(key, next(calls)))
         return np.asarray(outputs.action, np.int64)[: len(states)]
 
-    def play(states: Sequence[turn_games.State]) -> np.ndarray:
-        batches = [states[begin : begin + size] for begin in range(0, len(states), size)]
-        return np.concatenate([play_batch(batch) for batch in batches])
+    return in_batches(play_batch, size)
 
-    return play
+
+def in_batches(player: Player, size: int) -> Player:
+    """Returns a player that asks another one about at most `size` states at a time."""
+    return lambda states: np.concatenate([player(states[n : n + size]) for n in range(0, len(states), size)])
 
 
 def play_games(

@@ -59,10 +59,7 @@ class RemotePlayer:
             step = step._replace(action_mask=np.stack([game.legal_mask(state) for state in states]))
             return group.act(step, np.ones(len(states), bool)).astype(np.int64)
 
-        def play(states: Sequence[turn_games.State]) -> np.ndarray:
-            return np.concatenate([play_batch(states[n : n + size]) for n in range(0, len(states), size)])
-
-        return play
+        return match.in_batches(play_batch, size)
 
     def group(self, num_rows: int) -> RemoteGroup:
         """Opens a session that keeps a memory for each row."""

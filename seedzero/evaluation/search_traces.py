@@ -242,10 +242,10 @@ def _row(choice: Choice) -> tuple[str, ...]:
 
 
 def _note(node: Node) -> str:
-    kinds = {None: "", True: "", False: "; the game does not allow it"}
+    illegal = "; the game does not allow it" * (node.is_legal is False)
     facts = (
         f"{node.name or 'root'}: prior {node.prior:.3f}, {node.visits} visits, reward {node.reward:+.3f}, "
-        f"value {node.value:+.3f}, depth {node.depth}{'; chance follows' * node.is_afterstate}{kinds[node.is_legal]}"
+        f"value {node.value:+.3f}, depth {node.depth}{'; chance follows' * node.is_afterstate}{illegal}"
     )
     return facts if node.position is None else f"{facts}\n{node.position}"
 
@@ -269,22 +269,17 @@ def choices(
 
     legal: [A] bool. policy: [A]. found: results for one observation; None if the agent does not search.
     """
-    rows = [
-        Choice(number, name, bool(legal[number]), None, float(policy[number])) for number, name in enumerate(names)
-    ]
-    if found is None:
-        return tuple(rows)
-    visits = found.visit_counts.tolist()
-    return tuple(
-        dataclasses.replace(
-            row,
-            prior=float(found.prior[row.number]),
-            visits=visits[row.number],
-            q_value=float(found.q_values[row.number]) if visits[row.number] else None,
-            completed_q=float(found.completed_q[row.number]) if row.is_legal else None,
-        )
-        for row in rows
-    )
+
+    def choice(number: int, name: str) -> Choice:
+        is_legal, share = bool(legal[number]), float(policy[number])
+        if found is None:
+            return Choice(number, name, is_legal, None, share)
+        visits = int(found.visit_counts[number])
+        q_value = float(found.q_values[number]) if visits else None
+        completed_q = float(found.completed_q[number]) if is_legal else None
+        return Choice(number, name, is_legal, float(found.prior[number]), share, visits, q_value, completed_q)
+
+    return tuple(choice(*pair) for pair in enumerate(names))
 
 
 def renamed(shown: Thought, names: Mapping[int, str]) -> Thought:

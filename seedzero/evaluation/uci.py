@@ -51,7 +51,11 @@ class UciSession:
         if "moves" in head:
             head, moves = head[: head.index("moves")], head[head.index("moves") + 1 :]
         if head[:1] == ["fen"] and not self._is_of_pgx:
-            state = shown = self._of_fen(" ".join(head[1:]))
+            fen = " ".join(head[1:])
+            try:
+                state = shown = self._chess.new_initial_state(fen)
+            except RuntimeError:
+                raise ValueError(f"position fen {fen[:100]}: OpenSpiel cannot read it") from None
         elif head == ["startpos"]:
             state, shown = self._game.initial(), self._chess.new_initial_state()
         else:
@@ -64,12 +68,6 @@ class UciSession:
             state = self._game.apply(state, self._own(found[0]))
             shown = shown.child(found[0])
         self._state, self._shown = state, shown
-
-    def _of_fen(self, fen: str) -> Any:
-        try:
-            return self._chess.new_initial_state(fen)
-        except RuntimeError:
-            raise ValueError(f"position fen {fen[:100]}: OpenSpiel cannot read it") from None
 
     def _best(self) -> str:
         if self._game.is_terminal(self._state):

@@ -21,7 +21,7 @@ import jax.numpy as jnp
 
 from seedzero.config import kinds, shared
 from seedzero.core import types
-from seedzero.networks import mlp, network_inputs, observations, recurrence, text
+from seedzero.networks import mlp, network_inputs, observations, own_torso, recurrence, text
 from seedzero.ops import convolution
 
 Params: TypeAlias = Any
@@ -115,39 +115,27 @@ def rescale(params: Params, factor: jax.Array, shift: jax.Array) -> Params:
 
 
 def actor_critic(
-    layers: shared.NetworkConfig,
-    spec: types.EnvSpec,
-    platform: str,
-    *,
-    own_torso: nn.Module | None = None,
-    num_values: int = 1,
+    layers: shared.NetworkConfig, spec: types.EnvSpec, platform: str, *, num_values: int = 1
 ) -> RecurrentNetwork[tuple[jax.Array, jax.Array, jax.Array]]:
     """Returns V-trace's network for discrete actions, with outputs state, policy logits [B, T, A], values [B, T].
 
-    own_torso: replaces the torso; from prepared observations [N, ...] to features [N, F], or of any other shape.
     num_values: N, the number of tasks with their own values.
     """
-    more: dict[str, Any] = {"own_torso": own_torso, "num_values": num_values}
-    return _with_moments(_network(_ActorCritic, layers, spec, platform, "deep", **more))
+    return _with_moments(_network(_ActorCritic, layers, spec, platform, "deep", num_values=num_values))
 
 
 def dueling(
-    layers: shared.NetworkConfig, spec: types.EnvSpec, platform: str, *, own_torso: nn.Module | None = None
+    layers: shared.NetworkConfig, spec: types.EnvSpec, platform: str
 ) -> RecurrentNetwork[tuple[jax.Array, jax.Array]]:
-    """Returns the network for Q-learning with discrete actions: state, Q values [B, T, A]. own_torso: as V-trace's."""
-    return _with_moments(_network(_Dueling, layers, spec, platform, "nature", own_torso=own_torso))
+    """Returns the network for Q-learning with discrete actions: state, Q values [B, T, A]."""
+    return _with_moments(_network(_Dueling, layers, spec, platform, "nature"))
 
 
 def ppo(
-    layers: shared.NetworkConfig,
-    spec: types.EnvSpec,
-    platform: str,
-    *,
-    initial_std: float,
-    own_torso: nn.Module | None = None,
+    layers: shared.NetworkConfig, spec: types.EnvSpec, platform: str, *, initial_std: float
 ) -> RecurrentNetwork[tuple[jax.Array, PpoPrediction]]:
-    """Returns PPO's network: state, prediction. own_torso: as V-trace's; policy and value share the features."""
-    more = {"num_dimensions": len(spec.action_low), "initial_std": initial_std, "own_torso": own_torso}
+    """Returns PPO's network: state, prediction. Policy and value share the features of a user's torso."""
+    more = {"num_dimensions": len(spec.action_low), "initial_std": initial_std}
     return _network(_Ppo, layers, spec, platform, "nature", layers.normalize_observations, **more)
 
 
@@ -175,14 +163,18 @@ def _network(
     normalizes: bool = False,
     **more: Any,
 ) -> RecurrentNetwork[Any]:
-    """Returns a network with a head, which is a `_Model`, and its own fields. of_images: the torso for images."""
+    """Returns a network with a head, which is a `_Model`, and its own fields. of_images: the torso for images.
+
+    A user's torso replaces it; it maps prepared observations [N, ...] to features [N, F], or of any other shape.
+    """
+    own = own_torso.load(layers, spec)
     kind = kinds.choose_kind("network.kind", layers.kind, spec)
     layers = dataclasses.replace(layers, kind=of_images if kind == "resnet" else kind)
     inputs = network_inputs.InputFunctions(
         layers.kind, spec, layers.frame_stack, normalizes, pixels=layers.normalize_pixels
     )
     dtype = observations.compute_dtype(layers.compute_dtype, platform)
-    model: _Model = head(layers, spec.num_actions, dtype, **more)
+    model: _Model = head(layers, spec.num_actions, dtype, own_torso=own, **more)
 
     def see(observation: network_inputs.Observation, moments: network_inputs.Moments | None) -> _Seen:
         # the newest one

@@ -1,6 +1,4 @@
-"""The encoder for models with chance, which infers a code for what chance has drawn (Antonoglou et al.
-
-2022, section 4).
+"""The encoder of a model with chance infers a code for what chance has drawn (Antonoglou et al. 2022, section 4).
 
 Shape letters: B batch, C codes.
 """

@@ -114,13 +114,14 @@ class _Model(nn.Module):
     policy_head: nn.Module
     value_head: nn.Module
     reward_head: nn.Module
-    projector: nn.Module | None = None
-    predictor: nn.Module | None = None
-    core: nn.Module | None = None
-    outcome: nn.Module | None = None
-    code_head: nn.Module | None = None
-    afterstate_head: nn.Module | None = None
-    encoder: nn.Module | None = None
+    # the rest: modules, or None if nothing asks for them
+    projector: Any = None
+    predictor: Any = None
+    core: Any = None
+    outcome: Any = None
+    code_head: Any = None
+    afterstate_head: Any = None
+    encoder: Any = None
 
     def represent(self, *seen: jax.Array) -> Any:
         return self.representation(*seen)
@@ -138,31 +139,25 @@ class _Model(nn.Module):
         return hidden, carry, logits
 
     def remember(self, hidden: jax.Array, *past: Any) -> Any:
-        assert self.core is not None
         return self.core(hidden, *past)
 
     def decide(self, hidden: jax.Array, action: jax.Array) -> Any:
         return self.transition(hidden, action)
 
     def predict_codes(self, afterstate: jax.Array) -> Any:
-        assert self.code_head is not None and self.afterstate_head is not None
         return self.code_head(afterstate), self.afterstate_head(afterstate)
 
     def resolve(self, afterstate: jax.Array, code: jax.Array) -> Any:
-        assert self.outcome is not None
         hidden = self.outcome(afterstate, code)
         return hidden, self.reward_head(hidden)
 
     def encode(self, before: jax.Array, after: jax.Array) -> Any:
-        assert self.encoder is not None
         return self.encoder(before, after)
 
     def project(self, hidden: jax.Array) -> Any:
-        assert self.projector is not None
         return self.projector(hidden)
 
     def predict_projection(self, x: jax.Array) -> Any:
-        assert self.predictor is not None
         return self.predictor(x)
 
 

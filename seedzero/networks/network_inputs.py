@@ -49,6 +49,7 @@ class InputFunctions:
         images = [x for x in spec.arrays if pixels and x.dtype == "uint8" and kinds.is_image(kind, x)]
         of_pixels = {x.name: math.prod(observations.stack_shape(x.shape, frame_stack)) for x in images}
         self._pixels = frozenset(of_pixels)
+        self._channels = frozenset(x.name for x in spec.arrays if kinds.is_image(kind, x)) - self._pixels
         self._sizes = sizes | of_pixels
 
     def no_moments(self) -> Moments | None:
@@ -62,10 +63,9 @@ class InputFunctions:
         prepared = {name: prepare(observation[name]) for name, prepare in self._prepare.items()}
         # Gradients stop here, because moments are counted, not learned.
         for name, counted in self._by_name(jax.lax.stop_gradient(moments)).items():
-            rows = self._rows(name, prepared[name])
+            x, rows = prepared[name], self._rows(name, prepared[name])
             if name in self._pixels:
-                pixels = statistics.normalize(counted, rows, least_deviation=_LEAST_DEVIATION)
-                prepared[name] = pixels.reshape(prepared[name].shape)
+                prepared[name] = statistics.normalize(counted, rows, least_deviation=_LEAST_DEVIATION).reshape(x.shape)
             else:
                 prepared[name] = statistics.normalize(counted, rows)
         return observations.join(self._kind, self._spec, prepared)
@@ -86,8 +86,7 @@ class InputFunctions:
 
     def _rows(self, name: str, x: jax.Array) -> jax.Array:
         """Returns a prepared array with its features on the last axis: an image's channels, or all numbers."""
-        is_image = {array.name: kinds.is_image(self._kind, array) for array in self._spec.arrays}
-        return x if is_image[name] and name not in self._pixels else x.reshape(x.shape[0], -1)
+        return x if name in self._channels else x.reshape(x.shape[0], -1)
 
     def _by_name(self, moments: Moments | None) -> dict[str, statistics.Moments]:
         if moments is None:

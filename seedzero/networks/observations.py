@@ -58,8 +58,7 @@ def num_normalized(kind: str, array: types.ArraySpec, frame_stack: int) -> int:
     if array.text:
         return 0
     largest = max(abs(array.low), abs(array.high))
-    is_scaled = largest <= 1 or (image and array.dtype != "float32" and largest <= 255)
-    if is_scaled or (image and array.dtype == "uint8"):
+    if largest <= 1 or (image and (array.dtype == "uint8" or (array.dtype == "int32" and largest <= 255))):
         return 0
     shape = stack_shape(array.shape, frame_stack)
     if not image:

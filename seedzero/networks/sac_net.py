@@ -14,7 +14,7 @@ import jax.numpy as jnp
 
 from seedzero.config import kinds, shared
 from seedzero.core import types
-from seedzero.networks import mlp, network_inputs, observations
+from seedzero.networks import mlp, network_inputs, observations, own_torso
 
 Params: TypeAlias = Any
 
@@ -33,19 +33,19 @@ class SacNetwork(NamedTuple):
     value: Callable[[Params, network_inputs.Observation, jax.Array], jax.Array]
 
 
-def make(
-    layers: shared.NetworkConfig, spec: types.EnvSpec, platform: str, *, own_torso: nn.Module | None = None
-) -> SacNetwork:
+def make(layers: shared.NetworkConfig, spec: types.EnvSpec, platform: str) -> SacNetwork:
     """Returns the networks for an environment with continuous actions; flattens grids and images to vectors.
 
-    own_torso: precedes the actor's layers and, with separate parameters, those of both critics; gets images as images.
+    A user's torso precedes the actor's layers and, with separate parameters, those of both critics; it gets images as
+    images.
     """
+    own = own_torso.load(layers, spec)
     dtype = observations.compute_dtype(layers.compute_dtype, platform)
-    kind = "mlp" if own_torso is None else kinds.choose_kind("network.kind", "auto", spec)
+    kind = "mlp" if own is None else kinds.choose_kind("network.kind", "auto", spec)
     inputs = network_inputs.InputFunctions(kind, spec, layers.frame_stack, normalizes=False)
     num_dimensions = len(spec.action_low)
-    actor = _Layers(layers.width, 2 * num_dimensions, dtype, own_torso)
-    critics = _Critics(layers.width, dtype, own_torso)
+    actor = _Layers(layers.width, 2 * num_dimensions, dtype, own)
+    critics = _Critics(layers.width, dtype, own)
 
     def seen(observation: network_inputs.Observation) -> tuple[jax.Array, ...]:
         return inputs.features(None, observation).given

@@ -99,9 +99,8 @@ class Tree(NamedTuple):
     reward: jax.Array  # [B, N] on the edge from the parent; 0 at the root
     discount: jax.Array  # [B, N] on the edge from the parent; 1 at the root
     depth: jax.Array  # [B, N] int32 actions from the root
-    # [B, N, A] probabilities of the policy network, including noise at the root of PUCT. With chance [B, N, max(A,
-    # C)],
-    # where an afterstate's are those of codes
+    # [B, N, A] probabilities of the policy network, including noise at the root of PUCT. With chance
+    # [B, N, max(A, C)], where an afterstate's are those of codes
     prior: jax.Array
     # [B, N] bool, true: the node is an afterstate, whose edges are codes instead of actions; its visits and its value
     # are those of its codes alone. None: a model without chance

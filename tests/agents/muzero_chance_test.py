@@ -221,6 +221,27 @@ def test_codes_are_the_encoder_s_and_behind_an_end_drawn_as_predicted() -> None:
     np.testing.assert_allclose(np.bincount(drawn) / num_rows, np.exp(predicted), atol=0.03)
 
 
+def test_codes_and_actions_behind_an_end_are_drawn_from_noise_of_their_own(monkeypatch: pytest.MonkeyPatch) -> None:
+    noises: list[np.ndarray] = []
+
+    def keeping(function: Any, noise_of: Any) -> Any:
+        def run(*arguments: Any) -> Any:
+            found = function(*arguments)
+            noises.append(np.asarray(noise_of(found)))
+            return found
+
+        return run
+
+    monkeypatch.setattr(muzero_chance, "encode", keeping(muzero_chance.encode, lambda outcomes: outcomes.noise))
+    monkeypatch.setattr(muzero_unroll, "_noise", keeping(muzero_unroll._noise, lambda noise: noise))
+    config = make_config(muzero__chance_codes=3)  # as many as actions
+    parts = muzero_model.make_parts(config, DIE, "cpu")
+    params = jax.jit(functools.partial(muzero_model.init, parts))(jax.random.key(0))
+    cases.loss_and_metrics(parts, params, throws(config, 6, 1.0, 0))
+    of_codes, of_actions = noises
+    assert of_codes.shape == of_actions.shape and not (of_codes == of_actions).any()
+
+
 def test_codes_in_use_are_the_perplexity_of_all() -> None:
     code = jax.nn.one_hot(jnp.array([[0, 0], [1, 2], [1, 3]]), NUM_CODES)
     every, first = np.ones((3, 2), bool), np.array([[True, True], [False, False], [False, False]])

@@ -27,6 +27,22 @@ def _tree(name: str) -> game_tree.GameTree:
     return game_tree.build(pyspiel.load_game(name))
 
 
+def _from_table(seat: game_tree.InfoStates, table: Table) -> np.ndarray:
+    """Returns the policy [S] by sequence in a table, as the inverse of `game_tree.to_table`."""
+    found = np.ones(seat.num_sequences)
+    for name, actions, begin in zip(seat.names, seat.actions, seat.begins.tolist(), strict=False):
+        found[begin : begin + len(actions)] = [table[name].get(action, 0.0) for action in actions]
+    return found
+
+
+def _to_policy(seat: game_tree.InfoStates, plan: np.ndarray) -> np.ndarray:
+    """Returns the policy [S] of a seat's plan [S], uniform after states that it never reaches."""
+    policy = np.ones_like(plan)
+    for parent, begin, end in zip(seat.parents.tolist(), seat.begins[:-1], seat.begins[1:], strict=True):
+        policy[begin:end] = plan[begin:end] / plan[parent] if plan[parent] > 0 else 1 / (end - begin)
+    return policy
+
+
 def _uniform(tree: game_tree.GameTree) -> tuple[np.ndarray, np.ndarray]:
     """Returns policies [1, S] by seat."""
     one, other = (np.array([[1.0, *(1 / len(legal) for legal in seat.actions for _ in legal)]]) for seat in tree.seats)
@@ -90,7 +106,7 @@ def test_counterfactual_regret_minimization_has_its_known_value() -> None:
         solver.evaluate_and_update_policy()
     average = solver.average_policy()
     table = {name: dict(enumerate(average.policy_for_key(name))) for seat in tree.seats for name in seat.names}
-    one, other = (game_tree.from_table(seat, table)[np.newaxis] for seat in tree.seats)
+    one, other = (_from_table(seat, table)[np.newaxis] for seat in tree.seats)
     found = _nash_conv(tree, nash.players(tree, (one, other)), np.ones(1), np.ones(1))
     assert found == pytest.approx(0.0165, abs=5e-5)
     assert found == pytest.approx(exploitability.nash_conv(game, average), abs=1e-12)
@@ -112,12 +128,12 @@ def test_a_mixture_weighs_players_by_their_own_reach() -> None:
     def player(passes: float, folds: float) -> np.ndarray:
         table = {name: bets for name in seat.names}  # a king or a queen bets and calls
         table |= {"0": {0: passes, 1: 1 - passes}, "0pb": {0: folds, 1: 1 - folds}}
-        return game_tree.from_table(seat, table)
+        return _from_table(seat, table)
 
     policies = np.stack([player(1 / 4, 1.0), player(3 / 4, 0.0)])
-    always_bets = game_tree.from_table(other, {name: bets for name in other.names})
+    always_bets = _from_table(other, {name: bets for name in other.names})
     plan = np.array([0.5, 0.5]) @ nash.to_plans(seat, policies)
-    mixed = game_tree.to_table(seat, nash.to_policy(seat, plan))
+    mixed = game_tree.to_table(seat, _to_policy(seat, plan))
     assert mixed["0"] == {0: 0.5, 1: 0.5} and mixed["0pb"] == {0: 0.25, 1: 0.75}
 
     def of_a_jack(plan: np.ndarray) -> float:
@@ -158,7 +174,7 @@ def test_mixtures_are_those_of_open_spiel(name: str) -> None:
     tree, weights = _tree(name), (np.array([0.2, 0.5, 0.3]), np.array([0.7, 0.0, 0.3]))
     policies = _random(tree, 3)
     plans = nash.players(tree, policies).plans
-    mixed = [nash.to_policy(seat, w @ plan) for seat, w, plan in zip(tree.seats, weights, plans, strict=True)]
+    mixed = [_to_policy(seat, w @ plan) for seat, w, plan in zip(tree.seats, weights, plans, strict=True)]
     own = [game_tree.to_table(seat, policy) for seat, policy in zip(tree.seats, mixed, strict=True)]
     joint = [_spiel(tree, one, other)[1] for one, other in zip(*policies, strict=True)]
     aggregator = policy_aggregator.PolicyAggregator(pyspiel.load_game(tree.text))
@@ -174,7 +190,7 @@ def test_a_mixture_s_plan_and_its_policy_agree() -> None:
     players, weight = nash.players(tree, _random(tree, 4)), np.full(4, 0.25)
     for seat, plans in zip(tree.seats, players.plans, strict=True):
         plan = weight @ plans
-        np.testing.assert_allclose(nash.to_plans(seat, nash.to_policy(seat, plan)), plan, atol=1e-15)
+        np.testing.assert_allclose(nash.to_plans(seat, _to_policy(seat, plan)), plan, atol=1e-15)
 
 
 def test_pure_players_of_biased_rock_paper_scissors_are_mixed_to_its_equilibrium() -> None:

@@ -38,7 +38,10 @@ class Holder:
 def parse(content: bytes, url: bucket.Url) -> Holder:
     """Parses the lease's content. Raises BucketError if it is damaged."""
     try:
-        return Holder(**json_object.parse(content))
+        found = Holder(**json_object.parse(content))
+        if not isinstance(found.seconds, int | float) or not found.seconds > 0:  # NaN is never over
+            raise ValueError(f"seconds is {found.seconds}; expected a positive number")
+        return found
     except (ValueError, TypeError) as error:
         raise errors.BucketError(f"{url}/{NAME} is damaged ({error}); delete it if no learner uses {url}") from None
 

@@ -13,6 +13,7 @@ from seedzero.core import errors
 
 URL = bucket.Url("gs", "runs", "one")
 SECONDS = 30.0
+LEASE = '{"copy": "a", "process": "b", "host": "c", "pid": 1, "renewed": 2.5, "released": false, "seconds": %s}'
 
 
 class World:
@@ -156,7 +157,10 @@ def test_a_deleted_lease_is_lost(world: World, said: golden.Said) -> None:
         held.renew()
 
 
-@pytest.mark.parametrize("content", [b"{", b"[]", json.dumps({"copy": "a"}).encode()])
+@pytest.mark.parametrize(
+    "content",
+    [b"{", b"[]", json.dumps({"copy": "a"}).encode(), (LEASE % "null").encode(), (LEASE % "NaN").encode()],
+)
 def test_a_damaged_lease_is_named(world: World, content: bytes, said: golden.Said) -> None:
     world.store.write(lease.NAME, content)
     with said.raises(errors.BucketError, r"gs://runs/one/lease\.json ", content):

@@ -185,6 +185,17 @@ def test_a_tpu_vm_and_its_workers_are_made_once_and_stopped(cloud: Cloud) -> Non
 
 
 @pytest.mark.slow
+def test_the_rule_between_the_hosts_of_a_slice_goes_with_the_slice(cloud: Cloud) -> None:
+    cloud.run("train_atari_tpu_vm.sh", "--run=four", "--num_learners=4", "--build=none", "--workers=0")
+    (firewall,) = cloud.server.bodies("compute/.*/firewalls")
+    assert firewall["name"] == "seedzero-host" and firewall["allowed"] == [{"IPProtocol": "tcp"}]
+    cloud.run("stop.sh", "--run=another")
+    assert cloud.server.state.under("compute/.*/firewalls/.*")
+    cloud.run("stop.sh", "--run=four")
+    assert not cloud.server.state.under("(tpu|compute)/.*") and not cloud.server.refusals
+
+
+@pytest.mark.slow
 def test_setup_makes_a_project_ready_and_a_second_time_changes_nothing_but_rights(
     empty: Cloud, said: golden.Said
 ) -> None:

@@ -38,17 +38,6 @@ def _no_rows(counters: Mapping[str, Any]) -> dict[str, Any]:
     return {name: [0] * len(counters[name]) for name in REPLAY_COUNTERS if name in counters}
 
 
-@dataclasses.dataclass(eq=False)
-class _Frozen:
-    """A frozen player for the next checkpoint, which keeps its parameters in memory until its files are written."""
-
-    files: manifest.Files | None = None
-    step: int = 0
-    params: trees.Tree = None
-    scales: trees.Tree = None
-    info: Mapping[str, Any] = dataclasses.field(default_factory=dict)
-
-
 class CheckpointDir:
     """Writes whole checkpoints into the directory `path`. It is thread-safe, and every call waits for the disk.
 
@@ -76,12 +65,13 @@ class CheckpointDir:
         self._host = host
         self._lock = threading.RLock()  # guards steps/, because `write_state` may run during a long `write` or `prune`
         self._last_state = -1
-        self._frozen: dict[str, _Frozen] = {}  # by name; every change is atomic, so it needs no lock
+        # The frozen players of the next checkpoint by name: their files, or what is still to be written.
+        self._frozen: dict[str, manifest.Files | player_files.Frozen] = {}
 
     def continue_from(self, restored: checkpoint.Restored) -> None:
         """Lets the next checkpoint build on a restored one and its frozen players."""
         self.newest = restored.newest
-        self._frozen = {name: _Frozen(files) for name, files in restored.frozen.items()}
+        self._frozen = dict(restored.frozen)
 
     def frozen_names(self) -> set[str]:
         """Returns the names of frozen players that the next checkpoint may refer to."""
@@ -89,15 +79,12 @@ class CheckpointDir:
 
     def num_unwritten(self) -> int:
         """Returns how many frozen players are not on the disk yet."""
-        return sum(found.files is None for found in list(self._frozen.values()))
+        return sum(isinstance(found, player_files.Frozen) for found in list(self._frozen.values()))
 
-    def add_frozen(
-        self, name: str, step: int, params: trees.Tree, scales: trees.Tree, info: Mapping[str, Any]
-    ) -> None:
-        """Accepts a frozen player for `write_frozen`, without waiting for the disk.
+    def add_frozen(self, name: str, frozen: player_files.Frozen) -> None:
+        """Accepts a frozen player, with own copies of its arrays, for `write_frozen`, without waiting for the disk.
 
-        params, scales: own copies, made by `trees.copy`. Raises CheckpointError if a checkpoint that counts has
-        another frozen player of this name.
+        Raises CheckpointError if a checkpoint that counts has another frozen player of this name.
         """
         is_taken = name in self._frozen
         # most likely from a past that a resume has abandoned
@@ -110,19 +97,19 @@ class CheckpointDir:
             raise errors.CheckpointError(
                 f"the frozen player {name} is in {self.path} already, and a checkpoint needs it; take another name"
             )
-        self._frozen[name] = _Frozen(None, step, params, scales, info)
+        self._frozen[name] = frozen
 
     def write_frozen(self, name: str) -> None:
         """Writes a frozen player unless it is written or given up. Errors are those of `player_files.write`."""
         with self._lock:
             found = self._frozen.get(name)
-            if found is None or found.files is not None:
+            if not isinstance(found, player_files.Frozen):
                 return
             # Frees the device's memory, even if the disk turns out to be full.
-            found.params, found.scales = jax.device_get((found.params, found.scales))
-            given = (name, found.step, found.params, found.info)
-            found.files = player_files.write(self.path, *given, scales=found.scales, time=self._clock())
-            found.params = found.scales = None
+            params, scales = jax.device_get((found.params, found.scales))
+            self._frozen[name] = found._replace(params=params, scales=scales)
+            given = (name, found.step, params, found.info)
+            self._frozen[name] = player_files.write(self.path, *given, scales=scales, time=self._clock())
 
     def write(
         self,
@@ -183,21 +170,19 @@ class CheckpointDir:
         found: dict[str, manifest.Files] = {}
         for name in names:
             self.write_frozen(name)
-            known = self._frozen.get(name)
-            if known is None or known.files is None:
+            files = self._frozen.get(name)
+            if files is None or isinstance(files, player_files.Frozen):
                 raise errors.CheckpointError(
                     f"the frozen player {name} is unknown; expected one of this run, or of its restored checkpoint"
                 )
-            found[name] = known.files
+            found[name] = files
         return found, player_files.usable(self.path, found, content=False)[1]
 
     def give_up(self, names: Collection[str]) -> None:
-        """Forgets frozen players that no later checkpoint needs.
-
-        `prune` deletes them once no checkpoint names them.
-        """
-        for name in names:
-            self._frozen.pop(name, None)
+        """Forgets frozen players that no later checkpoint needs; `prune` deletes those that none names."""
+        with self._lock:
+            for name in names:
+                self._frozen.pop(name, None)
 
     def check_newest(self) -> str:
         """Checks the newest replay's segments.

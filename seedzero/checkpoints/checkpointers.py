@@ -31,7 +31,7 @@ from typing import Any, Protocol
 import jax
 import numpy as np
 
-from seedzero.checkpoints import checkpoint, checkpoint_dir, durable, saved_files, segments, trees
+from seedzero.checkpoints import checkpoint, checkpoint_dir, durable, player_files, saved_files, segments, trees
 from seedzero.config import sections
 from seedzero.core import errors
 from seedzero.replay import ring_store
@@ -262,11 +262,11 @@ class Checkpointer:
         try:
             if self._directory.num_unwritten() >= MAX_FREEZES:
                 raise errors.CheckpointError(f"{MAX_FREEZES} others wait for the disk")
-            copied = trees.copy(params), trees.copy(dict(scales))
+            frozen = player_files.Frozen(trees.copy(params), trees.copy(dict(scales)), step, info)
         except (RuntimeError, errors.CheckpointError) as error:
             self._on_error(_failure(self._directory, f"the frozen player {name}", error))
             return False
-        self._directory.add_frozen(name, step, *copied, info)
+        self._directory.add_frozen(name, frozen)
         self._freezing.append(self._thread.submit(self._write_frozen, name))
         return True
 

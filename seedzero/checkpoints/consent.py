@@ -35,33 +35,25 @@ def check(
     Raises ResumeError if the run directory names modules to import and the user has not consented, and ConfigError if
     the user's own agent is impossible.
     """
-    if not trusted:
-        _check(path, saved, asked, makes_environments=makes_environments, is_here=is_here)
+    found = set() if trusted else _named(saved, asked, makes_environments=makes_environments)
+    doubt = own_runs.doubt(path, saved) if found and is_here else ""
+    if found and doubt is not None:
+        flags = " ".join(shlex.quote(f"{configs.flag(name)}={value}") for name, value in sorted(found))
+        raise errors.ResumeError(
+            f"{os.fspath(path)} names code that would be imported and run here: {flags}. If you trust the maker of "
+            "that directory, give --trust_run_dir (in Python trust_run_dir=True)"
+            + ("" if asked is None else ", or name the code yourself, as above")
+            + (f". It does not count as a run of your own: {doubt}" if doubt else "")
+        )
     return configs.loaded(saved.config)
 
 
-def _check(
-    path: str | os.PathLike[str],
-    saved: run_dirs.SavedConfig,
-    asked: Mapping[str, str] | None,
-    *,
-    makes_environments: bool,
-    is_here: bool,
-) -> None:
-    """Raises ResumeError if the directory names code without consent, and is no run of the user's own."""
+def _named(
+    saved: run_dirs.SavedConfig, asked: Mapping[str, str] | None, *, makes_environments: bool
+) -> set[tuple[str, str]]:
+    """Returns the settings, with values, whose code a command would import and the user has not named."""
     sources = (saved.given, configs.flatten(saved.config))
     found = {item for values in sources for item in user_code.named(values).items()} - (asked or {}).items()
     unused = {user_code.ENVIRONMENT} if not makes_environments else set()
     unused |= {user_code.BUILDER, user_code.MEMBERS, user_code.OPPONENTS} if asked is None else set()
-    found = {(name, value) for name, value in found if name not in unused}
-    if not found:
-        return
-    if (doubt := own_runs.doubt(path, saved) if is_here else "") is None:
-        return
-    flags = " ".join(shlex.quote(f"{configs.flag(name)}={value}") for name, value in sorted(found))
-    raise errors.ResumeError(
-        f"{os.fspath(path)} names code that would be imported and run here: {flags}. If you trust the maker of that "
-        "directory, give --trust_run_dir (in Python trust_run_dir=True)"
-        + ("" if asked is None else ", or name the code yourself, as above")
-        + (f". It does not count as a run of your own: {doubt}" if doubt else "")
-    )
+    return {(name, value) for name, value in found if name not in unused}

@@ -18,7 +18,7 @@ from seedzero.core import errors
 
 
 class Frozen(NamedTuple):
-    """A frozen player: its acting parameters as numpy arrays, with random keys as integers."""
+    """A frozen player: its acting parameters, with random keys as integers; `read` returns numpy arrays."""
 
     params: trees.Tree
     # statistics that the parameters depend on, by name; empty if it has none, or in an earlier version

@@ -30,9 +30,7 @@ class Rating(NamedTuple):
     stderr: float
 
 
-def fit(
-    pairs: Mapping[tuple[str, str], payoffs.Tally], anchors: Mapping[str, float], *, virtual_draws: float = 1.0
-) -> dict[str, float]:
+def fit(pairs: Mapping[tuple[str, str], payoffs.Tally], anchors: Mapping[str, float]) -> dict[str, float]:
     """Returns the players' ratings in points, sorted by name, while the ratings of some players are fixed.
 
     Players without a chain of matches to an anchor cannot be rated, and are left out.
@@ -40,9 +38,8 @@ def fit(
     Args:
       pairs: counts of each pair of different players that has met, as from `Payoff.pairs`.
       anchors: points of at least one player.
-      virtual_draws: draws added to each pair, above 0.
     """
-    scores = _scores(pairs, virtual_draws)
+    scores = _scores(pairs)
     names = sorted(set().union(*(_connected(set(scores), anchor) for anchor in anchors)))
     place = {name: index for index, name in enumerate(names)}
     kept = sorted(pair for pair in scores if pair[0] in place)
@@ -57,18 +54,16 @@ def fit(
     return dict(zip(names, points.tolist(), strict=True))
 
 
-def rate(
-    pairs: Mapping[tuple[str, str], payoffs.Tally], anchors: Mapping[str, float], *, virtual_draws: float = 1.0
-) -> dict[str, Rating]:
+def rate(pairs: Mapping[tuple[str, str], payoffs.Tally], anchors: Mapping[str, float]) -> dict[str, Rating]:
     """Returns the ratings of `fit`, which has the arguments, with their standard errors.
 
     These are conditional on the anchors, from the curvature at the maximum (the inverse of the Fisher information of
     the free ratings).
     """
-    points = fit(pairs, anchors, virtual_draws=virtual_draws)
+    points = fit(pairs, anchors)
     place = {name: index for index, name in enumerate(name for name in points if name not in anchors)}
     information = np.zeros((len(place), len(place)))
-    for pair, (_, games) in _scores(pairs, virtual_draws).items():
+    for pair, (_, games) in _scores(pairs).items():
         if pair[0] in points:
             chance = 0.5 + 0.5 * math.tanh(0.5 * (points[pair[0]] - points[pair[1]]) / POINTS)
             signs = {place[name]: sign for name, sign in zip(pair, (1.0, -1.0), strict=True) if name in place}
@@ -78,15 +73,13 @@ def rate(
     return {name: Rating(found, errors.get(name, 0.0)) for name, found in points.items()}
 
 
-def _scores(
-    pairs: Mapping[tuple[str, str], payoffs.Tally], virtual_draws: float
-) -> dict[tuple[str, str], tuple[float, float]]:
+def _scores(pairs: Mapping[tuple[str, str], payoffs.Tally]) -> dict[tuple[str, str], tuple[float, float]]:
     """Returns score and games for each pair that has met, for the player whose name comes first."""
     scores: dict[tuple[str, str], tuple[float, float]] = {}
     for (one, other), row in pairs.items():
         if row.games and one != other:
             low, high, score = (one, other, row.score) if one < other else (other, one, row.games - row.score)
-            before = scores.get((low, high), (0.5 * virtual_draws, virtual_draws))
+            before = scores.get((low, high), (0.5, 1.0))  # the virtual draw
             scores[low, high] = before[0] + score, before[1] + row.games
     return scores
 

@@ -18,9 +18,8 @@ def deal(homes: Sequence[int], learning: Sequence[int]) -> list[int]:
     """
     held = {player: [group for group, home in enumerate(homes) if home == player] for player in learning}
     least, num_more = divmod(len(homes), len(learning))
-    richest = sorted(learning, key=lambda player: len(held[player]), reverse=True)[
-        :num_more
-    ]  # these keep what they have
+    by_size = sorted(learning, key=lambda player: len(held[player]), reverse=True)
+    richest = by_size[:num_more]  # these keep what they have
     wanted = {player: least + (player in richest) for player in learning}
     free = [group for group, home in enumerate(homes) if home not in held]
     for player, groups in held.items():

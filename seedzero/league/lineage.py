@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from typing import Any
 
 from seedzero.league import members
@@ -16,7 +17,8 @@ def tree(pool: members.Pool) -> list[dict[str, Any]]:
     Only the reason of the newest decision on a player itself is kept; earlier ones are "". Removed snapshots are
     missing, and so are resets that only these recorded.
     """
-    return [{**one.to_json(), "events": _events(pool, one)} for one in pool.members if one.kind in members.LEARNING]
+    learners = (one for one in pool.members if one.kind in members.LEARNING)
+    return [{**dataclasses.asdict(one), "events": _events(pool, one)} for one in learners]
 
 
 def text(pool: members.Pool) -> str:

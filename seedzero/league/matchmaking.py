@@ -99,7 +99,7 @@ def active_set(
     """
     rules, place = branches(payoff, pool, home, settings), pool.of(home).number
     return tuple(
-        _drawn(rules, *_uniform(seed, _ACTIVE, number, entry, *_of_home(place))) for entry in range(settings.active)
+        _drawn(rules, *uniform(seed, _ACTIVE, number, entry, *_of_home(place))) for entry in range(settings.active)
     )
 
 
@@ -133,7 +133,7 @@ def turn(*, seed: int, first_slot: int, epoch: int, number: int, size: int, home
       size: size of the active set.
       home: number of the group's learning player.
     """
-    start = int(_uniform(seed, _MATCH, first_slot, epoch, *_of_home(home))[0] * size)
+    start = int(uniform(seed, _MATCH, first_slot, epoch, *_of_home(home))[0] * size)
     return (start + number + number // size) % size
 
 
@@ -154,7 +154,7 @@ def _of_home(number: int) -> tuple[int, ...]:
     return (number,) if number else ()
 
 
-def _uniform(*key: int) -> tuple[float, float]:
+def uniform(*key: int) -> tuple[float, float]:
     """Returns two numbers in [0, 1) for a key."""
     one, other = np.random.SeedSequence(key).generate_state(2, np.uint64) >> np.uint64(11)
     return float(one) * 2**-53, float(other) * 2**-53

@@ -28,6 +28,7 @@ TYPES = (SELF_PLAY, *BETWEEN, EVALUATION)
 """Types of all matches: of a player against itself, between two players, and in evaluations."""
 
 WIN, DRAW, LOSS = 1, 0, -1
+_Z = 1.96  # half width of an interval of 95 %, in standard deviations
 
 DECAY = 0.99
 """Factor by which each new match of a pair reduces the weight of earlier ones in the recent win rate."""
@@ -80,13 +81,6 @@ class Tally(NamedTuple):
     @property
     def mean_return(self) -> float:
         return self.total / self.games if self.games else 0.0
-
-    def is_seen_by(self, other: Tally) -> bool:
-        """Returns whether the other row counts the same games from the opponent's view.
-
-        Returns need not sum to zero.
-        """
-        return (self.wins, self.draws, self.losses) == (other.losses, other.draws, other.wins)
 
     def plus(self, other: Tally) -> Tally:
         """Returns the sum of both rows."""
@@ -152,21 +146,20 @@ class Payoff:
 
     def pairs(self, types: Iterable[str] = BETWEEN) -> dict[tuple[str, str], Tally]:
         """Returns the counts of each pair over both sides, for the player whose name comes first."""
-        chosen, found = set(types), dict[tuple[str, str], Tally]()
-        for key in sorted(self.rows):
-            if key.type in chosen and key.player < key.opponent:
-                pair = (key.player, key.opponent)
-                found[pair] = found.get(pair, Tally()).plus(self.rows[key])
-        return found
+        return {pair: row for pair, row in self._by_pair(types).items() if pair[0] < pair[1]}
 
     def mean_returns(self) -> dict[tuple[str, str], float]:
         """Returns each player's mean return against each other player, over all training matches between them."""
-        found = dict[tuple[str, str], Tally]()
+        return {pair: row.mean_return for pair, row in self._by_pair(BETWEEN).items()}
+
+    def _by_pair(self, types: Iterable[str]) -> dict[tuple[str, str], Tally]:
+        """Returns the counts over both sides, by player and opponent."""
+        chosen, found = set(types), dict[tuple[str, str], Tally]()
         for key in sorted(self.rows):
-            if key.type in BETWEEN:
+            if key.type in chosen:
                 pair = (key.player, key.opponent)
                 found[pair] = found.get(pair, Tally()).plus(self.rows[key])
-        return {pair: row.mean_return for pair, row in found.items()}
+        return found
 
     def table(self) -> list[dict[str, Any]]:
         """Returns the rows in a form for users, sorted by type, player, opponent and side."""
@@ -201,7 +194,8 @@ class Payoff:
         recent = dict(_recent(row) for row in _list("recent", values["recent"]))
         before = dict(_row(row) for row in _list("before", values.get("before", [])))
         for key, row in rows.items():
-            if not row.is_seen_by(rows.get(other := _other(key), Tally())):
+            seen = rows.get(other := _other(key), Tally())
+            if (row.wins, row.draws, row.losses) != (seen.losses, seen.draws, seen.wins):
                 raise ValueError(
                     f"payoff: the row of {tuple(key)} is {row}, of {tuple(other)} {rows.get(other)}; expected equal "
                     "games, and wins as losses"
@@ -264,18 +258,16 @@ def evaluated(results: Iterable[tuple[str, float]]) -> list[Match]:
     return found
 
 
-def wilson(score: float, games: int, *, z: float = 1.96) -> tuple[float, float]:
-    """Returns Wilson's interval of a win rate (Wilson 1927), or (0, 1) without games.
+def wilson(score: float, games: int) -> tuple[float, float]:
+    """Returns Wilson's interval of 95 % of a win rate (Wilson 1927), or (0, 1) without games.
 
     A draw counts as half a win. Its variance is less than that of a win or a loss, so the interval is wide enough.
-
-    z: half width in standard deviations; 1.96 gives 95 %.
     """
     if not games:
         return 0.0, 1.0
-    rate, share = score / games, z * z / games
+    rate, share = score / games, _Z * _Z / games
     middle = (rate + share / 2) / (1 + share)
-    half = z / (1 + share) * math.sqrt(rate * (1 - rate) / games + share / (4 * games))
+    half = _Z / (1 + share) * math.sqrt(rate * (1 - rate) / games + share / (4 * games))
     return max(0.0, middle - half), min(1.0, middle + half)
 
 

@@ -57,7 +57,7 @@ class Building:
                 unsaved.add(action.player)
 
     def _learned(self, player: players.Player) -> builders.Learned:
-        counts = dict(version=player.num_updates, env_steps=player.accounting.ledger.counts.stored)
+        counts = player.counts
 
         def judge() -> float:
             found = self._hooks.judge(player.copy_params())
@@ -65,14 +65,14 @@ class Building:
             self._hooks.report(f"league: player {player.name} has a NashConv of {found:.4g}")
             return found
 
-        return builders.Learned(counts["version"], counts["env_steps"], judge)
+        return builders.Learned(player.num_updates, player.env_steps, judge)
 
     def _carry_out(self, action: builders.Action, seating: league_seating.LeagueSeating) -> bool:
         """Carries out an action and returns whether that worked; with a full disk there is no snapshot."""
         home = {player.name: number for number, player in enumerate(self._dispatcher.players)}.get(action.player, -1)
         player = self._dispatcher.players[home]
         decision: dict[str, Any] = {"event": action.kind, "player": action.player}
-        counts = dict(version=player.num_updates, env_steps=player.accounting.ledger.counts.stored)
+        counts = player.counts  # before a retirement or reset discards steps
         if action.kind == builders.FREEZE:
             return dispatchers.freeze(seating, home, player, self._hooks.freeze, action.reason)
         if action.kind == builders.ADD:
@@ -107,8 +107,7 @@ class Building:
 
     def _end(self, player: players.Player, reason: str, seating: league_seating.LeagueSeating) -> bool:
         """Turns a learning player into a frozen one; returns whether it could be saved."""
-        counts: dict[str, Any] = dict(version=player.num_updates, env_steps=player.accounting.ledger.counts.stored)
-        snapshot = players.snapshot(player)
+        snapshot, counts = players.snapshot(player), player.counts
         digits = seating.digits(seating.members.num_frozen)
         pool, member = seating.members.freeze(player.name, digits, **counts, reason=reason)
         last = dispatchers.NewPlayer(member.name, player.name, **counts, snapshot=snapshot, reason=reason)
@@ -177,9 +176,6 @@ def reset(
     player.train = train._replace(num_updates=player.train.num_updates)
     player.place.forget(player.mine)
     player.accounting.restart(player.num_updates)
-    env_steps = player.accounting.ledger.counts.stored
     player.publish()
-    pool = seating.members.reset(
-        player.name, source=source, version=player.num_updates, env_steps=env_steps, reason=reason
-    )
+    pool = seating.members.reset(player.name, source=source, reason=reason, **player.counts)
     seating.change(pool, seating.payoff.reset(player.name), void=player.name)

@@ -8,6 +8,7 @@ import numpy as np
 
 from seedzero.core import opponents
 from seedzero.device import batches
+from seedzero.league import matchmaking
 from seedzero.loop import seatings
 
 _MOVES = 8
@@ -34,14 +35,10 @@ class Scripts:
             return seatings.Hand(mine, bot=self._numbers[name])
         slots, masks = joined.slot[mine], joined.action_mask
         legal = np.ones((len(slots), self._num_actions), bool) if masks is None else masks[mine]
-        drawn = [self._drawn(slot, self._num_moves[slot]) for slot in slots.tolist()]
+        keys = ((self._seed, _MOVES, slot, self._epoch, int(self._num_moves[slot])) for slot in slots.tolist())
+        drawn = [matchmaking.uniform(*key)[0] for key in keys]
         self._num_moves[slots] += 1
         return seatings.Hand(mine, given=uniform(legal, np.array(drawn)))
-
-    def _drawn(self, slot: int, number: int) -> float:
-        """Returns a number in [0, 1)."""
-        key = (self._seed, _MOVES, slot, self._epoch, number)
-        return float(np.random.SeedSequence(key).generate_state(1, np.uint64)[0] >> np.uint64(11)) * 2**-53
 
 
 def uniform(legal: np.ndarray, drawn: np.ndarray) -> np.ndarray:

@@ -19,7 +19,7 @@ from seedzero.config import configs
 from seedzero.core import errors
 from seedzero.device import meshes, states
 from seedzero.learner import together
-from seedzero.loop import dispatchers, evaluators, phase, replay_rate
+from seedzero.loop import dispatchers, evaluators, facts, phase, replay_rate
 from seedzero.metrics import counts
 from seedzero.monitoring import league_log, metrics_log
 from seedzero.replay import ring_store
@@ -94,12 +94,7 @@ class Saves:
             owed -= num_left_out if replay.min_steps >= min_steps else 0
         if spent := budget.spent(num_updates, num_steps, owed):
             number = f"{num_updates} updates" if spent.startswith("--max_updates") else f"{num_steps} steps"
-            each = (
-                f" on each of {self.config.cluster.num_hosts} hosts"
-                if "steps" in spent and self.config.cluster.num_hosts > 1
-                else ""
-            )
-            return f"{number} of {spent}{each}"
+            return f"{number} of {spent}{facts.of_each_host(self.config, spent)}"
         return phase.solved(budget, evaluated)
 
     def restore(

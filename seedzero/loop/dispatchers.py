@@ -184,7 +184,7 @@ class Dispatcher:
             played = running.played
             tasks = played.tasks or ("",)
             self.seating.count(payoffs.evaluated((tasks[episode.task], episode.total) for episode in played.finished))
-            self.workers.roster.next_evaluation()
+            self.workers.roster.evaluation_index += 1
             reason = "the evaluation is complete; the next one starts with fresh episodes"
             self.workers.end_session(running.session, reason)
         return ended
@@ -303,7 +303,7 @@ class Dispatcher:
 
     def reset_environments(self) -> None:
         """Restarts every training environment with a seed from the checkpoint's number, as a resume does."""
-        self.workers.roster.next_epoch()
+        self.workers.roster.epoch += 1
         for session in self.workers.roster.started(types.Role.TRAIN):
             self.discard(session.all_slots, counts.CHECKPOINT_RESET)
             self.workers.end_session(session, "environments are reset at a checkpoint")
@@ -343,7 +343,7 @@ class Dispatcher:
         if running is not None and running.update < player.num_updates:
             evaluator.abandon()
             self.workers.end_session(running.session, "the run's last evaluation starts with fresh episodes")
-        run, num_steps = self._config.run, player.accounting.ledger.counts.stored
+        run, num_steps = self._config.run, player.env_steps
         bound = phase.bound(run, self._config.evaluation, num_steps)
         expects = self._config.env.id != env_ids.REMOTE or is_there
         return phase.RunEnd(self.clock(), bound, expects, left_out, kept)
@@ -385,9 +385,9 @@ def freeze(
     seating: seatings.Seating, home: int, player: players.Player, keep: Callable[[NewPlayer], bool], reason: str = ""
 ) -> bool:
     """Takes a snapshot of a home's player for its league, and returns whether it will be saved. keep: saves it."""
-    env_steps, snapshot, version = player.accounting.ledger.counts.stored, players.snapshot(player), player.num_updates
-    name = seating.freeze(home, snapshot, version=version, env_steps=env_steps, reason=reason)
-    is_kept = keep(NewPlayer(name, player.name, version, env_steps, snapshot, reason))
+    snapshot, counts = players.snapshot(player), player.counts
+    name = seating.freeze(home, snapshot, **counts, reason=reason)
+    is_kept = keep(NewPlayer(name, player.name, **counts, snapshot=snapshot, reason=reason))
     if not is_kept:
         seating.remove(name)
     return is_kept
@@ -396,5 +396,5 @@ def freeze(
 def freeze_due(dispatcher: Dispatcher, keep: Callable[[NewPlayer], bool]) -> None:
     """Takes the snapshots that are due by training steps. keep: as in `freeze`."""
     for home, player in enumerate(dispatcher.players):
-        if dispatcher.seating.freezes(home, player.accounting.ledger.counts.stored):
+        if dispatcher.seating.freezes(home, player.env_steps):
             freeze(dispatcher.seating, home, player, keep)

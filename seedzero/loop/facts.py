@@ -167,15 +167,20 @@ def spent(config: configs.Config, dispatcher: dispatchers.Dispatcher) -> str:
         if player.accounting.num_kept >= config.replay.min_steps
     )
     found = budget.spent(dispatcher.everyone.num_updates, num_steps, owed)
-    each = f" on each of {config.cluster.num_hosts} hosts" if "steps" in found and config.cluster.num_hosts > 1 else ""
-    return f"{found}{each} reached" if found else ""
+    return f"{found}{of_each_host(config, found)} reached" if found else ""
+
+
+def of_each_host(config: configs.Config, spent: str) -> str:
+    """Returns what a message about a spent budget adds if there are several hosts, each with a share of the steps."""
+    number = config.cluster.num_hosts
+    return f" on each of {number} hosts" if number > 1 and "steps" in spent else ""
 
 
 def left_out(config: configs.Config, learning: tuple[players.Player, ...]) -> tuple[tuple[int, int], str]:
     """Returns the updates skipped after a run's last step, as in `phase.RunEnd`, and a message about them, or ""."""
     for player in learning:
-        num_stored, num_kept = player.accounting.ledger.counts.stored, player.accounting.num_kept
-        if not config.run.has_all_steps(num_stored) or num_kept >= config.replay.min_steps:
+        num_kept = player.accounting.num_kept
+        if not config.run.has_all_steps(player.env_steps) or num_kept >= config.replay.min_steps:
             continue
         number = player.rate_limiter.owed_updates(config.run.max_env_steps) - player.num_updates
         if number > 0:

@@ -112,12 +112,7 @@ class InFlight:
     @property
     def is_empty(self) -> bool:
         """Whether the devices have nothing to do."""
-        with self._news:
-            return not self._number
-
-    @property
-    def _number(self) -> int:
-        return sum(lane.number for lane in self.lanes)
+        return self.is_empty_in(*range(len(self.lanes)))
 
     def add(self, when_done: Callable[[], None], lane: int = 0) -> None:
         """Counts a dispatched call; the lane's completion thread runs `when_done`, which waits for the results."""
@@ -143,7 +138,7 @@ class InFlight:
     def settle(self) -> None:
         """Waits until no call is in flight; raises the error of `check`."""
         with self._news:
-            self._news.wait_for(lambda: self._number == 0 or self._failure is not None)
+            self._news.wait_for(lambda: self.is_empty or self._failure is not None)
         self.check()
 
     def check(self) -> None:

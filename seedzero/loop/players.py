@@ -71,9 +71,19 @@ class Player:
     # ------------------------------------------------------------------------------------ calls
 
     @property
+    def env_steps(self) -> int:
+        """The training steps stored so far."""
+        return self.accounting.ledger.counts.stored
+
+    @property
+    def counts(self) -> dict[str, Any]:
+        """The counts of a `members.Member`."""
+        return {"version": self.num_updates, "env_steps": self.env_steps}
+
+    @property
     def num_inserts(self) -> int:
         """The steps stored so far, for sampling; a queue does not need them."""
-        return self.accounting.ledger.counts.stored if self.place.setup.agent.samples else 0
+        return self.env_steps if self.place.setup.agent.samples else 0
 
     @property
     def can_update(self) -> bool:

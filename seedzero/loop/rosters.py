@@ -79,13 +79,6 @@ class Roster:
         self.evaluation_index = 0
         """Number of the next evaluation, which is part of its environments' seeds."""
 
-    def next_epoch(self) -> None:
-        """Deterministic mode: notes that environments are reset at a checkpoint."""
-        self.epoch += 1
-
-    def next_evaluation(self) -> None:
-        self.evaluation_index += 1
-
     def assign(self, hello: messages.Hello) -> types.Assignment:
         """Returns a joining worker's assignment, and reserves its slots.
 

@@ -116,7 +116,7 @@ class StepAccounting:
         self.ledger.discard_stored(self.rate_limiter.drop(), reason)
 
     def restart(self, num_updates: int) -> None:
-        """Makes sure that the player learns from no step so far, nor from pending ones, and restarts its pace.
+        """Counts no step so far, and restarts the pace; a queue also drops pending steps, a replay keeps them.
 
         num_updates: the player's so far.
         """

@@ -149,7 +149,7 @@ def test_newer_parameters_replace_older_ones_once_they_are_whole(gcs: fake_gcs.F
     one, two = ("main-111111111111", "main-222222222222")
     files = checkpoint_dir.CheckpointDir(run / "checkpoints", sections.CheckpointConfig(), lambda: 0.0)
     for name in (one, two):
-        files.add_frozen(name, 20, trees.copy(_params(20)), {}, {})
+        files.add_frozen(name, player_files.Frozen(trees.copy(_params(20)), {}, 20, {}))
         files.write_frozen(name)
 
     def write(step: int, *frozen: str) -> None:

@@ -158,7 +158,8 @@ def test_wilson_s_interval_is_that_of_the_formula() -> None:
     assert payoffs.wilson(0, 10) == pytest.approx((0.0, 0.38416 / 1.38416), abs=1e-6)
     assert payoffs.wilson(10, 10) == pytest.approx((1 / 1.38416, 1.0), abs=1e-6)
     assert payoffs.wilson(0, 0) == (0.0, 1.0)
-    assert payoffs.wilson(4.5, 9, z=1.0) == pytest.approx((0.5 - 0.158114, 0.5 + 0.158114), abs=1e-6)
+    # Of 9: half width 1.96 / (1 + 3.8416 / 9) * sqrt(0.25 / 9 + 3.8416 / 324).
+    assert payoffs.wilson(4.5, 9) == pytest.approx((0.5 - 0.273474, 0.5 + 0.273474), abs=1e-6)
 
 
 def test_each_side_has_its_own_return_where_they_do_not_sum_to_zero() -> None:

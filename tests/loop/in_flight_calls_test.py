@@ -52,7 +52,7 @@ def test_each_completion_wakes_the_loop() -> None:
     calls.start()
     calls.add(lambda: None)
     with calls._news:
-        assert calls._news.wait_for(lambda: calls._number == 0, timeout=60)
+        assert calls._news.wait_for(lambda: calls.is_empty, timeout=60)
     calls.stop()
 
 

@@ -101,7 +101,7 @@ class SavedLeague(NamedTuple):
             "update": self.update,
             "env_steps": self.env_steps,
             "settings": dataclasses.asdict(self.settings),
-            "players": [dataclasses.asdict(member) for member in self.pool.members],
+            "players": [member.to_json() for member in self.pool.members],
             "lineage": self.lineage(),
             "active": {name: list(opponents) for name, opponents in self.active.items()},
             "opponents": {name: self.opponents(name) for name in self.pool.learning},

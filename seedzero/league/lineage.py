@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 from typing import Any
 
 from seedzero.league import members
@@ -17,8 +16,7 @@ def tree(pool: members.Pool) -> list[dict[str, Any]]:
     Only the reason of the newest decision on a player itself is kept; earlier ones are "". Removed snapshots are
     missing, and so are resets that only these recorded.
     """
-    learners = (one for one in pool.members if one.kind in members.LEARNING)
-    return [{**dataclasses.asdict(one), "events": _events(pool, one)} for one in learners]
+    return [{**one.to_json(), "events": _events(pool, one)} for one in pool.members if one.kind in members.LEARNING]
 
 
 def text(pool: members.Pool) -> str:

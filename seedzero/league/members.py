@@ -86,6 +86,10 @@ class Member:
         if wrong := [name for name, fits in expected.items() if not fits]:
             raise ValueError(f"a player's {wrong[0]} is {getattr(self, wrong[0])!r} in {repr(self)[:200]}")
 
+    def to_json(self) -> dict[str, Any]:
+        """Returns the fields by name."""
+        return dataclasses.asdict(self)
+
 
 @dataclasses.dataclass(frozen=True)
 class Pool:
@@ -212,7 +216,7 @@ class Pool:
 
     def to_json(self) -> dict[str, Any]:
         """Returns the pool in the form of a checkpoint."""
-        return {"members": [dataclasses.asdict(member) for member in self.members], "num_frozen": self.num_frozen}
+        return {"members": [member.to_json() for member in self.members], "num_frozen": self.num_frozen}
 
     @classmethod
     def from_json(cls, values: Any) -> Pool:

@@ -227,8 +227,8 @@ class Saves:
         """Raises CheckpointError if the last state could not be saved."""
         if self._has_failed:
             raise errors.CheckpointError(
-                f"the last state could not be saved, see above; the newest checkpoint is of update "
-                f"{self.durable_update}. Fix that, and run the same command again"
+                f"the last state could not be saved, see above; {newest_text(self.durable_update)}. Fix that, and run "
+                "the same command again"
             )
 
     def close(self) -> None:
@@ -269,6 +269,11 @@ def check_same(
             "directories are of different runs. Give every host the directory that it had, or delete this host's, "
             "which then begins with an empty replay"
         )
+
+
+def newest_text(update: int | None) -> str:
+    """Describes the newest checkpoint by its update."""
+    return "there is no checkpoint" if update is None else f"the newest checkpoint is of update {update}"
 
 
 @contextlib.contextmanager

@@ -6,7 +6,7 @@ import os
 import time
 
 from seedzero.core import errors, exit_codes
-from seedzero.learner import deadline, learner_parts, stages
+from seedzero.learner import deadline, learner_parts, saving, stages
 from seedzero.loop import agreement, device_loop
 
 _INTERRUPTED = "interrupted"
@@ -117,5 +117,4 @@ def _lost(parts: learner_parts.LearnerParts) -> str:
     if loop is None or still_compiles(parts):
         return "the run has not changed" if parts.saves.directory.resumed else "nothing was learned"
     num_updates = loop.look().num_updates
-    saved = "there is no checkpoint" if durable is None else f"the newest checkpoint is of update {durable}"
-    return f"{saved}; updates lost: {num_updates - (durable or 0)}"
+    return f"{saving.newest_text(durable)}; updates lost: {num_updates - (durable or 0)}"

@@ -106,6 +106,7 @@ def test_a_damaged_pool_is_refused(values: Any, named: str, said: golden.Said) -
 def test_the_kind_says_whether_a_player_learns() -> None:
     pool = _pool()
     assert [member.learns for member in pool.members] == [True, False, False, False]
+    assert dataclasses.asdict(pool.members[0]) == pool.members[0].to_json()
 
 
 def test_a_pool_of_versions_with_one_learning_player_is_read() -> None:

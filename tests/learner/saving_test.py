@@ -263,6 +263,16 @@ def test_old_checkpoints_that_stay_are_told_and_are_no_failed_save(
     saved.check()
 
 
+def test_a_last_state_that_could_not_be_saved_is_an_error(tmp_path: pathlib.Path, said: golden.Said) -> None:
+    saved = _saves(tmp_path, lambda text: None)
+    for update, newest in ((None, "there is no checkpoint"), (20, "of update 20")):
+        saved._not_saved("the disk is full")
+        saved.durable_update = update
+        with said.raises(errors.CheckpointError, newest, newest):
+            saved.check()
+    saved.checkpointer.close()
+
+
 @pytest.mark.parametrize(
     ("info", "known", "expected"),
     [

@@ -70,7 +70,7 @@ def run(arguments: parse.Arguments) -> int:
             worker_options=options,
             learner=learner,
             worker=worker,
-            port=arguments.integer("port", minimum=0) or 0,
+            port=arguments.port("port") or 0,
             token=token,
             num_learners=num_learners,
         )

@@ -17,7 +17,7 @@ from seedzero.learner import paging
 def run(arguments: parse.Arguments) -> int:
     """Serves the page until Ctrl-C; returns the exit code."""
     place, host = arguments.flags["run_dir"], arguments.flags.get("host", "127.0.0.1")
-    port = paging.port("port", arguments.flags.get("port", "0"))
+    port = arguments.port("port") or 0
     root = arguments.flags.get("page.root", "")
     proxy = paging.proxy(root)
     if not host:

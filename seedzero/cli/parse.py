@@ -12,6 +12,7 @@ from seedzero.api import request
 from seedzero.cli import output
 from seedzero.config import configs, options, own_agents, preset_files, renamed
 from seedzero.core import errors
+from seedzero.learner import paging
 
 WIDTH = 110
 PRESET = "preset=NAME|FILE"
@@ -53,19 +54,20 @@ class Arguments:
     def switch(self, name: str) -> bool:
         return bool(options.parse(name, self.flags.get(name, "false"), bool))
 
-    def integer(self, name: str, *, minimum: int) -> int | None:
-        """Returns a flag's whole number of at most 32 bits, or None without the flag.
-
-        Raises UsageError for anything else.
-        """
+    def integer(self, name: str, *, minimum: int, maximum: int = options.LARGEST) -> int | None:
+        """Returns a flag's whole number, or None without the flag. Raises UsageError for anything else."""
         if name not in self.flags:
             return None
         number = int(options.parse(name, self.flags[name], int))
         if number < minimum:
             raise errors.UsageError(f"--{name}={number}: expected at least {minimum}")
-        if number > options.LARGEST:
-            raise errors.UsageError(f"--{name}={number}: expected at most {options.LARGEST}")
+        if number > maximum:
+            raise errors.UsageError(f"--{name}={number}: expected at most {maximum}")
         return number
+
+    def port(self, name: str) -> int | None:
+        """Returns a flag's port, 0 for any free one, or None without the flag. Raises UsageError for anything else."""
+        return self.integer(name, minimum=0, maximum=paging.LARGEST_PORT)
 
 
 @dataclasses.dataclass(frozen=True)

@@ -47,9 +47,9 @@ def run(arguments: parse.Arguments) -> int:
         num_slots=arguments.integer("max_rows", minimum=1) or _MAX_ROWS,
         max_batch=arguments.integer("max_batch", minimum=1) or _MAX_BATCH,
         follows=arguments.switch("follow") or "learner" in flags,
-        metrics_port=arguments.integer("metrics_port", minimum=0),
+        metrics_port=arguments.port("metrics_port"),
         metrics_host=flags.get("metrics_host", _HOST),
-        http_port=arguments.integer("http_port", minimum=0),
+        http_port=arguments.port("http_port"),
     )
     with contextlib.ExitStack() as undo:
         undo.enter_context(output.others_aside())
@@ -108,9 +108,8 @@ def _opened(
 
 def _access(arguments: parse.Arguments) -> configs.Config:
     """Returns a configuration with the flags' address, token and certificate. Raises ConfigError."""
-    port = arguments.integer("port", minimum=0) or 0
     given = {name: arguments.flags[name] for name in _ACCESS if name in arguments.flags}
-    listen = f"{arguments.flags.get('host', _HOST)}:{port}"
+    listen = f"{arguments.flags.get('host', _HOST)}:{arguments.port('port') or 0}"
     return evaluate.server_config({**given, "listen": listen})
 
 

@@ -119,6 +119,8 @@ def test_mistakes_are_named(
         (["run", "--serve.token_file=t"], "--serve.token_file is for --learner"),
         (["--learner=here:1", "--step=3"], "--step=3: --learner"),
         (["--learner=here"], "'here'"),
+        (["run", "--metrics_port=65536"], "--metrics_port=65536: expected at most 65535"),
+        (["run", "--http_port=65536"], "--http_port=65536: expected at most 65535"),
     ],
 )
 def test_a_run_directory_or_a_learner_is_served(

@@ -14,8 +14,9 @@ from seedzero.monitoring import bands
 FORMATS = (".png", ".svg", ".pdf")
 """The file endings that can be written."""
 _MOST_COLORS = 10
+"""Colours of runs; further runs have another style of line."""
 _MOST_DOTS = 60
-"""The colours of runs."""
+"""Dots of a run; more points are left out."""
 _MARGIN = 0.06
 """Share of the height left free above and below the curves."""
 

@@ -193,18 +193,10 @@ def play(
     found = scoring.against_each_other(choice, names, num_games)
     score, games = found["wins"] + 0.5 * found["draws"], found["episodes"]
     low, high = payoffs.wilson(score, games)
-    names_of_rest = (
-        "wins",
-        "draws",
-        "losses",
-        "first",
-        "second",
-        "mean_return",
-        "stderr_return",
-        "versions",
-        "policy",
-    )
-    rest = {name: found[name] for name in names_of_rest if name in found}
+    counted = ("wins", "draws", "losses", "first", "second")
+    rest = {
+        name: found[name] for name in (*counted, "mean_return", "stderr_return", "versions", "policy") if name in found
+    }
     return {"players": list(players), "games": games, "score": score / games, "low": low, "high": high, **rest}
 
 

@@ -162,15 +162,9 @@ class Search(sweeps.Grid):
         from optuna.storages import journal
 
         super().__init__((), asked.root, asked.num_trials, list(asked.space))
-        self.objective, self._asked, self._lock, self._seen_bytes = (
-            asked.objective,
-            asked,
-            threading.Lock(),
-            dict[str, int](),
-        )
-        (asked.root / f"{JOURNAL}.lock").unlink(
-            missing_ok=True
-        )  # of a killed search: `opened` has the lock that counts
+        self._asked, self._lock, self._seen_bytes = asked, threading.Lock(), dict[str, int]()
+        # of a killed search: `opened` has the lock that counts
+        (asked.root / f"{JOURNAL}.lock").unlink(missing_ok=True)
         halving = optuna.pruners.SuccessiveHalvingPruner(min_resource=_FIRST_RUNG, reduction_factor=_KEEP)
         self._study = optuna.create_study(
             storage=optuna.storages.JournalStorage(journal.JournalFileBackend(str(asked.root / JOURNAL))),

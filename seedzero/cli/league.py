@@ -23,26 +23,24 @@ def run(arguments: parse.Arguments) -> int:
     if is_file is not bool(arguments.flags.get("out")):
         given = f"--out=FILE{_ENDINGS[view][0]} is missing" if is_file else "--out is for export and heatmap; omit it"
         raise errors.UsageError(f"seedzero league {view}: {given}")
-    if view == "match":
+    is_approximate, has_policies = arguments.switch("approximate"), arguments.switch("policies")
+    plays = view == "match"
+    owners: Mapping[str, tuple[bool, str]] = {  # flag -> whether it may be given here, and what it is for
+        "approximate": (view == "nash", "`seedzero league nash`"),
+        **dict.fromkeys(("games", "seed"), (plays or is_approximate, f"{_MATCH} and `nash --approximate`")),
+        **dict.fromkeys(("moves", "mixture"), (is_approximate, "`seedzero league nash --approximate`")),
+        "policies": (view == "export", "`seedzero league export`"),
+        "step": (view == "nash" or has_policies, "`seedzero league nash` and `export --policies`"),
+        "anchors": (view == "elo", "`seedzero league elo`"),
+        **{flag.partition("=")[0]: (plays, _MATCH) for flag in status.ACCESS},
+    }
+    for flag, (fits, owner) in owners.items():
+        if flag in arguments.flags and not fits:
+            raise errors.UsageError(f"--{flag} is for {owner}; omit it")
+    if plays:
         return _match(arguments, names)
-    is_approximate = arguments.switch("approximate")
-    if is_approximate and view != "nash":
-        raise errors.UsageError("--approximate is for `seedzero league nash`; omit it")
-    for flag in () if is_approximate else ("games", "seed"):
-        if flag in arguments.flags:
-            raise errors.UsageError(f"--{flag} is for `seedzero league match A B` and `nash --approximate`; omit it")
-    for flag in () if is_approximate else ("moves", "mixture"):
-        if flag in arguments.flags:
-            raise errors.UsageError(f"--{flag} is for `seedzero league nash --approximate`; omit it")
     if names:
         raise errors.UsageError(f"seedzero league {view} takes no player, but here is {names[0]}; omit it")
-    has_policies = arguments.switch("policies")
-    if has_policies and view != "export":
-        raise errors.UsageError("--policies is for `seedzero league export`; omit it")
-    if "step" in arguments.flags and view != "nash" and not has_policies:
-        raise errors.UsageError("--step is for `seedzero league nash` and `export --policies`; omit it")
-    if "anchors" in arguments.flags and view != "elo":
-        raise errors.UsageError("--anchors is for `seedzero league elo`; omit it")
     anchors = _anchors(arguments.flags.get("anchors", ""))
     if is_file:
         return _write(arguments, view, pathlib.Path(arguments.flags["out"]))
@@ -249,6 +247,7 @@ def _lineage(league: leagues.SavedLeague) -> tuple[str, dict[str, Any]]:
 
 
 _GAMES = 100
+_MATCH = "`seedzero league match A B`"
 _ENDINGS: Mapping[str, tuple[str, ...]] = {"export": (".json",), "heatmap": (".svg", ".png")}
 _VIEWS: Mapping[str, Callable[[leagues.SavedLeague], tuple[str, dict[str, Any]]]] = {
     "show": _show,

@@ -11,6 +11,19 @@ export function el(tag, attributes = {}, ...children) {
   return element;
 }
 
+export function button(text, label, click) {
+  return el("button", { type: "button", "aria-label": label, title: label, click }, text);
+}
+
+export function panel(title, ...content) {
+  return el("section", { class: "panel" }, el("h2", {}, title), content);
+}
+
+// Rows of a description list.
+export function pairs(rows) {
+  return rows.map(([name, value]) => el("div", {}, el("dt", {}, name), el("dd", {}, value)));
+}
+
 // Fills a table's body; rows: lists of texts or elements. numeric: columns that are flush right.
 export function table(heads, rows, numeric = new Set(), caption = "", isTall = false) {
   const kind = (place) => (numeric.has(place) ? "number" : null);

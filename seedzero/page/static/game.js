@@ -4,7 +4,7 @@
 import { followLive, get } from "./api.js";
 import { board, isBoard, isVector, vector } from "./board.js";
 import { Chart } from "./chart.js";
-import { el, notice, table } from "./dom.js";
+import { button, el, notice, pairs, panel, table } from "./dom.js";
 import { number } from "./format.js";
 import { Picture } from "./picture.js";
 
@@ -189,14 +189,6 @@ export async function gamePage(main, run, parameters) {
   };
 }
 
-function button(text, label, click) {
-  return el("button", { type: "button", "aria-label": label, title: label, click }, text);
-}
-
-function panel(title, ...content) {
-  return el("section", { class: "panel" }, el("h2", {}, title), content);
-}
-
 function actionText(action) {
   if (action === null || action === undefined) return "–";
   return Array.isArray(action) ? action.map((value) => number(value, 3)).join(", ") : String(action);
@@ -209,7 +201,7 @@ function facts(one, info) {
     ["worker", info.worker || "–"], ["step", number(one.number)], ["action", actionText(one.action)], ["reward", number(one.reward)],
     ["return seen", number(one.return)], ["value", number(one.value)], ["episode", state], ...(tasks.length ? [["task", tasks[one.task] ?? "–"]] : []),
   ];
-  return rows.map(([name, value]) => el("div", {}, el("dt", {}, name), el("dd", {}, value)));
+  return pairs(rows);
 }
 
 function actions(one) {

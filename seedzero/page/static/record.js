@@ -3,7 +3,7 @@
 import { get } from "./api.js";
 import { Chart } from "./chart.js";
 import { choiceTable } from "./choices.js";
-import { el, notice, remember, remembered, showLeague } from "./dom.js";
+import { button, el, notice, pairs, panel, remember, remembered, showLeague } from "./dom.js";
 import { number } from "./format.js";
 import { Picture } from "./picture.js";
 import { recordAddress } from "./records.js";
@@ -137,18 +137,6 @@ class Steps {
     }
     return this.asked.get(first);
   }
-}
-
-function button(text, label, click) {
-  return el("button", { type: "button", "aria-label": label, title: label, click }, text);
-}
-
-function panel(title, ...content) {
-  return el("section", { class: "panel" }, el("h2", {}, title), content);
-}
-
-function pairs(rows) {
-  return rows.map(([name, value]) => el("div", {}, el("dt", {}, name), el("dd", {}, value)));
 }
 
 function facts(found) {

@@ -1,7 +1,7 @@
 // The calls of a running learner on its devices, its waits, workers and steps.
 
 import { followLive, get } from "./api.js";
-import { el, notice, remember, remembered, table } from "./dom.js";
+import { el, notice, pairs, panel, remember, remembered, table } from "./dom.js";
 import { number } from "./format.js";
 
 const MAX_KEPT = 4000;
@@ -27,7 +27,6 @@ export async function runtimePage(main, run) {
   let isPaused = false;
   let isOver = false;
   let end = () => {};
-  const panel = (title, ...content) => el("section", { class: "panel" }, el("h2", {}, title), content);
 
   main.replaceChildren(
     el("h1", {}, "Runtime"),
@@ -146,8 +145,4 @@ function describe(call) {
   const batch = call.size ? `; ${number(call.rows)} rows of ${number(call.size)}` : "";
   const age = call.age === null ? "" : `; the policy was ${number(call.age)} updates old`;
   return `${TITLES[call.kind] || call.kind}: ${milliseconds(call.start - call.began)} until it began, ${milliseconds(call.ended - call.start)} on the device${batch}${age}`;
-}
-
-function pairs(rows) {
-  return rows.map(([name, value]) => el("div", {}, el("dt", {}, name), el("dd", {}, value)));
 }

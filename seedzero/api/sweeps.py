@@ -64,9 +64,10 @@ def read_values(name: str, text: str, kind: type[configs.Config] = configs.Confi
         raise errors.UsageError(
             f"--{run_groups.short(name)} has {len(text):,} letters that are no list of values: {error}"
         ) from None
+    found = found or [""]
     if name != run_groups.PRESET:
         of_setting = type(configs.fields(kind)[name].default)
-        found = [plain(options.parse(run_groups.short(name), value, of_setting)) for value in found or [""]]
+        found = [plain(options.parse(run_groups.short(name), value, of_setting)) for value in found]
     if twice := {value for value in found if found.count(value) > 1}:
         raise errors.UsageError(f"--{run_groups.short(name)}={text}: {min(twice)} occurs twice; leave it out once")
     return found

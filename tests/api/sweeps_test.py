@@ -27,6 +27,7 @@ def test_a_comma_parts_values_and_quotes_keep_one() -> None:
     assert sweeps.read_values("env.id", f'"{game}",catch') == [game, "catch"]
     assert sweeps.read_values("env.kwargs", '"{""a"": 1, ""b"": 2}"') == ['{"a": 1, "b": 2}']
     assert sweeps.read_values("preset", "catch,cartpole") == ["catch", "cartpole"]
+    assert sweeps.read_values("preset", "") == sweeps.read_values("env.kwargs", "") == [""]
 
 
 def test_an_agent_of_ones_own_has_its_own_settings(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -31,7 +31,7 @@ class LeagueSeating(seatings.Seating):
 
     A group has a home and one opponent at a time: a frozen player, a scripted member, or another learning player,
     which moves with its acting parameters. Each of its slots takes a new opponent with its next match, so for the
-    length of a match a group may have two.
+    length of a match a group may have two. Against scripted members alone each slot has an opponent of its own.
     """
 
     def __init__(

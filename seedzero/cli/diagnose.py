@@ -24,7 +24,7 @@ def run(arguments: parse.Arguments) -> int:
         curve, num_damaged = learning_curves.read(path)
         spec = spec_file.read(path)
     if num_damaged:
-        output.say(f"{num_damaged} lines of {place}/{metrics_log.METRICS_FILE} cannot be read, and are left out")
+        output.say(f"unreadable lines of {place}/{metrics_log.METRICS_FILE} that are left out: {num_damaged}")
     if not curve.num_rows:
         raise errors.ResumeError(
             f"{place} has no rows of training in {metrics_log.METRICS_FILE} yet: there is nothing to diagnose; a row "

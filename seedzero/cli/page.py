@@ -16,7 +16,7 @@ from seedzero.learner import paging
 
 def run(arguments: parse.Arguments) -> int:
     """Serves the page until Ctrl-C; returns the exit code."""
-    place, host = arguments.flags["run_dir"], arguments.flags.get("host", "127.0.0.1")
+    place, host = arguments.flags["run_dir"], arguments.flags.get("host", "127.0.0.1").strip("[]")
     port = arguments.port("port") or 0
     root = arguments.flags.get("page.root", "")
     proxy = paging.proxy(root)

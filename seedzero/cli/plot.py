@@ -85,9 +85,7 @@ def read_runs(places: Sequence[str], wanted: Sequence[str]) -> list[run_places.R
     runs = [run_places.read(place, wanted) for place in run_places.find(places, output.say)]
     for found in runs:
         if found.series.num_damaged:
-            output.say(
-                f"{found.series.num_damaged} lines of metrics of {found.place} cannot be read, and are left out"
-            )
+            output.say(f"unreadable lines of metrics of {found.place} that are left out: {found.series.num_damaged}")
     return runs
 
 

@@ -109,7 +109,8 @@ def _opened(
 def _access(arguments: parse.Arguments) -> configs.Config:
     """Returns a configuration with the flags' address, token and certificate. Raises ConfigError."""
     given = {name: arguments.flags[name] for name in _ACCESS if name in arguments.flags}
-    listen = f"{arguments.flags.get('host', _HOST)}:{arguments.port('port') or 0}"
+    host = arguments.flags.get("host", _HOST).strip("[]")
+    listen = f"{f'[{host}]' if ':' in host else host}:{arguments.port('port') or 0}"
     return evaluate.server_config({**given, "listen": listen})
 
 

@@ -143,10 +143,10 @@ class Link(abc.ABC):
         with self._changed:
             if self._lost or self._all_left:
                 return
-            self._lost, is_done = reason, self._has_left
+            self._lost, is_done, tell = reason, self._has_left, self._on_lost
             self._changed.notify_all()
         if not is_done:
-            self._on_lost(reason)
+            tell(reason)
 
     async def beating(self, beat: Callable[[], object]) -> None:
         """Calls `beat` and `tick` every second."""

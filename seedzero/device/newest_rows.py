@@ -54,7 +54,7 @@ class NewestReader:
         self.columns: Sequence[tuple[str, int]] = [
             (name, width[name])
             for name in NAMES
-            if width.get(name, MAX_WIDTH) < MAX_WIDTH and rings.stored[name].shape[1] == length
+            if width.get(name, MAX_WIDTH + 1) <= MAX_WIDTH and rings.stored[name].shape[1] == length
         ]
         """Names and widths of the stored numbers, in the order of columns."""
         action = rings.stored.get(ring_store.ACTION)

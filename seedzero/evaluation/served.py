@@ -137,8 +137,13 @@ class Host:
             )
         if self._session_id:
             raise errors.SlotsExhausted(f"worker {self._worker_id} plays already; an evaluation takes one worker")
+        num_envs = scoring.whole_games(min(self._num_envs, hello.max_envs), self.spec)
+        if num_envs > hello.max_envs:
+            raise errors.SpecMismatch(
+                f"worker {hello.worker_id} takes at most {hello.max_envs} environments, and a game has {num_envs} "
+                f"agents, each with one of its own; start the worker with --num_envs={num_envs} or more"
+            )
         self._session_id, self._worker_id = uuid.uuid4().hex, hello.worker_id
-        num_envs = min(self._num_envs, hello.max_envs)
         settings = {**dataclasses.asdict(self._env.of_evaluation), "random_opening": 0}
         del settings["id"], settings["opponents"]  # Opponents are for games that this program makes itself.
         return types.Assignment(

@@ -113,7 +113,7 @@ def test_metrics_of_other_versions_and_a_running_learners_last_line_are_no_error
     path.write_text("damaged\n" + path.read_text())
     capsys.readouterr()
     assert commands.main(["diagnose", str(run_path)]) == 0
-    assert "1 lines of" in capsys.readouterr().err
+    assert "metrics.jsonl that are left out: 1" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize("content", [None, "", '{"upd', '{"update": 1, "evaluation_mean_return": 3.0}\n'])

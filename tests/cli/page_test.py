@@ -62,6 +62,14 @@ def test_a_run_in_a_bucket_is_copied_while_the_page_is_served(
     assert root.name == "one" and not root.exists()
 
 
+def test_an_address_may_have_the_brackets_of_a_url(tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    hosts: list[str] = []
+    monkeypatch.setattr(serve, "serve", lambda root, host, *others, **named: hosts.append(host))
+    for host in ("[::1]", "::1"):
+        assert commands.main(["page", f"--run_dir={tmp_path}", f"--host={host}"]) == 0
+    assert hosts == ["::1", "::1"]
+
+
 def test_a_missing_package_is_named_with_the_extra(
     tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

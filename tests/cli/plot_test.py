@@ -84,7 +84,7 @@ def test_resumed_and_damaged_rows_are_told(runs: pathlib.Path, capsys: pytest.Ca
     file.write_text("damaged\n" + file.read_text() + '{"upd')
     assert commands.main(["plot", "runs/a", "--json"]) == 0
     out, err = capsys.readouterr()
-    assert "1 lines" in err and "runs/a" in err and json.loads(out)["groups"][0]["mean"] == [0, 1, 2]
+    assert "runs/a that are left out: 1" in err and json.loads(out)["groups"][0]["mean"] == [0, 1, 2]
 
 
 @pytest.mark.parametrize(

@@ -98,6 +98,7 @@ def test_a_failed_call_ends_the_server_with_a_message(
     [
         (["--follow", "--step=90"], "--step=90"),
         (["--host=0.0.0.0"], "--listen=0.0.0.0:0"),
+        (["--host=::"], "--listen=[::]:0"),
         (["--simulations=4"], "does not search"),
         (["--player=random"], "random"),
     ],

@@ -324,6 +324,16 @@ def test_a_host_that_is_done_does_not_wait_for_one_that_has_ended(world: World) 
     assert lost == []
 
 
+def test_the_reason_is_told_once_even_to_one_who_asks_as_it_becomes_known(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    host, told = world.hub(), list[str]()
+    monkeypatch.setattr(host._changed, "notify_all", lambda: host.when_lost(told.append))
+    host.lose("host 1 has gone")
+    host.stop()
+    assert told == ["host 1 has gone"]
+
+
 def test_a_host_that_leaves_alone_waits_in_vain(world: World) -> None:
     host, _, _ = world.met()
     assert not host.leave(0.1)

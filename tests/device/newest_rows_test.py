@@ -56,6 +56,12 @@ def test_the_newest_rows_are_read_in_their_order(num_rows: int) -> None:
     assert reader.look(shorter, 1) is None and not reader.is_ready  # and the loop goes on
 
 
+@pytest.mark.parametrize(("width", "is_shown"), [(newest_rows.MAX_WIDTH, True), (newest_rows.MAX_WIDTH + 1, False)])
+def test_the_widest_arrays_are_left_out(width: int, is_shown: bool) -> None:
+    rings = ring_store.create(SPEC, {"policy": sources.Stored((width,), _NUMBER)}, 1, 2)
+    assert newest_rows.NewestReader(rings).columns == [("policy", width)] * is_shown
+
+
 def test_without_such_numbers_nothing_is_compiled() -> None:
     rings = ring_store.create(SPEC, {"action": STORED["action"]}, 2, 8)
     assert not newest_rows.NewestReader(rings).columns

@@ -148,6 +148,16 @@ def test_one_worker_plays_at_a_time_and_only_one_that_may(said: golden.Said) -> 
     assert host.assign(hello).session_id != assigned.session_id
 
 
+def test_a_worker_for_fewer_environments_plays_whole_games(said: golden.Said) -> None:
+    spec = dataclasses.replace(catch.Catch(1).spec, seats=("left", "right"), tasks=("left", "right"), fixed_seats=True)
+    host = served.Host(configs.Config().env, spec, num_envs=4, seed=0, report=lambda text: None)
+    hello = messages.Hello("mine", "", tuple(types.Role), (env_ids.YOURS,), 1)
+    with said.raises(errors.SpecMismatch, "--num_envs=2"):
+        host.assign(hello)
+    assigned = host.assign(dataclasses.replace(hello, max_envs=3))
+    assert (assigned.envs_per_group, len(assigned.seeds), assigned.indices) == (2, 2, (0, 1))
+
+
 def test_only_runs_with_remote_environments_listen_for_them(tmp_path: pathlib.Path, said: golden.Said) -> None:
     run_dirs.open_run_dir(tmp_path / "run", presets.get("catch"), preset="catch", given={}).close()
     with said.raises(errors.UsageError, "--env=catch"):

@@ -1,6 +1,6 @@
 """PQN (Gallici et al. 2024, "Simplifying deep temporal difference learning") as an agent outside seedzero.
 
-    cd examples/pqn && seedzero train --preset=cartpole.preset
+    cd examples/pqn && seedzero train --preset=cartpole.preset     # or minatar.preset
 
 Q-learning without a replay and without a target network: layer normalization keeps it stable. Every step is in one
 update, which goes over its batch several times in minibatches (algorithm 1), towards lambda returns of the Q values
@@ -23,6 +23,7 @@ import optax
 
 from seedzero.agents import base, exploration, learning
 from seedzero.config import options, own_agents, shared
+from seedzero.core import errors
 from seedzero.networks import network_inputs, observations
 from seedzero.ops import gae, nstep, q_learning
 from seedzero.replay import sources, windowing
@@ -55,6 +56,7 @@ class PQNConfig(options.AgentSection):
     clip_norm: float = shared.clip_norm(10.0)
     width: int = shared.width(128)
     num_layers: int = options.at_creation(2, "hidden layers", low=1, high=16)
+    channels: int = options.at_creation(0, "of a 3x3 convolution of grids before these layers; 0: none", low=0)
     frame_stack: int = shared.frame_stack(1)
 
     def decay_end(self, config: Any) -> tuple[str, int]:
@@ -68,14 +70,18 @@ class PQNConfig(options.AgentSection):
 
 
 class QNetwork(nn.Module):
-    """Vectors [N, F] -> Q values [N, A]: layers with layer normalization."""
+    """Vectors [N, F], or grids [N, H, W, C] with `channels` -> Q values [N, A]: layers with layer normalization."""
 
     width: int
     num_layers: int
     num_actions: int
+    channels: int = 0
 
     @nn.compact
     def __call__(self, x: jax.Array) -> jax.Array:
+        if self.channels:
+            x = nn.relu(nn.LayerNorm()(nn.Conv(self.channels, (3, 3), padding="VALID")(x)))
+        x = x.reshape(x.shape[0], -1)
         for _ in range(self.num_layers):
             x = nn.relu(nn.LayerNorm()(nn.Dense(self.width, kernel_init=nn.initializers.he_normal())(x)))
         return nn.Dense(self.num_actions)(x)
@@ -105,11 +111,18 @@ class _Steps(NamedTuple):
 def make(config: Any, spec: Any, platform: str) -> base.Agent:
     """Returns the agent for environments of this spec; `config.pqn` is its section."""
     settings: PQNConfig = config.pqn
+    if settings.channels and not (len(spec.arrays) == 1 and spec.arrays[0].is_grid):
+        shown = ", ".join(f"{array.name} {list(array.shape)}" for array in spec.arrays)
+        raise errors.UsageError(
+            f"--pqn.channels={settings.channels} needs one grid as observation, but they are {shown}"
+        )
     parts = _Parts(
         settings,
         spec,
-        QNetwork(settings.width, settings.num_layers, spec.num_actions),
-        network_inputs.InputFunctions("mlp", spec, settings.frame_stack, normalizes=False),
+        QNetwork(settings.width, settings.num_layers, spec.num_actions, settings.channels),
+        network_inputs.InputFunctions(
+            "conv" if settings.channels else "mlp", spec, settings.frame_stack, normalizes=False
+        ),
         optax.chain(learning.clipping(settings.clip_norm), optax.scale_by_radam()),
         learning.schedule(
             shared.OptimizerConfig("adam", settings.learning_rate, 0.0, decay_updates=settings.decay_updates)
@@ -133,18 +146,17 @@ def make(config: Any, spec: Any, platform: str) -> base.Agent:
 
 def _init(parts: _Parts, key: jax.Array) -> learning.TrainState:
     one = observations.zeros(parts.spec, parts.config.frame_stack, 1)
-    return learning.init(parts.network.init(key, _vectors(parts, one))["params"], parts.optimizer)
+    return learning.init(parts.network.init(key, _main(parts, one))["params"], parts.optimizer)
 
 
-def _vectors(parts: _Parts, observation: Mapping[str, jax.Array]) -> jax.Array:
-    """Returns all arrays of observations {name: [N, *shape]} as vectors [N, F]."""
-    x = parts.inputs.features(None, observation).main
-    return x.reshape(x.shape[0], -1)
+def _main(parts: _Parts, observation: Mapping[str, jax.Array]) -> jax.Array:
+    """Returns observations {name: [N, *shape]} as the network takes them."""
+    return parts.inputs.features(None, observation).main
 
 
 def _q(parts: _Parts, params: base.Params, observation: Mapping[str, jax.Array]) -> jax.Array:
     """Returns Q values [N, A] of observations {name: [N, *shape]}."""
-    return jnp.asarray(parts.network.apply({"params": params}, _vectors(parts, observation)))
+    return jnp.asarray(parts.network.apply({"params": params}, _main(parts, observation)))
 
 
 # Acting --------------------------------------------------------------------------------------------------------------

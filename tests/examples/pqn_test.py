@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 import json
 import os
 import pathlib
@@ -10,6 +11,8 @@ import shutil
 from collections.abc import Iterator
 
 import e2e_harness as harness
+import jax
+import jax.numpy as jnp
 import numpy as np
 import pytest
 
@@ -88,3 +91,16 @@ def test_its_settings_are_listed(host: harness.Host, monkeypatch: pytest.MonkeyP
     assert "lambda of the returns" in listed.out and "[ppo]" not in listed.out
     wrong = host.seedzero("train", f"--preset={PQN / 'cartpole.preset'}", "--pqn.lamda=1")
     assert wrong.code == 2 and "unknown setting --pqn.lamda=1" in wrong.err
+
+
+def test_grids_need_channels_and_channels_a_grid(host: harness.Host, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.syspath_prepend(str(PQN))
+    pqn_agent = importlib.import_module("pqn_agent")
+    network = pqn_agent.QNetwork(width=8, num_layers=1, num_actions=3, channels=2)
+    shapes = jax.eval_shape(network.init, jax.random.key(0), jnp.zeros((4, 10, 10, 6)))["params"]
+    assert shapes["Conv_0"]["kernel"].shape == (3, 3, 6, 2)
+    assert shapes["Dense_0"]["kernel"].shape == (8 * 8 * 2, 8)  # a border of one cell on each side goes
+    listed = host.seedzero("config", f"--preset={PQN / 'minatar.preset'}")
+    assert "--pqn.channels=16" in listed.out and "--pqn.trace_decay=0.65" in listed.out, listed.err
+    refused = host.train(host.directory / "refused", f"--preset={PQN / 'cartpole.preset'}", "--pqn.channels=2").wait()
+    assert refused.code == 2 and "--pqn.channels=2 needs one grid" in refused.err

@@ -79,9 +79,10 @@ def make(flags: Mapping[str, str], settings: Mapping[str, str], *, is_here: bool
         if env in presets.PRESETS and env != presets.find(str(env)).values["env.id"]:
             raise errors.ConfigError(f"--env={env} names a preset, not an environment; give --preset={env}")
         family = families.of(str(env))
+        asked = {name: settings[name] for name in _SHOWING & settings.keys()}
+        plain = configs.override(configs.Config(), asked)
+        has_sides = family.prefix == "football" and bool(registry.seated_by(plain.env))
         if family.make and (not family.presets or presets.SEATS in family.presets):
-            asked = {name: settings[name] for name in _SHOWING & settings.keys()}
-            plain = configs.override(configs.Config(), asked)
             asked_with = plain.env
             try:
                 shown = environment.show(asked_with, limit_seconds=plain.transport.limit_seconds)
@@ -92,7 +93,8 @@ def make(flags: Mapping[str, str], settings: Mapping[str, str], *, is_here: bool
 
             notes += check.channels_first(shown.spec)
         in_turn = "run.agent" in settings and _in_turn(shown, _with_agent(settings["run.agent"]))
-        preset, reason = presets.choose(str(env), shown.spec if shown else None, in_turn=in_turn)
+        spec = shown.spec if shown else None
+        preset, reason = presets.choose(str(env), spec, in_turn=in_turn, has_sides=has_sides)
         notes.append(f"--env={env}{reason}: preset {preset}; or give --preset=NAME")
     agent = given.get("run.agent") or presets.agent_of(preset)
     given, earlier = renamed.of_user(given, [agent])

@@ -345,12 +345,17 @@ def part(name: str, agent: str) -> options.Part:
     return parts.get(name, options.part())
 
 
-def choose(env_id: str, spec: types.EnvSpec | None, *, in_turn: bool = False) -> tuple[str, str]:
+def choose(
+    env_id: str, spec: types.EnvSpec | None, *, in_turn: bool = False, has_sides: bool = False
+) -> tuple[str, str]:
     """Returns the preset that suits an environment, and the environment's property that decided, or "".
 
     spec: that of an environment of Gymnasium or OpenSpiel; None if only workers know it. in_turn: whether chance alone
-    makes the game's rows seats, and the chosen agent plays it in turn instead.
+    makes the game's rows seats, and the chosen agent plays it in turn instead. has_sides: whether agents play Football
+    on both sides.
     """
+    if has_sides:
+        return "football-sides", " has agents on both sides"
     if of_family := families.of(env_id).presets:
         task = env_id.partition("-")[0]  # memory:tmaze-5 is played as memory:tmaze-20
         tasks = {str(PRESETS[name].values["env.id"]).partition("-")[0]: name for name in reversed(of_family)}

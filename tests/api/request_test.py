@@ -61,6 +61,12 @@ def test_an_environment_of_continuous_actions_chooses_their_preset(env: str, pre
     assert math.isfinite(asked.config.run.stop_at_return) == (env == "gym:Pendulum-v1")
 
 
+def test_football_with_players_on_both_sides_chooses_their_preset() -> None:
+    given = {"env.id": "football:5_vs_5", "env.kwargs": '{"left": 2, "right": 2}'}
+    assert request.make({}, given).preset == "football-sides"
+    assert request.make({}, {**given, "env.kwargs": "{}"}).preset == "football"
+
+
 def test_an_environment_is_shown_with_all_settings_that_may_change_it() -> None:
     settings = {
         "env.id": "gym:MountainCar-v0",

@@ -232,6 +232,11 @@ def test_a_known_family_has_a_preset_of_its_own(env: str, name: str) -> None:
     assert presets.choose(env, _spec(10, 10, 4)) == presets.choose(env, None) == (name, "")
 
 
+def test_football_from_both_sides_has_a_preset_of_its_own() -> None:
+    name, why = presets.choose("football:5_vs_5", None, has_sides=True)
+    assert (name, presets.agent_of(name)) == ("football-sides", "ppo") and "both sides" in why
+
+
 def test_games_of_seats_have_a_preset_of_their_own() -> None:
     seated = types.EnvSpec((4,), "float32", 2, tasks=("a", "b"), seats=("a", "b"))
     name, why = presets.choose("spiel:liars_dice", seated)

@@ -11,7 +11,7 @@ import numpy as np
 
 from seedzero.agents import base
 from seedzero.config import configs
-from seedzero.core import env_ids, errors, infos, opponents, types
+from seedzero.core import env_ids, errors, infos, types
 from seedzero.device import batches, states, steps
 from seedzero.league import payoffs
 from seedzero.live import record
@@ -98,8 +98,7 @@ class Dispatcher:
         evaluation = config.evaluation
         if self._lock_step:
             evaluation = dataclasses.replace(evaluation, every_seconds=0.0)
-        hardest = opponents.parse(config.env.opponents)[-1]
-        self.evaluator = evaluators.Evaluator(evaluation, config.env.id, hardest=hardest, now=clock())
+        self.evaluator = evaluators.Evaluator(evaluation, config.env.id, now=clock())
         maxima: list[int] = []
         for place in here:
             lanes = place.strategy.lanes(config.training.max_in_flight)

@@ -10,7 +10,7 @@ import numpy as np
 
 from seedzero.agents import base
 from seedzero.config import sections
-from seedzero.core import json_object, opponents
+from seedzero.core import json_object
 from seedzero.device import batches
 from seedzero.loop import phase, rosters, seatings
 from seedzero.metrics import episodes, human_scores
@@ -31,8 +31,7 @@ class Running(NamedTuple):
 class Ended(NamedTuple):
     """A finished evaluation.
 
-    Its score is the mean return; with several tasks human_normalized, with several opponents the mean return against
-    the hardest.
+    Its score is the mean return; with several tasks that have published scores, human_normalized.
     """
 
     running: Running
@@ -58,12 +57,8 @@ class Evaluator:
     ends the run; it is cut at a bound.
     """
 
-    def __init__(
-        self, config: sections.EvaluationConfig, env_id: str = "", *, hardest: str = "", now: float = 0.0
-    ) -> None:
-        """hardest: in games of two players, the opponent whose games make the score; "" counts all episodes."""
-        self._config = config
-        self._env_id, self._hardest = env_id, hardest
+    def __init__(self, config: sections.EvaluationConfig, env_id: str = "", *, now: float = 0.0) -> None:
+        self._config, self._env_id = config, env_id
         self.running: Running | None = None
         self.last: Mapping[str, Any] | None = None  # the last result, as JSON
         self.last_step = 0.0  # time of the newest step, or of the start
@@ -146,7 +141,6 @@ class Evaluator:
         normalized = human_scores.of(self._env_id, result)
         # With several tasks that have published scores, the best is the one with the highest capped mean of these.
         score = result.mean_return if normalized is None or not result.task_returns else normalized
-        score = opponents.mean_returns(result.task_returns).get(self._hardest, score)
         cut_short = result.unfinished > 0 or (in_a_hurry and result.cut_off > 0)
         is_best = not (cut_short or self._is_baseline(running)) and score > self._best_return
         is_record = not cut_short and score > self._highest > -math.inf

@@ -24,7 +24,6 @@ def _make(
     every_updates: int = 4,
     env_id: str = "",
     *,
-    hardest: str = "",
     now: float = 0.0,
     num_envs: int = 2,
     every_seconds: float = 0.0,
@@ -32,7 +31,7 @@ def _make(
 ) -> evaluators.Evaluator:
     given = dict(every_updates=every_updates, every_seconds=every_seconds, episodes=num_envs, num_envs=num_envs)
     config = sections.EvaluationConfig(**{**given, **changes})  # type: ignore[arg-type]
-    return evaluators.Evaluator(config, env_id, hardest=hardest, now=now)
+    return evaluators.Evaluator(config, env_id, now=now)
 
 
 def _show(
@@ -210,13 +209,13 @@ def test_of_tasks_with_published_scores_the_best_has_the_highest_capped_mean() -
     assert evaluator.to_json()["best_return"] == pytest.approx(1.0)
 
 
-def test_of_several_opponents_the_hardest_gives_the_score() -> None:
-    tasks = opponents.tasks(("random", "mcts-9"))
+def test_the_mean_over_all_opponents_is_the_score() -> None:
+    tasks = opponents.tasks(("roshambo:rockbot", "roshambo:predbot"))
     session = loop_world.make_session(list(range(4)), role=types.Role.EVALUATE, tasks=tasks)
-    evaluator = _make(4, "spiel:tic_tac_toe", hardest="mcts-9", num_envs=4)
+    evaluator = _make(4, "spiel:tic_tac_toe", num_envs=4)
     assert _play_tasks(evaluator, session, 4, [0.0, 0.0, 1.0, 0.0]).is_best
-    ended = _play_tasks(evaluator, session, 8, [1.0, 1.0, 0.0, 0.0])  # the higher mean return
-    assert not ended.is_best and ended.result.task_returns["random/first"] == 1.0
+    assert _play_tasks(evaluator, session, 8, [1.0, 1.0, 0.0, 0.0]).is_best  # although worse against the last one
+    assert not _play_tasks(evaluator, session, 12, [0.0, 0.0, 1.0, 0.5]).is_best
     assert evaluator.to_json()["best_return"] == 0.5
 
 

@@ -140,8 +140,8 @@ class Host:
         num_envs = scoring.whole_games(min(self._num_envs, hello.max_envs), self.spec)
         if num_envs > hello.max_envs:
             raise errors.SpecMismatch(
-                f"worker {hello.worker_id} takes at most {hello.max_envs} environments, and a game has {num_envs} "
-                f"agents, each with one of its own; start the worker with --num_envs={num_envs} or more"
+                f"worker {hello.worker_id}: a game has {num_envs} agents, each an environment of its own, and "
+                f"--num_envs={hello.max_envs} is less; start the worker with --num_envs={num_envs} or more"
             )
         self._session_id, self._worker_id = uuid.uuid4().hex, hello.worker_id
         settings = {**dataclasses.asdict(self._env.of_evaluation), "random_opening": 0}

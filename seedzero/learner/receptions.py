@@ -49,7 +49,7 @@ class Reception:
 
     def show(self, spec: types.EnvSpec) -> None:
         """Takes the spec for which networks are being built."""
-        self.spec = spec
+        self.spec = self.roster.spec = spec
         self.view.progress.show(spec)
 
     def assign(self, hello: messages.Hello) -> types.Assignment:

@@ -71,6 +71,8 @@ class Roster:
             types.Role.EVALUATE: set(range(layout.num_slots, layout.num_slots + layout.num_evaluate)),
         }
         self.has_evaluation = layout.num_evaluate > 0
+        self.spec: types.EnvSpec | None = None
+        """The environments' spec once it is known; if rows are seats, groups then have whole games."""
         self.num_assigned = 0
         """Number of assignments so far, across resumes, which is part of the environments' seeds; 0 in deterministic
         mode."""
@@ -157,6 +159,14 @@ class Roster:
         else:
             num_groups = min(worker.num_groups, hello.max_envs)
             size = min(worker.envs_per_group, hello.max_envs // num_groups, self._max_group)
+        num_seats = self.spec.num_seats(role) if self.spec else 0
+        if 0 < size < num_seats:
+            raise errors.SpecMismatch(
+                f"worker {hello.worker_id}: a game has {num_seats} seats, each an environment of its own, and "
+                f"--num_envs={hello.max_envs} leaves {size} for each of {num_groups} group(s); start the worker with "
+                f"--num_envs={num_groups * num_seats} or more"
+            )
+        size -= size % max(1, num_seats)
         number, num_players = num_groups * size, self._config.league.most_players
         by_seat = seats_config.of_config(self._config).asked
         if (num_players > 1 or by_seat) and role is types.Role.TRAIN and size != worker.envs_per_group:

@@ -78,7 +78,7 @@ def _step(session_id: str) -> messages.StepRequest:
 def test_the_first_spec_is_the_runs_and_others_must_equal_it() -> None:
     world = World()
     world.join()
-    assert world.reception.spec == world.progress.spec == SPEC
+    assert world.reception.spec == world.progress.spec == world.reception.roster.spec == SPEC
     with pytest.raises(errors.SpecMismatch):
         world.join("b", types.EnvSpec((3,), "float32", 3))
     assert world.num_joined == 1 and len(world.reports) == 1

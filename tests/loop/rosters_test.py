@@ -56,6 +56,15 @@ def test_environments_go_to_the_emptiest_shard() -> None:
     assert sorted(_slots(roster, roster.assign(_hello("b")).session_id)) == [1, 2, 5, 6]
 
 
+def test_a_worker_for_fewer_environments_gets_whole_games(said: golden.Said) -> None:
+    roster = _roster(num_train=16, num_evaluate=4, **{"worker.envs_per_group": 4})
+    roster.spec = types.EnvSpec((2,), "float32", 3, seats=("left", "right"), tasks=("left", "right"), fixed_seats=True)
+    assert roster.assign(_hello(max_envs=7)).envs_per_group == 2
+    assert roster.assign(_hello("b", (types.Role.EVALUATE,), max_envs=3)).envs_per_group == 2
+    with said.raises(errors.SpecMismatch, "--num_envs=4"):
+        roster.assign(_hello("c", max_envs=3))
+
+
 @pytest.mark.parametrize("num_shards", [1, 2, 4])
 def test_the_first_environments_have_the_first_numbers_on_any_devices(num_shards: int) -> None:
     layout = batches.Layout(num_shards, num_train=16, num_evaluate=4)

@@ -142,7 +142,9 @@ def _update(
     learned, metrics = learning.apply_gradients(
         learned, gradients, metrics, optimizer=parts.optimizer, schedule=parts.schedule
     )
-    learned = learning.add_moments(parts.network, learned, windows, axis_name)
+    # an unroll's last row is the next one's first
+    rows = windows._replace(observation=windowing.observed(windows, slice(-1)))
+    learned = learning.add_moments(parts.network, learned, rows, axis_name)
     if returns is None:
         return learned, None, metrics
     counted = learned_steps & windows.counts[:, None]

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
-import pathlib
 from collections.abc import Mapping, Set
 from typing import NamedTuple
 
@@ -159,10 +159,12 @@ def _check_origin(config: configs.Config, flags: Mapping[str, str], given: Mappi
     from seedzero.checkpoints import consent, run_dirs, saved_files
 
     def steps(run_dir: str) -> list[int]:
-        return saved_files.finished(pathlib.Path(run_dir) / "checkpoints" / saved_files.STEPS)
+        with run_copy.local(run_dir, run_copy.Copy.manifests) as path:
+            return saved_files.finished(path / "checkpoints" / saved_files.STEPS)
 
-    if flags.get("run_dir") and steps(flags["run_dir"]):
-        return
+    with contextlib.suppress(errors.ResumeError):  # the bucket has no run yet
+        if flags.get("run_dir") and steps(flags["run_dir"]):
+            return
     origin = origins.parse(config.run.init_from)
     if "://" not in origin.place and not steps(origin.place):
         missing = "it has no checkpoint yet" if os.path.isdir(origin.place) else "there is no such directory"

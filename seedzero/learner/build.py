@@ -353,7 +353,7 @@ def place_replay(
         return False, False, ""
     is_small = checkpoint.saves_replay(config.checkpoint, sum(trees.num_bytes(shape.actor.rings) for shape in shapes))
     is_saved, train = config.run.deterministic or is_small, shapes[0].train
-    loads = [_load(config, setup, shape, is_saved=is_saved) for setup, shape in zip(here, shapes, strict=True)]
+    loads = [_load(config, here[at], shape, is_saved=is_saved, is_first=at == 0) for at, shape in enumerate(shapes)]
     if len(loads) > 1 and here[0].mesh.devices.flat[0].platform == "cpu":  # they share the memory of the host
         needed = checkpoint.Needed(*map(sum, zip(*(load.needed for load in loads), strict=True)))
         loads = [loads[0]._replace(num_players=sum(load.num_players for load in loads), needed=needed, num_devices=1)]
@@ -385,7 +385,7 @@ class _Load(NamedTuple):
     num_devices: int
 
 
-def _load(config: configs.Config, setup: setups.Setup, shape: _Shapes, *, is_saved: bool) -> _Load:
+def _load(config: configs.Config, setup: setups.Setup, shape: _Shapes, *, is_saved: bool, is_first: bool) -> _Load:
     num_players, device = setup.num_players, setup.mesh.devices.flat[0]
     parts = dict.fromkeys(map(str, range(num_players)), states.parts(setup.agent, shape.train))
     needed = checkpoint.needed_bytes(checkpoint.by_player(parts), shape.actor.rings, is_saved=is_saved)
@@ -393,7 +393,7 @@ def _load(config: configs.Config, setup: setups.Setup, shape: _Shapes, *, is_sav
         # Frozen players, including those that wait for the disk, and copies of players that learn in other places.
         most = frozen_on_devices(config, num_players) + checkpointers.MAX_FREEZES
         most += config.league.most_players - num_players
-        most += frozen_on_host(config) * (device.platform == "cpu")
+        most += frozen_on_host(config) * (device.platform == "cpu" and is_first)  # all places share one cache
         copies = needed.state_copies + most * trees.num_bytes(setup.agent.acting(shape.train))
         needed = needed._replace(state_copies=copies)
     return _Load(num_players, needed, device, setup.layout.num_shards)

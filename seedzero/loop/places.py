@@ -64,7 +64,7 @@ class Place:
         return self.rings._replace(mine=own)
 
     def forget(self, slots: np.ndarray | None) -> None:
-        """Makes sure that the rows so far of some slots, [S] bool, are never drawn; None: of all slots."""
+        """Makes sure that the steps so far of some slots, [S] bool, are never drawn; None: of all slots."""
         own = None if slots is None else self.setup.layout.own(slots)
         if own is None or own.any():
             self.rings = states.forget(self.rings._replace(mine=own))

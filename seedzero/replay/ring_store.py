@@ -152,9 +152,10 @@ def create(
 
 
 def forget(rings: Rings) -> Rings:
-    """Returns rings in which no present row of a player's slots is ever drawn, only later ones.
+    """Returns rings in which no step of a player's slots so far is ever drawn, only later ones.
 
-    The cursors continue, because rows below a checkpoint's cursor are in its files and are not written again.
+    The step that a slot's newest row has begun is a later one. The cursors continue, because rows below a checkpoint's
+    cursor are in its files and are not written again.
     """
     mine = True if rings.mine is None else rings.mine[:, None]
     return rings._replace(weight=jnp.where(mine, 0.0, rings.weight))

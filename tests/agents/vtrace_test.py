@@ -204,7 +204,7 @@ def test_the_moments_of_pixels_are_those_of_the_rows_that_count() -> None:
     update = jax.jit(lambda state, windows: agent.update(state, windows, jax.random.key(1), None))
     state, _, metrics = update(state, agent_cases.show(windows, images))
     assert float(metrics["num_rejected"]) == 0
-    moments, seen = state.params[network_inputs.MOMENTS], images[[0, 2]].reshape(-1, 30) / 255.0
+    moments, seen = state.params[network_inputs.MOMENTS], images[[0, 2], :-1].reshape(-1, 30) / 255.0
     assert float(moments.weight) == len(seen)
     np.testing.assert_allclose(moments.mean, seen.mean(axis=0), rtol=1e-5)
     np.testing.assert_allclose(moments.variance, seen.var(axis=0), rtol=1e-4)

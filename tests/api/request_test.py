@@ -6,6 +6,7 @@ import contextlib
 import math
 import pathlib
 
+import fake_gcs
 import golden
 import jax
 import pytest
@@ -305,6 +306,17 @@ def test_a_resume_needs_the_run_no_more_that_it_started_from(tmp_path: pathlib.P
     _origin(tmp_path / "resumed")
     gone = {"run.agent": "ppo", "run.init_from": str(tmp_path / "gone")}
     assert request.make({"preset": "catch", "run_dir": str(tmp_path / "resumed")}, gone).given == gone
+
+
+def test_a_resume_from_a_bucket_needs_it_no_more_either(tmp_path: pathlib.Path, gcs: fake_gcs.FakeGcs) -> None:
+    asked, flags = _origin(tmp_path / "one"), {"preset": "catch", "run_dir": "gs://runs/two"}
+    gone = {**asked, "run.init_from": str(tmp_path / "gone")}
+    gcs.put("runs", "two/config.json", (tmp_path / "one" / "config.json").read_bytes())
+    with pytest.raises(errors.ResumeError, match="gone: there is no such directory"):
+        request.make(flags, gone)
+    gcs.put("runs", "two/checkpoints/steps/000000000030/manifest.json", b"{}")
+    assert request.make(flags, gone).given == gone
+    assert request.make({**flags, "run_dir": "gs://runs/three"}, asked).given == asked
 
 
 def test_a_run_to_start_from_needs_consent_as_any_run(tmp_path: pathlib.Path) -> None:

@@ -31,7 +31,8 @@ def test_a_replay_that_is_too_large_for_checkpoints_is_told(
     assert (found, "--checkpoint.replay=on saves it" in text) == (is_saved, told)
 
 
-def test_frozen_players_count_in_the_memory_that_is_needed(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("num_places", [1, 2])
+def test_frozen_players_count_in_the_memory_that_is_needed(num_places: int, monkeypatch: pytest.MonkeyPatch) -> None:
     device, found = loop_world.make_device(loop_world.MUZERO), []
     monkeypatch.setattr(
         build.capacity, "place", lambda replay, needed, *args, **options: found.append(needed) or (0, "")
@@ -39,8 +40,9 @@ def test_frozen_players_count_in_the_memory_that_is_needed(monkeypatch: pytest.M
     for every in (0, 100):
         settings: dict[str, options.Value] = {"league.freeze_every": every, "league.active": 3}
         config = configs.override(configs.Config(), {**device.settings, **settings})
-        build.place_replay(config, [device.setup], [build._Shapes(device.train, device.actor)])
+        shapes = [build._Shapes(device.train, device.actor)] * num_places
+        build.place_replay(config, [device.setup] * num_places, shapes)
     without, needed = found
     size = trees.num_bytes(device.setup.agent.acting(device.train))
-    most = 3 + 2 + checkpointers.MAX_FREEZES + build.FROZEN_ON_HOST
+    most = num_places * (3 + 2 + checkpointers.MAX_FREEZES) + build.FROZEN_ON_HOST  # the host's cache is one
     assert needed == without._replace(state_copies=without.state_copies + most * size)

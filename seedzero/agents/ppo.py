@@ -61,6 +61,7 @@ class PpoMemory(NamedTuple):
 
     past: Any = ()  # `actor_critic.Past`, with an LSTM
     returns: Any = ()  # [S] discounted return of the episode so far, if rewards are normalized
+    mover: Any = ()  # [S] int8, the last row's mover, whose return it is then, where one may move again
 
 
 class _Steps(NamedTuple):
@@ -104,6 +105,7 @@ def make(config: configs.Config, spec: types.EnvSpec, platform: str) -> base.Age
         initial_memory=lambda num_slots: PpoMemory(
             actor_critic.no_past(network, spec, num_slots) if has_lstm else (),
             jnp.zeros(num_slots) if normalizes else (),
+            jnp.zeros(num_slots, jnp.int8) if normalizes and spec.moves_again else (),
         ),
         act=lambda params, memory, inputs, key: _act(parts, params, memory, inputs, key),
         update=lambda state, windows, key, axis_name: _update(parts, state, windows, key, axis_name),
@@ -151,7 +153,7 @@ def _act(
 ) -> tuple[PpoMemory, base.Outputs]:
     rewards, has_lstm, spec = parts.config.reward, parts.config.network.lstm_width > 0, parts.spec
     past, state, predicted = _look(parts, params, memory, inputs)
-    returns = memory.returns
+    returns, mover = memory.returns, memory.mover
     legal = inputs.action_mask if spec.has_action_mask else None
     action = _choose(parts, predicted, legal, inputs.draws, key)
     log_prob, _ = _log_prob_and_entropy(parts, predicted, action, legal)
@@ -162,14 +164,18 @@ def _act(
         stored["legal"] = legal
     if rewards.normalize:
         reward = nstep.scaled_reward(inputs.reward, rewards.scale, rewards.clip)
-        discount = rewards.discount if spec.num_players == 1 else -rewards.discount  # the last reward was the other's
+        alternates = spec.num_players == 2 and not spec.moves_again
+        discount = -rewards.discount if alternates else rewards.discount  # the last reward was the other's
         returns = discount * jnp.where(inputs.first, 0.0, returns) + reward
         stored["return"] = returns
+        if spec.moves_again:
+            mover = turns.movers(spec, inputs.observation)
+            returns = jnp.where(mover == memory.mover, returns, -returns)
     if spec.is_continuous:
         action = jnp.tanh(action) if parts.config.ppo.squash else jnp.clip(action, -1.0, 1.0)
     if has_lstm:
         stored |= {"state": past.state, "last_action": past.action}
-    memory = PpoMemory(actor_critic.Past(state, action) if has_lstm else (), returns)
+    memory = PpoMemory(actor_critic.Past(state, action) if has_lstm else (), returns, mover)
     return memory, base.Outputs(sampled.to_environment(action, spec) if spec.is_continuous else action, stored)
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 import pathlib
 from typing import Any
@@ -296,6 +297,18 @@ def test_acting_carries_the_discounted_return_of_each_episode() -> None:
     memory, outputs = act(ppo.PpoMemory(returns=np.array([10.0, 10.0], np.float32)))
     np.testing.assert_allclose(memory.returns, [0.9 * 10 + 0.5 * 2, 0.0])
     np.testing.assert_array_equal(outputs.stored["return"], memory.returns)
+
+
+@pytest.mark.parametrize(("moves_again", "last"), [(True, 4.0 - 0.9 * 2.9), (False, 4.0 - 0.9 * (2.0 - 0.9))])
+def test_a_return_changes_its_sign_only_when_the_turn_passes(moves_again: bool, last: float) -> None:
+    spec = dataclasses.replace(cases.SPEC, num_players=2, moves_again=moves_again)
+    config = _config(reward__normalize=True)
+    parts, memory = cases.linear_parts(config, spec), ppo.make(config, spec, "cpu").initial_memory(1)
+    act = jax.jit(lambda *given: ppo._act(parts, ppo.PpoActing(cases.params(), ()), *given, jax.random.key(0)))
+    for number, (mover, reward) in enumerate([(0, 0.0), (0, 1.0), (1, 2.0), (1, 4.0)]):  # of the mover before
+        inputs = agent_cases.inputs(np.array([[1.0, mover]], np.float32), first=np.array([number == 0]))
+        memory, outputs = act(memory, inputs._replace(reward=np.array([reward], np.float32)))
+    np.testing.assert_allclose(outputs.stored["return"], [last], rtol=1e-6)
 
 
 def test_what_acts_has_the_moments_that_updates_have_counted() -> None:

@@ -14,6 +14,7 @@ from collections.abc import Mapping, Sequence
 from typing import IO
 
 import jax
+import quick_python
 
 _context = multiprocessing.get_context("forkserver")
 _context.set_forkserver_preload(
@@ -93,6 +94,7 @@ def _run(
         end.close()
     os.environ.clear()
     os.environ.update(environment)
+    quick_python.collect_seldom()
     jax.config.update("jax_platforms", "cpu")
     is_module = words[0] == "-m"
     sys.argv = list(words[is_module:])

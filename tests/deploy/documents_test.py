@@ -11,7 +11,8 @@ import deploy_files
 import pytest
 
 import seedzero
-from seedzero.config import presets
+from seedzero.api import environment
+from seedzero.config import presets, sections
 from seedzero.core import errors
 
 ROOT = deploy_files.ROOT
@@ -53,6 +54,18 @@ def _commands(text: str) -> list[list[str]]:
     ]
 
 
+@pytest.fixture
+def _pgx_here(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Has this process make the games of Pgx: others would import JAX, and compile rules as users' do."""
+    is_of_user = environment._is_of_user
+
+    def is_elsewhere(settings: sections.EnvConfig) -> bool:
+        return not settings.id.startswith("pgx:") and is_of_user(settings)
+
+    monkeypatch.setattr(environment, "_is_of_user", is_elsewhere)
+
+
+@pytest.mark.usefixtures("_pgx_here")
 @pytest.mark.parametrize("name", DOCUMENTS)
 def test_seedzero_takes_the_command_lines(name: str, tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
@@ -168,8 +181,16 @@ def test_the_table_of_presets_has_them_all() -> None:
     assert [name for name in presets.PRESETS if f"`{name}`" not in table] == []
 
 
+@pytest.mark.usefixtures("_pgx_here")
 @pytest.mark.parametrize(
-    "line", ["seedzero train --preset=ataris", "seedzero worker --serve=learner:7777", "seedzero stats --run_dir=runs"]
+    "line",
+    [
+        "seedzero train --preset=ataris",
+        "seedzero train --env=pgx:hexx",
+        "seedzero train '--env=pgx:hex(sise=7)'",
+        "seedzero worker --serve=learner:7777",
+        "seedzero stats --run_dir=runs",
+    ],
 )
 def test_a_misspelt_word_is_seen(line: str) -> None:
     (words,) = _commands(f"```\n{line}   # a remark\n```\n")

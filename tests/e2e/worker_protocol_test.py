@@ -52,6 +52,12 @@ def _step(assign: inference_pb2.Assign, sequence: int = 0, **changes: object) ->
     )
 
 
+def _leave(raw: raw_worker.RawWorker) -> None:
+    raw.send(inference_pb2.WorkerMessage(goodbye=inference_pb2.Goodbye(reason="enough")))
+    with pytest.raises(StopIteration):
+        raw.receive()
+
+
 class Bad(NamedTuple):
     """Something wrong that a worker does, and how its stream has to end."""
 
@@ -173,9 +179,7 @@ def test_a_worker_from_the_proto_alone_plays(learner: harness.Learner, raw: raw_
     assert raw.receive().actions == answer  # the same number: the same answer, stored once
     after = learner.until(lambda found: found["workers"] == 2, "both")
     assert after["environments"] == before["environments"] + 4
-    raw.send(inference_pb2.WorkerMessage(goodbye=inference_pb2.Goodbye(reason="enough")))
-    with pytest.raises(StopIteration):
-        raw.receive()
+    _leave(raw)
     learner.until(lambda found: found["workers"] == 1, "it has left")
 
 
@@ -185,6 +189,7 @@ def test_an_unknown_run_is_told_to_restart(learner: harness.Learner, raw: raw_wo
     raw.send(_step(inference_pb2.Assign(envs_per_group=2)))  # on its way already: ignored
     assert raw.join().session_id
     assert learner.trains_on()
+    _leave(raw)  # otherwise the next test waits until the learner gives it up
 
 
 @pytest.mark.parametrize("bad", BAD.values(), ids=BAD.keys())

@@ -48,7 +48,6 @@ sys.path.insert(0, str(pathlib.Path(__file__).parent))  # for helpers beside thi
 
 import fake_gcs
 import golden
-import quick_flax
 import quick_python
 import quick_xla
 
@@ -132,9 +131,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 @pytest.hookimpl(trylast=True)
 def pytest_collection_finish() -> None:
-    """Has Python look for garbage seldom, and Flax compare shapes once, if a test has imported it."""
-    if "flax" in sys.modules:
-        quick_flax.compare_once()
+    """Has Python look for garbage seldom."""
     gc.collect()
     quick_python.collect_seldom()
     gc.enable()
@@ -150,7 +147,6 @@ def _few_programs_in_memory() -> Iterator[None]:
     yield
     if psutil.Process().memory_info().rss > _LARGE_BYTES:
         jax.clear_caches()
-        quick_flax.compared.clear()
         mlir.make_ir_context.cache_clear()
 
 

@@ -318,9 +318,8 @@ def _an_update_that_is_not_finite_changes_nothing_that_learns_and_is_counted(cas
 
 def _windows_of_weight_0_do_not_count(case: AgentCase) -> None:
     half = SLOTS // 2
-    windows = case.windows._replace(weight=np.repeat(np.float32([2.0, 0.0]), half))
-    other = jax.tree.map(lambda x: np.concatenate([x[:half]] * 2), jax.tree.map(np.asarray, windows))
-    other = other._replace(weight=windows.weight)
+    windows = case.windows._replace(weight=jnp.repeat(jnp.array([2.0, 0.0]), half))
+    other = jax.tree.map(lambda x: x.at[half:].set(x[:half]), windows)._replace(weight=windows.weight)
     states = [case.update(case.state, each, jax.random.key(1))[0] for each in (windows, other)]
     jax.tree.map(functools.partial(np.testing.assert_allclose, rtol=1e-4, atol=1e-6), *(s.params for s in states))
     _hold(not equal(case.update(case.state, case.windows, jax.random.key(1))[0].params, states[0].params))

@@ -63,18 +63,16 @@ class EnvConfig(options.Section):
     id: str = options.at_creation("catch", families.FORMS)
     frame_size: int = options.at_creation(96, "Atari: height and width of a frame", "pixels", low=16, high=210)
     frame_skip: int = options.at_creation(
-        4,
-        "Atari, DMLab: frames for which an action is held; of Atari's, the last two are max-pooled",
-        "frames",
-        low=1,
-        high=64,
+        4, "Atari, DMLab: frames for which an action is held; Atari max-pools the last two", "frames", low=1, high=64
     )
     sticky_actions: float = options.at_creation(
         0.25, "Atari: probability that an emulator frame repeats the previous action", low=0, high=1
     )
     full_action_space: bool = options.at_creation(True, "Atari: offer all 18 actions, not only the game's own")
     noop_max: int = options.at_creation(0, "Atari: largest number of no-op frames after a reset", "frames", low=0)
-    life_loss: bool = options.at_creation(False, "Atari: a lost life terminates the training episode")
+    life_loss: bool = options.at_creation(
+        False, "Atari: a lost life terminates the training episode, so `episode_return` is the return of one life"
+    )
     checkpoint_rewards: bool = options.at_creation(
         False,
         "Football: also reward 0.1 in training for each tenth of the way to the goal; evaluation counts only goals",

@@ -219,7 +219,7 @@ RULES = (
         (),
         ("episode_return",),
         "evaluations return nearly as little as the first episodes, while training episodes have risen",
-        "the agent moves back and forth: a larger {entropy_weight}; for MuZero more {num_simulations}",
+        "the agent moves back and forth, or never fires: a larger {entropy_weight}; for MuZero more {num_simulations}",
         symptoms.worse_greedily,
         by_return=True,
     ),

@@ -25,7 +25,7 @@ class PPOConfig(options.AgentSection):
 
     DEFAULTS = options.values(
         optimizer=dict(learning_rate=2.5e-4, decay_updates=0, epsilon=1e-5, clip_norm=0.5),
-        network=dict(shared.TORSO, width=64, lstm_width=0, normalize_observations=True),
+        network=dict(shared.TORSO, width=64, channels=0, lstm_width=0, normalize_observations=True),
         reward=dict(discount=0.99, scale=1.0, clip=0.0, normalize=True),
     )
     CHOICES: ClassVar = {"network.kind": ("auto", "mlp", "conv", "nature", "patches")}
@@ -125,7 +125,7 @@ _ATARI_ON_CPU = options.values(
     worker=dict(envs_per_group=16),
     ppo=dict(unroll_length=64, batch_size=32, num_epochs=3, num_minibatches=8, clip_ratio=0.15, decay_clip=False),
     optimizer=dict(learning_rate=7e-4, decay_updates=1_470),
-    network=dict(kind="patches", width=256, normalize_pixels=True),
+    network=dict(kind="patches", width=256, channels=64, normalize_pixels=True),
     evaluation=dict(every_updates=200, episodes=10, num_envs=10),
 )
 _FOOTBALL = options.part(

@@ -124,7 +124,12 @@ class NetworkConfig(options.Section):
     frame_stack: int = frame_stack(1)
     width: int = width(64)
     lstm_width: int = options.at_creation(0, "units of an LSTM behind the torso; 0: feed-forward", low=0)
-    channels: int = options.at_creation(0, "conv: channels of the two convolutions; 0: half of network.width", low=0)
+    channels: int = options.at_creation(
+        0,
+        "channels of each convolution, for MuZero of those of conv; 0: the kind's own (conv: for MuZero half of "
+        "network.width, for PPO an eighth; patches: 32)",
+        low=0,
+    )
     first_stride: int = options.at_creation(
         1,
         "conv: stride of the first convolution, whose kernel is twice as wide: 4 turns frames of 42x42 into 11x11; "

@@ -300,6 +300,7 @@ class _Ppo(_Model):
             return self._vectors(features.main, "policy"), self._vectors(features.main, "value")
         small = ((max(1, layers.width // 8), 3, 1),)
         convolutions = _CONVOLUTIONS.get(layers.kind, small)
+        convolutions = tuple((layers.channels or own, size, stride) for own, size, stride in convolutions)
         x = _convolved(
             features.main, convolutions, self.dtype, kernel_init=_ORTHOGONAL, conv_general_dilated=self.convolve
         )

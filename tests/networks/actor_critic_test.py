@@ -120,6 +120,22 @@ def test_torsos_have_their_layers(spec: types.EnvSpec, torso: str, kernels: list
     assert sorted(found) == sorted(kernels)
 
 
+@pytest.mark.parametrize(
+    ("spec", "torso", "channels", "kernels"),
+    [
+        (IMAGE, "patches", 0, [(4, 4, 1, 32), (3, 3, 32, 32), (4 * 4 * 32, 16)]),
+        (IMAGE, "patches", 6, [(4, 4, 1, 6), (3, 3, 6, 6), (4 * 4 * 6, 16)]),
+        (GRID, "conv", 0, [(3, 3, 2, 2), (10 * 5 * 2, 16)]),
+        (GRID, "conv", 6, [(3, 3, 2, 6), (10 * 5 * 6, 16)]),
+    ],
+)
+def test_ppo_s_convolutions_have_the_channels_asked_for(
+    spec: types.EnvSpec, torso: str, channels: int, kernels: list[tuple[int, ...]]
+) -> None:
+    params, _ = _shapes(_make("ppo", spec, kind=torso, channels=channels), _steps(spec))
+    assert [params[name]["kernel"].shape for name in ("Conv_0", "Conv_1", "torso") if name in params] == kernels
+
+
 def test_images_get_the_residual_network_of_the_paper() -> None:
     params, _ = _shapes(_make("vtrace", IMAGE), _steps(IMAGE))
     shapes = [leaf.shape for leaf in jax.tree.leaves(params["_Torso_0"])]

@@ -18,7 +18,7 @@ four frames each, on the 16 cores of an H200's host. A TPU's host has another nu
 
 TRANSPORT_STEPS_PER_SECOND = 140e3
 """Observations of 9,216 bytes per second that pass server and worker client: 137 to 144 thousand on two cores, see
-docs/results.md."""
+docs/speed.md."""
 
 
 class Chip(NamedTuple):

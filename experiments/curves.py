@@ -1,11 +1,13 @@
 """Draws learning curves of run directories, one panel for each title.
 
     python experiments/curves.py OUT.png [--x=seconds|env_steps] [--solved=TITLE=RETURN] [--lowest=TITLE=RETURN]
-        TITLE/LABEL=RUN_DIR[,RUN_DIR...] ...
+        [--training] [--factor=TITLE=NUMBER] TITLE/LABEL=RUN_DIR[,RUN_DIR...] ...
 
-A curve is the mean return of a run's evaluations. Several runs of one label are seeds: their median, and a band from
-the lowest to the highest. `TITLE=RUN_DIR` needs no label. --solved draws a dashed line; --lowest begins the axis
-there: a caption must say so of curves that begin below.
+A curve is the mean return of a run's evaluations or, with --training, of the episodes that it learned from (means of
+20 rows of metrics). Several runs of one label are seeds: their median, and a band from the lowest to the highest.
+`TITLE=RUN_DIR` needs no label. A file of the folder `published` may stand for a run. --solved draws a dashed line;
+--lowest begins the axis there: a caption must say so of curves that begin below. --factor multiplies the returns of
+runs, as by a game's number of lives if each of its episodes was one life.
 
     python experiments/curves.py steps.png 'CartPole/3 steps=runs/a1,runs/a2' 'CartPole/5 steps=runs/b1,runs/b2'
 """
@@ -13,6 +15,7 @@ there: a caption must say so of curves that begin below.
 from __future__ import annotations
 
 import argparse
+import csv
 import importlib.util
 import pathlib
 from collections.abc import Mapping, Sequence
@@ -26,8 +29,14 @@ Curve = list[tuple[np.ndarray, np.ndarray]]
 """Each seed's x and mean returns."""
 
 
-def read(items: Sequence[str], x: str) -> dict[str, dict[str, Curve]]:
-    """Returns the curves by title and label.
+_ROWS = 20
+"""Rows of metrics in a mean of training returns; a row has the episodes of about ten seconds."""
+
+
+def read(
+    items: Sequence[str], x: str, *, training: bool = False, factors: Mapping[str, float] = {}
+) -> dict[str, dict[str, Curve]]:
+    """Returns the curves by title and label; training episodes instead of evaluations, factors by title.
 
     Raises:
       SystemExit: an item has another form, or a directory no evaluations.
@@ -38,17 +47,37 @@ def read(items: Sequence[str], x: str) -> dict[str, dict[str, Curve]]:
         if not (name and equals and paths):
             raise SystemExit(f"{item!r}: expected TITLE/LABEL=RUN_DIR[,RUN_DIR...]")
         title, _, label = name.partition("/")
-        found.setdefault(title, {})[label] = [_curve(pathlib.Path(path), x) for path in paths.split(",")]
+        factor = factors.get(title, 1.0)
+        found.setdefault(title, {})[label] = [
+            _curve(pathlib.Path(path), x, training=training, factor=factor) for path in paths.split(",")
+        ]
+    if unknown := factors.keys() - found.keys():
+        raise SystemExit(f"no panel has the title {', '.join(sorted(unknown))}; there are {', '.join(found)}")
     return found
 
 
-def _curve(path: pathlib.Path, x: str) -> tuple[np.ndarray, np.ndarray]:
+def _curve(path: pathlib.Path, x: str, *, training: bool, factor: float) -> tuple[np.ndarray, np.ndarray]:
+    if path.suffix == ".csv":
+        return _published(path, x)
     if not (path / "metrics.jsonl").exists():
         raise SystemExit(f"{path} has no metrics.jsonl; expected a run directory of `seedzero train`")
-    points = runs.evaluations(path)
-    if not points:
-        raise SystemExit(f"{path} has no evaluation yet; train on, or give another directory")
-    return np.array([point[x] for point in points]), np.array([point["mean_return"] for point in points])
+    points = runs.training_returns(path) if training else runs.evaluations(path)
+    if len(points) < (_ROWS if training else 1):
+        expected = f"{_ROWS} rows with training episodes" if training else "evaluation"
+        raise SystemExit(f"{path} has no {expected} yet; train on, or give another directory")
+    found = np.array([[point[x], factor * point["mean_return"]] for point in points]).T
+    if training:
+        found = np.stack([np.convolve(row, np.full(_ROWS, 1 / _ROWS), mode="valid") for row in found])
+    return found[0], found[1]
+
+
+def _published(path: pathlib.Path, x: str) -> tuple[np.ndarray, np.ndarray]:
+    try:
+        lines = [line for line in path.read_text(encoding="utf-8").splitlines() if not line.startswith("#")]
+        points = np.array([[float(row[x]), float(row["mean_return"])] for row in csv.DictReader(lines)])
+    except (OSError, KeyError, ValueError) as error:
+        raise SystemExit(f"{path}: {error!r}; expected a table with the columns {x},mean_return") from None
+    return points[:, 0], points[:, 1]
 
 
 def band(curve: Curve, num_points: int = 200) -> tuple[np.ndarray, np.ndarray]:
@@ -62,14 +91,14 @@ def band(curve: Curve, num_points: int = 200) -> tuple[np.ndarray, np.ndarray]:
 
 
 def levels(items: Sequence[str]) -> dict[str, float]:
-    """Parses items TITLE=RETURN; returns the returns by title. Raises SystemExit for another form."""
+    """Parses items TITLE=NUMBER; returns the numbers by title. Raises SystemExit for another form."""
     found = {}
     for item in items:
         title, _, number = item.rpartition("=")
         try:
             found[title] = float(number)
         except ValueError:
-            raise SystemExit(f"{item!r}: expected TITLE=RETURN") from None
+            raise SystemExit(f"{item!r}: expected TITLE=NUMBER") from None
     return found
 
 
@@ -122,12 +151,17 @@ def main() -> None:
     parser.add_argument("out", type=pathlib.Path, metavar="OUT.png")
     parser.add_argument("items", nargs="+", metavar="TITLE/LABEL=RUN_DIR[,RUN_DIR...]")
     parser.add_argument("--x", choices=("seconds", "env_steps"), default="seconds", help="default: seconds")
-    for flag, meaning in (("--solved", "a dashed line there"), ("--lowest", "the return at which the axis begins")):
-        parser.add_argument(flag, action="append", default=[], metavar="TITLE=RETURN", help=meaning)
+    parser.add_argument("--training", action="store_true", help="training episodes instead of evaluations")
+    for flag, meaning in (
+        ("--solved", "a dashed line there"),
+        ("--lowest", "the return at which the axis begins"),
+        ("--factor", "what the returns of runs are multiplied by"),
+    ):
+        parser.add_argument(flag, action="append", default=[], metavar="TITLE=NUMBER", help=meaning)
     arguments = parser.parse_args()
     if importlib.util.find_spec("matplotlib") is None:
         raise SystemExit(f"matplotlib is missing; install it: {packages.install_command('matplotlib')}")
-    panels = read(arguments.items, arguments.x)
+    panels = read(arguments.items, arguments.x, training=arguments.training, factors=levels(arguments.factor))
     draw(arguments.out, panels, arguments.x, levels(arguments.solved), levels(arguments.lowest))
     print(arguments.out)
 

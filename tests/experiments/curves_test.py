@@ -27,6 +27,27 @@ def test_seeds_become_a_median_between_the_lowest_and_the_highest(tmp_path: path
     np.testing.assert_allclose(values, [[0, 0.5, 1, 1, 1], [0, 1.5, 3, 3, 3], [0, 2.5, 5, 5, 5]])
 
 
+def test_training_returns_are_means_of_rows_times_a_game_s_lives(tmp_path: pathlib.Path) -> None:
+    rows = [{"seconds": 10.0 * i, "env_steps": 100 * i, "episode_return": float(i % 2)} for i in range(22)]
+    (tmp_path / "metrics.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    found = curves.read([f"Game={tmp_path}"], "env_steps", training=True, factors={"Game": 5.0})
+    ((steps, returns),) = found["Game"][""]
+    np.testing.assert_allclose(steps, [950, 1050, 1150])
+    np.testing.assert_allclose(returns, [2.5, 2.5, 2.5])
+    with pytest.raises(SystemExit, match="no panel has the title Gme"):
+        curves.read([f"Game={tmp_path}"], "env_steps", training=True, factors={"Gme": 5.0})
+
+
+def test_a_published_curve_stands_beside_runs(tmp_path: pathlib.Path) -> None:
+    table = tmp_path / "other.csv"
+    table.write_text("# of somebody else\nenv_steps,mean_return\n0,1.5\n100,40\n")
+    found = curves.read([f"Game/theirs={table}"], "env_steps", factors={"Game": 5.0})
+    ((steps, returns),) = found["Game"]["theirs"]
+    assert steps.tolist() == [0, 100] and returns.tolist() == [1.5, 40]
+    with pytest.raises(SystemExit, match=r"expected a table with the columns seconds,mean_return"):
+        curves.read([f"Game/theirs={table}"], "seconds")
+
+
 def test_a_figure_has_a_panel_for_each_title(tmp_path: pathlib.Path) -> None:
     path = _run(tmp_path / "run", [0.0, 1.0])
     curves.draw(tmp_path / "out.png", curves.read([f"A={path}", f"B/one={path},{path}"], "seconds"), "seconds")

@@ -87,7 +87,7 @@ def judge(
     config, _ = greedy.read(choice)
     game = game_tree.game_of(config.env.id, place, needs_strings=False)
     weights = _weights(path, place, step, mixture) if leagues.has_league(config) else {members.MAIN: 1.0}
-    if not weights or (mixture != exploitability.LAST and not leagues.has_league(config)):
+    if not any(weights.values()) or (mixture != exploitability.LAST and not leagues.has_league(config)):
         raise errors.UsageError(f"{place} has no mixture {mixture}; give --mixture={exploitability.LAST}")
     names = [name for name, weight in weights.items() if weight > 0]
     saved = greedy.load_players(choice, config, game.spec, [None if name == members.MAIN else name for name in names])

@@ -259,7 +259,9 @@ def resolve(asked: Request) -> tuple[configs.Config, list[str]]:
             f"JAX_PLATFORMS={platforms} asks for {wanted}, and JAX finds none here; see to its "
             "driver and JAX's package for it, or set JAX_PLATFORMS=cpu"
         )
-    config, notes = machines.resolve(asked.config, preset=asked.preset, explicit=asked.fixed, machine=machine)
+    config, notes = machines.resolve(
+        asked.config, preset=asked.preset, explicit=asked.fixed, machine=machine, spec=asked.spec
+    )
     combinations.check(config)
     if asked.spec is not None:
         from seedzero.agents import agent_table

@@ -6,9 +6,10 @@ import dataclasses
 import glob
 import os
 import pathlib
+import time
 from collections.abc import Callable, Iterator, Sequence
 
-from seedzero.bucket import run_copy
+from seedzero.bucket import bucket, lease, run_copy
 from seedzero.checkpoints import run_dirs, run_lock, spec_file
 from seedzero.core import errors
 from seedzero.monitoring import metrics_log, series
@@ -82,14 +83,25 @@ def read(place: str, wanted: Sequence[str]) -> RunRecord:
 
     Raises ResumeError if there is no run, and BucketError.
     """
-    with run_copy.local(place, lambda copy: copy.fetch(metrics_log.METRICS_FILE)) as path:
+    with run_copy.local(place, _fetch) as path:
         saved, spec, status = run_dirs.read_saved(path), spec_file.read(path), run_dirs.read_status(path) or {}
         found = series.read(path, wanted)
         holder = run_dirs.holder(path)
-        is_training = status.get("alive", False) if "://" in place else holder is not None
+        is_training = holder is not None if (url := bucket.parse(place)) is None else _is_leased(path, url)
     finished = str(status.get("finished") or "")
     state = UNKNOWN if holder == run_lock.UNKNOWN else TRAINING if is_training else FINISHED if finished else STOPPED
     return RunRecord(place, saved, found, spec.frames_per_step if spec else 1, state, finished)
+
+
+def _fetch(copy: run_copy.Copy) -> None:
+    for name in (metrics_log.METRICS_FILE, lease.NAME):
+        copy.fetch(name)
+
+
+def _is_leased(path: pathlib.Path, url: bucket.Url) -> bool:
+    """Returns whether a learner uses a run in a bucket: the last status of a dead one still calls it alive."""
+    file = path / lease.NAME
+    return file.exists() and lease.parse(file.read_bytes(), url).is_fresh(time.time())
 
 
 def short_names(places: Sequence[str]) -> list[str]:

@@ -34,6 +34,10 @@ class Holder:
     seconds: float  # after this time without a renewal it counts as dead
     released: bool  # whether it has ended
 
+    def is_fresh(self, now: float) -> bool:
+        """Returns whether the learner runs, if this machine's clock, in seconds since the epoch, agrees with its."""
+        return not self.released and now - self.renewed <= self.seconds
+
 
 def parse(content: bytes, url: bucket.Url) -> Holder:
     """Parses the lease's content. Raises BucketError if it is damaged."""

@@ -54,7 +54,7 @@ def envs(arguments: parse.Arguments) -> int:
 def config(arguments: parse.Arguments) -> int:
     """Prints a preset's settings; returns the exit code. Raises ConfigError for wrong or impossible ones."""
     preset = arguments.flags["preset"]
-    agent = arguments.settings.get("run.agent", configs.agent_names()[0])
+    agent = arguments.settings.get("run.agent") or presets.agent_of(preset)
     base = presets.get(preset, agent)
     configs.check_read(arguments.settings, agent)
     implied, _ = combinations.imply(

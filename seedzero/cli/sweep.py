@@ -29,7 +29,7 @@ _CPUS = 2
 """Number of cores of a run on Ray."""
 _SHARE_OF_MEMORY = "XLA_PYTHON_CLIENT_MEM_FRACTION"
 """Variable with the share of a GPU's memory that JAX takes, because runs at the same time share the GPU."""
-_CONSOLE = re.compile(r"\d+:\d\d  ")
+_CONSOLE = re.compile(r"(?:(?:\d+:)?\d+:\d\d|\d+d\d\dh)  ")
 """Prefix of a training's lines on the console."""
 _OF_SEARCHES = ("sampler", "objective", "halving")
 _MOST_SHOWN = 10

@@ -58,11 +58,14 @@ class ClusterConfig(options.Section):
 def problems(config: Any) -> Iterator[str]:
     """Yields the impossible combinations, each with what to do."""
     cluster = config.cluster
-    if cluster.num_hosts == 1:
-        return
     several = f"--cluster.num_hosts={cluster.num_hosts}"
     if cluster.index >= cluster.num_hosts:
-        yield f"--cluster.index={cluster.index}: {several} has 0 to {cluster.num_hosts - 1}"
+        hosts = (
+            f"0 to {cluster.num_hosts - 1}" if cluster.num_hosts > 1 else "only host 0; give the number of all hosts"
+        )
+        yield f"--cluster.index={cluster.index}: {several} has {hosts}"
+    if cluster.num_hosts == 1:
+        return
     if cluster.index >= 0 and not cluster.coordinator:
         yield (
             f"--cluster.index={cluster.index}: give --cluster.coordinator=HOST:PORT, an address of host 0, on all "

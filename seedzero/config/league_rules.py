@@ -117,6 +117,7 @@ def _check_sides(config: configs.Config) -> None:
         "league.main_players": 1,
         "league.main_exploiters": 0,
         "league.league_exploiters": 0,
+        "league.max_players": 1,
     }
     given = {name: configs.flatten(config)[name] for name in most}
     untried = [

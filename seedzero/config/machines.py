@@ -11,8 +11,8 @@ import platform
 from collections.abc import Mapping, Set
 from typing import NamedTuple
 
-from seedzero.config import configs, options, presets, seats_config
-from seedzero.core import env_ids, errors
+from seedzero.config import combinations, configs, options, presets, seat_rules, seats_config
+from seedzero.core import env_ids, errors, types
 
 MAX_AUTO_BATCH = 1024
 UNKNOWN_WORKERS = 4
@@ -42,13 +42,14 @@ class Machine(NamedTuple):
 
 
 def resolve(
-    config: configs.Config, *, preset: str, explicit: Set[str], machine: Machine
+    config: configs.Config, *, preset: str, explicit: Set[str], machine: Machine, spec: types.EnvSpec | None = None
 ) -> tuple[configs.Config, list[str]]:
     """Returns the configuration with everything that depends on the machine, and notes for the user.
 
     Args:
       config: the preset's values, replaced by the user's.
       explicit: names SECTION.KEY of what the user set; those are never changed.
+      spec: of the environment, if known.
 
     Raises:
       ConfigError: the devices cannot share the batch or the slots evenly.
@@ -56,8 +57,9 @@ def resolve(
     notes = []
     changes = presets.cpu_values(preset, config.run.agent, explicit=explicit)
     if machine.platform == "cpu" and changes:
-        config = configs.override(config, changes)
-        notes.append(f"preset {preset} on a CPU: {_listing(changes)}")
+        config = _implied_again(configs.override(config, changes), preset, explicit, spec)
+        values = configs.flatten(config)
+        notes.append(f"preset {preset} on a CPU: {_listing({name: values[name] for name in changes})}")
     automatic = _automatic(config, machine)
     if automatic:
         config = configs.override(config, automatic)
@@ -71,6 +73,16 @@ def resolve(
             "until each had one; give more --worker.envs_per_group or --workers, or fewer --training.num_devices"
         )
     return config, notes
+
+
+def _implied_again(
+    config: configs.Config, preset: str, explicit: Set[str], spec: types.EnvSpec | None
+) -> configs.Config:
+    """Returns a configuration with values for a CPU after what the user's settings, and the rows of a game, imply."""
+    agent = config.run.agent
+    preset_env, elsewhere = presets.get(preset, agent).env.id, presets.part(preset, agent).elsewhere
+    config, _ = combinations.imply(config, preset_env=preset_env, explicit=explicit, elsewhere=elsewhere)
+    return config if spec is None else seat_rules.whole_games(config, spec, explicit=explicit)[0]
 
 
 def _listing(values: Mapping[str, options.Value]) -> str:

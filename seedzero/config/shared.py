@@ -154,8 +154,8 @@ class NetworkConfig(options.Section):
     head_width: int = options.at_creation(64, "units of the heads' hidden layer", low=1)
     normalize_observations: bool = options.at_creation(
         True,
-        "scale each feature without finite bounds (PPO: without bounds within -1 to 1) by its running mean "
-        "and variance",
+        "scale each feature by its running mean and variance, unless its bounds are within -1 to 1 or it belongs to "
+        "an image of bytes",
         earlier=False,
     )
     normalize_pixels: bool = options.at_creation(

@@ -58,7 +58,8 @@ def of(game: Any) -> GtpBoard:
 
     Raises EnvironmentFailure for other games.
     """
-    kind, values = str(game.get_type().short_name), game.get_parameters()
+    # a game of Pgx knows its kind without OpenSpiel
+    kind, values = getattr(game, "kind", None) or str(game.get_type().short_name), game.get_parameters()
     if kind not in _LAST:
         raise errors.EnvironmentFailure(f"game {kind!r} has no moves in GTP; the protocol is for {', '.join(_LAST)}")
     return GtpBoard(kind, _size(values), float(values["komi"]) if kind == "go" else None)

@@ -134,7 +134,7 @@ class PgxGame:
                 f"game {name!r}: matches, and opponents that search, are for games of two players without chance"
             )
         self.num_players, self.num_actions = 2, self._rules.num_actions
-        self._kind = pgx_ids.kind(name)
+        self.kind = pgx_ids.kind(name)
         self.run = _programs(self._rules)
         self.first_mover = self.mover(self.initial())
 
@@ -181,7 +181,7 @@ class PgxGame:
 
         kind = pyspiel.GameType
         is_open = kind.Information.PERFECT_INFORMATION
-        return _Type(self._kind, kind.RewardModel.TERMINAL, kind.Dynamics.SEQUENTIAL, is_open)
+        return _Type(self.kind, kind.RewardModel.TERMINAL, kind.Dynamics.SEQUENTIAL, is_open)
 
     def get_parameters(self) -> dict[str, Any]:
         """Returns the size of a square board, and Go's komi, under OpenSpiel's names."""

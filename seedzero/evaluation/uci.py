@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
+from seedzero.core import errors
 from seedzero.envs import spiel, turn_games
 from seedzero.evaluation import match
 
@@ -36,7 +37,7 @@ class UciSession:
         elif name == "position":
             try:
                 self._begin(words)
-            except ValueError as error:
+            except (ValueError, errors.EnvironmentFailure) as error:  # the latter where Pgx's game has ended already
                 return [f"info string {error}"]
         elif name == "go":
             return [f"bestmove {self._best()}"]

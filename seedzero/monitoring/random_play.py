@@ -44,5 +44,7 @@ def _file(env: sections.EnvConfig) -> pathlib.Path | None:
     directory = user_cache.directory()
     if directory is None:
         return None
-    digest = hashlib.sha256(json.dumps(dataclasses.asdict(env), sort_keys=True).encode()).hexdigest()[:32]
+    # random returns don't depend on the size of frames, which is another one on a CPU
+    played = {name: value for name, value in dataclasses.asdict(env).items() if name != "frame_size"}
+    digest = hashlib.sha256(json.dumps(played, sort_keys=True).encode()).hexdigest()[:32]
     return directory / "seedzero" / "random" / f"{digest}.json"

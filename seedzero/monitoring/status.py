@@ -43,8 +43,7 @@ def from_bucket(url: bucket.Url, store: bucket.Store, *, clock: Callable[[], flo
         return {**last, "alive": False}
     holder = lease.parse(leased, url)
     age = max(0.0, clock() - holder.renewed)
-    alive = not holder.released and age <= holder.seconds
-    return {**last, "alive": alive, "host": holder.host, "renewed_seconds_ago": round(age, 1)}
+    return {**last, "alive": holder.is_fresh(clock()), "host": holder.host, "renewed_seconds_ago": round(age, 1)}
 
 
 def from_run_dir(path: str | os.PathLike[str], *, deadline_seconds: float = probe.DEADLINE_SECONDS) -> dict[str, Any]:

@@ -219,6 +219,8 @@ def _episodes(
                 state = env.states[0]
                 row["mover"] = np.int8(game.mover(state))
                 row["move"] = str(state.action_to_string(game.mover(state), int(row["action"])))
+            elif game is not None:
+                row["mover"] = np.int8(len(rows) % 2)  # Pgx's players alternate, and its moves have no names
             first = np.zeros(1, bool)
             step = env.step(row["action"][np.newaxis])
             followed.record(np.zeros(1, int), step.reward, first, step.final, movers=env.spec.movers(step.observation))

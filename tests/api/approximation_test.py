@@ -38,3 +38,13 @@ def test_scripted_members_are_left_out_of_the_mixture_of_a_league(tmp_path: path
     path = saved_league.make_seats(tmp_path / "run", "matrix_pd", counters)
     found = approximation.judge(path, "runs/mine", mixture="league", num_moves=4, num_games=4)
     assert found.mixture == "league" and found.num_moves >= 4
+
+
+def test_a_league_of_scripted_members_alone_has_no_mixture(tmp_path: pathlib.Path) -> None:
+    counters = saved_league.made_counters()
+    pool = counters["league"]["pool"]
+    pool["members"] = [member for member in pool["members"] if member["name"] == members.MAIN]
+    pool["members"].append(members.Member("random", members.SCRIPTED, learns=False).to_json())
+    path = saved_league.make_seats(tmp_path / "run", "matrix_pd", counters, league__self_play=0.0)
+    with pytest.raises(errors.UsageError, match="no mixture league"):
+        approximation.judge(path, "runs/mine", mixture="league", num_moves=4, num_games=4)

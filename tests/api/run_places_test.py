@@ -1,13 +1,17 @@
 from __future__ import annotations
 
+import dataclasses
+import json
 import pathlib
 import shutil
+import time
 
 import fake_gcs
 import pytest
 import saved_run
 
 from seedzero.api import run_places
+from seedzero.bucket import lease
 from seedzero.core import errors
 from seedzero.monitoring import series
 
@@ -60,6 +64,19 @@ def test_a_run_in_a_bucket_is_read_from_there(tmp_path: pathlib.Path, gcs: fake_
         gcs.put("runs", f"one/{file.name}", file.read_bytes())
     found = run_places.read("gs://runs/one", (series.EVALUATION,))
     assert (found.place, found.state, len(found.series.values)) == ("gs://runs/one", run_places.STOPPED, 3)
+
+
+@pytest.mark.parametrize(("age", "state"), [(1.0, run_places.TRAINING), (3600.0, run_places.STOPPED)])
+def test_a_run_in_a_bucket_is_training_while_its_lease_is_renewed(
+    tmp_path: pathlib.Path, gcs: fake_gcs.FakeGcs, age: float, state: str
+) -> None:
+    path = saved_run.make(tmp_path / "run")
+    (path / "status.json").write_text('{"alive": true}')  # also where the learner was killed
+    holder = lease.Holder("copy", "process", "host", 1, time.time() - age, 60.0, released=False)
+    (path / lease.NAME).write_text(json.dumps(dataclasses.asdict(holder)))
+    for file in path.glob("*.json*"):
+        gcs.put("runs", f"one/{file.name}", file.read_bytes())
+    assert run_places.read("gs://runs/one", (series.EVALUATION,)).state == state
 
 
 def test_names_are_shown_without_the_directories_they_share() -> None:

@@ -286,6 +286,12 @@ def test_config_shows_the_values_of_the_preset_for_the_default_agent(capsys: pyt
     assert "[muzero]" in out and "[vtrace]" not in out
 
 
+def test_config_shows_the_agent_that_train_would_choose(capsys: pytest.CaptureFixture[str]) -> None:
+    assert commands.main(["config", "--preset=hex", "--alphazero.n_step=9"]) == 0
+    out = capsys.readouterr().out
+    assert out.startswith("# preset hex, agent alphazero: ") and "--alphazero.n_step=9" in out
+
+
 def test_config_shows_an_agents_part_of_the_preset(capsys: pytest.CaptureFixture[str]) -> None:
     assert commands.main(["config", "--preset=atari", "--agent=vtrace", "--vtrace.max_lag=3"]) == 0
     out = capsys.readouterr().out

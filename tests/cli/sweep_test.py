@@ -14,7 +14,8 @@ import golden
 import pytest
 
 from seedzero.cli import main as commands
-from seedzero.cli import train
+from seedzero.cli import sweep, train
+from seedzero.monitoring import console
 from seedzero.processes import pool
 
 _STAND_IN = """
@@ -84,6 +85,13 @@ def test_every_run_is_trained_once_and_the_command_repeated_skips_all(
         {"optimizer.learning_rate": 0.2},
     ]
     assert found["groups"][0]["last"]["mean"] == 2.5 and len(found["runs"]) == 4 and found["run_dir"] == "out"
+
+
+@pytest.mark.parametrize("seconds", [5.0, 4_044.0, 300_000.0])
+def test_a_run_s_lines_are_known_after_an_hour_and_after_days(seconds: float) -> None:
+    snapshot = console.ConsoleSnapshot(seconds=seconds, env_steps=1, updates=0)
+    assert sweep._CONSOLE.match(console.line_of(snapshot))
+    assert not sweep._CONSOLE.match("seedzero: new run in 3:04")
 
 
 def test_values_go_over_those_of_a_preset_s_file() -> None:

@@ -28,6 +28,7 @@ def test_several_hosts_go_with_the_defaults_of_every_agent() -> None:
     "changed",
     [
         {"cluster.index": 2},
+        {"cluster.index": 1, "cluster.num_hosts": 1},
         {"cluster.coordinator": ""},
         {"transport.token_file": ""},
         {"cluster.coordinator": "host-0"},

@@ -213,6 +213,7 @@ def test_agents_of_other_numbers_of_sides_are_named(agents: tuple[str, ...], sai
         {"network.lstm_width": 32},
         {"league.main_players": 2},
         {"league.league_exploiters": 1},
+        {"league.max_players": 2},
         {"env.id": "remote"},
         {"league.builder": "biased"},
     ],

@@ -3,8 +3,8 @@ from __future__ import annotations
 import golden
 import pytest
 
-from seedzero.config import configs, machines, options, presets
-from seedzero.core import errors
+from seedzero.config import combinations, configs, machines, options, presets, seat_rules
+from seedzero.core import errors, types
 
 CPU = machines.Machine("cpu", num_cores=2, num_devices=1)
 GPU = machines.Machine("gpu", num_cores=16, num_devices=1)
@@ -18,6 +18,34 @@ def test_atari_shrinks_on_a_cpu_and_says_so() -> None:
     assert small.replay.batch_size < large.replay.batch_size
     assert small.search.num_simulations < large.search.num_simulations
     assert f"replay.batch_size={small.replay.batch_size}" in notes[0]
+
+
+@pytest.mark.parametrize(
+    ("preset", "given", "name", "value"),
+    [
+        ("atari-100k", {"run.max_env_steps": 0}, "replay.final_updates", 0),
+        ("atari", {"network.module": "my_net:make"}, "muzero.consistency_weight", 0.0),
+    ],
+)
+def test_what_the_user_s_settings_imply_holds_on_a_cpu_too(
+    preset: str, given: dict[str, options.Value], name: str, value: options.Value
+) -> None:
+    asked, _ = combinations.imply(
+        configs.override(presets.get(preset), given), preset_env="atari:Pong", explicit=given.keys()
+    )
+    resolved, notes = machines.resolve(asked, preset=preset, explicit=given.keys(), machine=CPU)
+    assert configs.flatten(resolved)[name] == value
+    assert f"{name}={value}" in notes[0]
+    combinations.check(resolved)
+
+
+def test_groups_of_whole_games_stay_whole_on_a_cpu() -> None:
+    spec = types.EnvSpec(
+        (64, 64, 3), "uint8", num_actions=3, seats=("a", "b", "c"), tasks=("a", "b", "c"), fixed_seats=True
+    )
+    asked, _ = seat_rules.whole_games(presets.get("pixels", "ppo"), spec, explicit=set())
+    resolved, _ = machines.resolve(asked, preset="pixels", explicit=set(), machine=CPU, spec=spec)
+    assert resolved.worker.envs_per_group % 3 == 0 and resolved.worker.envs_per_group < asked.worker.envs_per_group
 
 
 def test_what_the_user_set_stays_on_a_cpu_too() -> None:

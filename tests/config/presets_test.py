@@ -133,7 +133,7 @@ def test_a_run_of_100k_steps_is_evaluated_several_times(agent: str, *, on_cpu: b
 @pytest.mark.parametrize("name", ["atari", "atari-100k"])
 def test_what_muzero_counts_in_updates_fits_into_the_updates_of_its_budget(name: str, platform: str) -> None:
     where = machines.Machine(platform, 2, 1)
-    found, _ = machines.resolve(presets.get(name), preset=name, explicit=(), machine=where)
+    found, _ = machines.resolve(presets.get(name), preset=name, explicit=set(), machine=where)
     replay, optimizer, muzero = found.replay, found.optimizer, found.muzero
     with_steps = found.run.max_env_steps * replay.samples_per_insert / replay.batch_size
     assert replay.final_updates <= 0.2 * with_steps
@@ -146,7 +146,7 @@ def test_what_muzero_counts_in_updates_fits_into_the_updates_of_its_budget(name:
 @pytest.mark.parametrize("platform", ["cpu", "gpu"])
 def test_ppos_learning_rate_reaches_its_end_with_the_budget(platform: str) -> None:
     where = machines.Machine(platform, 2, 1)
-    found, _ = machines.resolve(presets.get("atari", "ppo"), preset="atari", explicit=(), machine=where)
+    found, _ = machines.resolve(presets.get("atari", "ppo"), preset="atari", explicit=set(), machine=where)
     assert found.worker.num_envs == found.ppo.batch_size
     updates = found.run.max_env_steps / (found.ppo.batch_size * found.ppo.unroll_length)
     assert 1 < found.optimizer.decay_updates / updates < 1.03

@@ -58,8 +58,12 @@ def test_the_variant_is_there(copy: pathlib.Path) -> None:
 
 
 def _seedzero(path: pathlib.Path, *words: str) -> str:
+    return _python(path, "-m", "seedzero.cli", *words)
+
+
+def _python(path: pathlib.Path, *words: str) -> str:
     environment = {**os.environ, "PYTHONPATH": str(path), "JAX_PLATFORMS": "cpu"}
-    command = [sys.executable, "-m", "seedzero.cli", *words]
+    command = [sys.executable, *words]
     return subprocess.run(command, cwd=path, env=environment, capture_output=True, text=True, check=True).stdout
 
 
@@ -76,4 +80,4 @@ def test_the_family_is_listed_and_plays(copy: pathlib.Path) -> None:
 def test_the_metric_is_returned_by_the_loss(copy: pathlib.Path) -> None:
     source = (copy / "seedzero" / "agents" / "toy.py").read_text(encoding="utf-8")
     assert '"q_max": jnp.max(q)' in source and "reward = reward + parts.config.bonus" in source
-    compile(source, "toy.py", "exec")
+    _python(copy, "-c", "from seedzero.agents import agent_table; assert 'toy' in agent_table.AGENTS")

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import sys
+
 import pytest
 
 from seedzero.core import errors
@@ -31,7 +33,10 @@ def test_places_have_the_names_that_openspiel_gives_them(name: str, kind: str, s
         ("othello", gtp_boards.GtpBoard("othello", 8, None)),
     ],
 )
-def test_games_of_pgx_have_the_same_boards(name: str, expected: gtp_boards.GtpBoard) -> None:
+def test_games_of_pgx_have_the_same_boards_without_openspiel(
+    name: str, expected: gtp_boards.GtpBoard, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(sys.modules, "pyspiel", None)
     board = gtp_boards.of(pgx_games.PgxGame(name))
     assert board == expected
     assert board.action(board.vertex(expected.size**2)) == expected.size**2  # a pass, or a swap

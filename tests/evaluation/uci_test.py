@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+from seedzero.core import errors
 from seedzero.envs import bots, pgx_games, spiel
 from seedzero.evaluation import uci
 
@@ -45,6 +46,17 @@ def test_positions_that_do_not_exist_are_told_and_change_nothing(words: str) -> 
     assert (
         session("pgx").answer("position fen 8/P6k/8/8/8/8/7p/K7 w - - 0 1")[0].startswith("info string position fen")
     )
+
+
+def test_a_game_that_has_ended_in_one_library_refuses_further_moves(monkeypatch: pytest.MonkeyPatch) -> None:
+    playing = session("pgx")
+
+    def ended(*args: object) -> None:
+        raise errors.EnvironmentFailure("game 'chess' refuses action 3")
+
+    monkeypatch.setattr(pgx_games.PgxGame, "apply", ended)
+    assert playing.answer("position startpos moves e2e4") == ["info string game 'chess' refuses action 3"]
+    assert playing.answer("isready") == ["readyok"]
 
 
 def test_both_libraries_have_the_same_moves_but_for_the_numbers_of_castling() -> None:

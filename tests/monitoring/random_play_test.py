@@ -23,6 +23,8 @@ def test_the_mean_is_known_for_the_same_settings_alone() -> None:
     random_play.remember(ENV, [20.0, 24.0, 22.0])
     assert random_play.recall(ENV) == 22.0
     assert random_play.recall(sections.EnvConfig(id="gym:CartPole-v1", max_episode_steps=9)) is None
+    small = sections.EnvConfig(id="gym:CartPole-v1", frame_size=42)  # as a CPU makes the frames of a preset
+    assert random_play.recall(small) == 22.0
     random_play.remember(ENV, [99.0, 99.0])  # of too few episodes
     assert random_play.recall(ENV) == 22.0
     random_play.remember(ENV, [10.0, 10.0, 10.0])

@@ -133,6 +133,17 @@ def test_a_game_of_two_players_has_the_moves_of_both(tmp_path: pathlib.Path, run
         assert game.header["return"] == (arrays["reward"] * signs).sum()
 
 
+def test_players_of_pgx_alternate_and_have_opposite_values(tmp_path: pathlib.Path, run_path: Any) -> None:
+    pytest.importorskip("pgx")
+    path = run_path("pgx:tic_tac_toe", mode=types.SAMPLE)
+    recording.record(agent_choice.AgentChoice(path), tmp_path / "out", 3)
+    for file in sorted((tmp_path / "out").iterdir()):
+        game = seedzero.read_record(file)
+        assert game.arrays["mover"].tolist() == [row % 2 for row in range(game.num_steps)]
+        assert "move" not in game.arrays
+        assert game.header["return"] == (game.arrays["reward"] * np.where(game.arrays["mover"] == 0, 1, -1)).sum()
+
+
 def test_equal_games_are_announced(tmp_path: pathlib.Path, run_path: Any, capsys: pytest.CaptureFixture[str]) -> None:
     pytest.importorskip("pyspiel")
     recording.record(agent_choice.AgentChoice(run_path("spiel:tic_tac_toe")), tmp_path / "out", 2)

@@ -166,7 +166,8 @@ def learn_in_minibatches(
 ) -> tuple[Any, jax.Array, base.Metrics]:
     """Steps the optimizer for each minibatch; returns the state, whether all were accepted, and mean metrics.
 
-    If any loss or gradient is not finite, all are refused: parameters and optimizer are those from before the first.
+    Minibatches without steps have no part in the means. If any loss or gradient is not finite, all are refused:
+    parameters and optimizer are those from before the first.
 
     Args:
       state: a NamedTuple with `params`, `opt_state`, `num_updates` and `num_rejected`; its other fields do not change.
@@ -176,7 +177,9 @@ def learn_in_minibatches(
       optimizer: without its learning rate.
     """
 
-    def learn(carry: tuple[base.Params, Any], rows: jax.Array) -> tuple[tuple[base.Params, Any], base.Metrics]:
+    def learn(
+        carry: tuple[base.Params, Any], rows: jax.Array
+    ) -> tuple[tuple[base.Params, Any], tuple[base.Metrics, jax.Array]]:
         params, opt_state = carry
         batch, num_steps = minibatch(rows)
 
@@ -188,14 +191,15 @@ def learn_in_minibatches(
         directions, new_opt_state = optimizer.update(found, opt_state, params)
         new_params = jax.tree.map(lambda p, d: p - learning_rate * d, params, directions)
         carry = where(num_steps > 0, (new_params, new_opt_state), (params, opt_state))
-        return carry, {**metrics, "grad_norm": optax.tree.norm(found)}
+        return carry, ({**metrics, "grad_norm": optax.tree.norm(found)}, num_steps > 0)
 
     before = (state.params, state.opt_state)
-    after, metrics = jax.lax.scan(learn, before, rows)
+    after, (metrics, learned) = jax.lax.scan(learn, before, rows)
     accepted = jnp.all(jnp.isfinite(metrics["loss"]) & jnp.isfinite(metrics["grad_norm"]))
     params, opt_state = where(accepted, after, before)
     num_rejected = jnp.where(accepted, 0, state.num_rejected + 1)
-    metrics = {name: jnp.mean(x) for name, x in metrics.items()}
+    num_learned = jnp.maximum(jnp.sum(learned), 1)
+    metrics = {name: jnp.sum(jnp.where(learned, x, 0.0)) / num_learned for name, x in metrics.items()}
     metrics |= {"learning_rate": learning_rate, "num_rejected": num_rejected}
     counts = {"num_updates": state.num_updates + 1, "num_rejected": num_rejected}
     new_state = state._replace(params=params, opt_state=opt_state, **counts)

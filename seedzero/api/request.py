@@ -91,7 +91,7 @@ def make(flags: Mapping[str, str], settings: Mapping[str, str], *, is_here: bool
         if shown is not None:
             from seedzero.envs import check
 
-            notes += check.channels_first(shown.spec)
+            notes += check.channels_first(shown.spec, wraps="wrappers" in family.takes)
         in_turn = "run.agent" in settings and _in_turn(shown, _with_agent(settings["run.agent"]))
         spec = shown.spec if shown else None
         preset, reason = presets.choose(str(env), spec, in_turn=in_turn, has_sides=has_sides)

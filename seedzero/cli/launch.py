@@ -144,7 +144,7 @@ COMMAND = parse.Command(
         "address=HOST:PORT|local": "address of the cluster's head, or local to start Ray on this "
         "machine (default: RAY_ADDRESS, or the Ray that runs on this "
         "machine, or local)",
-        "preset=NAME": "as for `seedzero train`",
+        "preset=NAME": "a preset's name, as for `seedzero train`",
         **parse.TRUST,
         "accelerator=auto|none|GPU[:N]|TPU[:N]": "the learner's accelerators (default: auto, all of the node that "
         "has most)",

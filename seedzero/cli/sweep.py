@@ -269,7 +269,7 @@ COMMAND = parse.Command(
     usage="--SECTION.KEY=VALUE,VALUE... [--seeds=1,2,3] [--trials=N] [--run_dir=DIR] -- --env=ENV [--key=value ...]",
     flags={
         "seeds=N,N...": "seeds of the runs of each combination (default: one run with the setting's seed)",
-        "preset=NAME,NAME...": "as for `seedzero train`",
+        "preset=NAME,NAME...": "names of presets, as for `seedzero train`",
         "jobs=N": "runs at the same time, each with an equal share of the cores "
         "(default: half as many as cores; with a TPU give 1)",
         "run_dir=DIR": "directory with a subdirectory for each run (default: one in runs/, "

@@ -69,6 +69,7 @@ class Family:
 _EMULATOR = (
     "frame_size", "frame_skip", "sticky_actions", "full_action_space", "noop_max", "life_loss"
 )  # fmt: skip
+_MASKS = ("action_mask",)
 _OF_GYMNASIUM = ("kwargs", "wrappers", "max_episode_steps")
 _WITH_INFOS = (*_OF_GYMNASIUM, "info_keys")
 
@@ -96,14 +97,14 @@ FAMILIES = (
                 "vizdoom", packages=("vizdoom", "opencv-python-headless"),
             ),
         ),
-        make="gym_env:make", check="gym_env:check_id", arguments=("settings", "render"), takes=_WITH_INFOS,
-        forms="gym:ID | gym:module:ID",
+        make="gym_env:make", check="gym_env:check_id", arguments=("settings", "render"),
+        reads=_MASKS, takes=_WITH_INFOS, forms="gym:ID | gym:module:ID",
     ),
     Family(
         "python:MODULE:FUNCTION",
         (Offer("what your own function returns, a Gymnasium environment", "python:my_module:make"),),
         make="gym_env:from_user_code", check="gym_env:user_code.check", arguments=("settings", "render"),
-        takes=_WITH_INFOS, forms="python:module:function",
+        reads=_MASKS, takes=_WITH_INFOS, forms="python:module:function",
     ),
     Family(
         "atari:GAME", (Offer("Atari games by ALE's vector environment", "atari:Pong", "ale_py", "ale-py"),),
@@ -145,7 +146,8 @@ FAMILIES = (
         "popgym:ID", (Offer(
             "POPGym: cards, codes, bandits and poles to remember", "popgym:RepeatPreviousEasy-v0", "popgym",
         ),),
-        make="popgym_env:make", check="popgym_env:check_id", arguments=("settings", "render"), takes=_WITH_INFOS,
+        make="popgym_env:make", check="popgym_env:check_id", arguments=("settings", "render"),
+        reads=_MASKS, takes=_WITH_INFOS,
     ),
     Family(
         "pgx:GAME",
@@ -196,7 +198,7 @@ FAMILIES = (
             ),
         ),
         make="pettingzoo_env:make", check="pettingzoo_env:check_id", arguments=("settings", "render"),
-        takes=("kwargs", "joint_observation"), forms="pettingzoo:module | pettingzoo:module:function",
+        reads=_MASKS, takes=("kwargs", "joint_observation"), forms="pettingzoo:module | pettingzoo:module:function",
     ),
     Family("remote", (Offer("every worker brings environments of its own, in any language", "remote"),)),
 )  # fmt: skip

@@ -63,8 +63,8 @@ class ExploreConfig(options.Section):
     )
     first_steps: int = options.on_resume(
         0,
-        "each environment begins with at most this many steps of repeated random actions; they end at its "
-        "first reward above 0, or at its first terminal state (not at a time limit); 0: off",
+        "each environment begins with about this many steps of repeated random actions, until its first reward above "
+        "0 or its first terminal state (not at a time limit); a repetition that has begun is finished; 0: off",
         "environment steps",
         low=0,
     )

@@ -9,13 +9,13 @@ import dataclasses
 import itertools
 import math
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
 from gymnasium import spaces
 
-from seedzero.config import sections
+from seedzero.config import families, sections
 from seedzero.core import packing, types
 from seedzero.envs import env_base, gym_env, gym_masks, pettingzoo_env, registry
 
@@ -93,7 +93,7 @@ def look(
     with env_base.closing(_one(settings)) as env:
         findings = explore(env, num_steps, max_seconds=max_seconds)
         space = getattr(env, "observation_space", None)
-        judged = judge(env.spec, findings, space)
+        judged = judge(env.spec, findings, space, takes=families.of(settings.id).takes)
         if isinstance(env, gym_env.GymVectorEnv) and env.spec.has_action_mask:
             noted = f"{env.mask_place} masks the legal actions; agents take no other ({gym_masks.IGNORE})"
             judged = judged._replace(notes=(noted, *judged.notes))
@@ -206,9 +206,19 @@ def _random_actions(spec: types.EnvSpec, step: types.EnvStep, random: np.random.
 # Advice ------------------------------------------------------------------------------------------------------------
 
 
-def judge(spec: types.EnvSpec, findings: Findings, space: spaces.Space[Any] | None = None) -> Warnings:
-    """Returns what the findings imply for any agent. space: Gymnasium's space of observations."""
+def judge(
+    spec: types.EnvSpec,
+    findings: Findings,
+    space: spaces.Space[Any] | None = None,
+    *,
+    takes: Collection[str] = ("wrappers", "max_episode_steps"),
+) -> Warnings:
+    """Returns what the findings imply for any agent.
+
+    space: Gymnasium's space of observations. takes: the settings env.NAME of the environment's family, for advice.
+    """
     wrong, warned, noted = [], [], []
+    wraps = "wrappers" in takes
     for array in spec.arrays:
         seen, name = findings.arrays[array.name], _title(spec, array)
         if not math.isfinite(seen.high - seen.low):
@@ -218,18 +228,16 @@ def judge(spec: types.EnvSpec, findings: Findings, space: spaces.Space[Any] | No
                 f"{name} has values from {seen.low:g} to {seen.high:g}, but its space says {array.low:g} to "
                 f"{array.high:g}, which networks rely on; correct the space"
             )
-        warned += _constants(name, array, seen)
-        warned += _image(name, array, is_part=bool(spec.packed))
-    warned += channels_first(spec)
+        warned += _constants(name, array, seen, wraps=wraps)
+        warned += _image(name, array, is_part=bool(spec.packed), wraps=wraps)
+    warned += channels_first(spec, wraps=wraps)
     if not np.all(np.isfinite(findings.rewards)):
         wrong.append("some rewards are not finite; the learner refuses them")
     elif not np.any(findings.rewards):
         noted.append("no random step had a reward other than 0: it may take long until an agent finds one")
     if not findings.episodes:
-        warned.append(
-            f"no episode ended in {len(findings.rewards)} random steps; if episodes never end, give "
-            "--env.max_episode_steps=N"
-        )
+        advice = "; if episodes never end, give --env.max_episode_steps=N" if "max_episode_steps" in takes else ""
+        warned.append(f"no episode ended in {len(findings.rewards)} random steps{advice}")
     if findings.steps_per_second < SLOW:
         noted.append(
             f"{findings.steps_per_second:.3g} steps/s are few: environments set the pace of training; --workers=N "
@@ -249,23 +257,24 @@ def _is_outside(seen: ArrayUse, array: types.ArraySpec) -> bool:
     return bool(np.float32(seen.low) < low or np.float32(seen.high) > high)
 
 
-def _constants(name: str, array: types.ArraySpec, seen: ArrayUse) -> Iterator[str]:
+def _constants(name: str, array: types.ArraySpec, seen: ArrayUse, *, wraps: bool) -> Iterator[str]:
     is_one_hot = (array.low, array.high) == (0, 1)
     if seen.is_constant:
-        yield f"{name} never changed; leave it out (FilterObservation in --env.wrappers), or fix it"
+        how = " (FilterObservation in --env.wrappers)" if wraps else ""
+        yield f"{name} never changed; leave it out{how}, or fix it"
     elif seen.num_constant and not array.is_grid and not is_one_hot:
         yield f"{seen.num_constant} of the numbers of {name} never changed"
 
 
-def channels_first(spec: types.EnvSpec) -> Iterator[str]:
-    """Yields a warning for each image whose channels seem to come first."""
+def channels_first(spec: types.EnvSpec, *, wraps: bool = True) -> Iterator[str]:
+    """Yields a warning for each image whose channels seem to come first. wraps: whether --env.wrappers are taken."""
     for array in spec.arrays:
         first, *others = array.shape if array.is_grid and len(array.shape) == 3 else (0,)
         if 0 < first < 5 and min(others) >= 2 * first:
             remedy = """give --env.wrappers='["ChannelsLast"]'"""
             yield (
                 f"{_title(spec, array)} is read as {first} high, {others[0]} wide, with {others[1]} channels; if its "
-                f"channels come first, {_OF_PARTS if spec.packed else remedy}"
+                f"channels come first, {_remedy(remedy, is_part=bool(spec.packed), wraps=wraps)}"
             )
 
 
@@ -277,7 +286,12 @@ _OF_PARTS = "change it in your own wrapper: --env=python:MODULE:FUNCTION"
 """Says how to fix one of several arrays, because Gymnasium's wrappers are for a single one."""
 
 
-def _image(name: str, array: types.ArraySpec, *, is_part: bool) -> Iterator[str]:
+def _remedy(wrapper: str, *, is_part: bool, wraps: bool) -> str:
+    """Returns the advice to wrap an environment, or what to do where that is not possible."""
+    return _OF_PARTS if is_part and wraps else wrapper if wraps else "change it in the environment itself"
+
+
+def _image(name: str, array: types.ArraySpec, *, is_part: bool, wraps: bool) -> Iterator[str]:
     if types.shown([array]) != "images":
         return
     height, width = array.shape[:2]
@@ -285,7 +299,7 @@ def _image(name: str, array: types.ArraySpec, *, is_part: bool) -> Iterator[str]
         remedy = """make it smaller, with --env.wrappers='[{"ResizeObservation": {"shape": [84, 84]}}]'"""
         yield (
             f"{name} is an image of {height}x{width}: {array.num_bytes / 2**10:.0f} KiB a step to send, store and "
-            f"learn from; {_OF_PARTS if is_part else remedy}"
+            f"learn from; {_remedy(remedy, is_part=is_part, wraps=wraps)}"
         )
     if array.dtype != "uint8":
         yield f"{name} is an image of {array.dtype}, 4 bytes a number; bytes from 0 to 255 take a quarter"

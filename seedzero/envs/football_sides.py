@@ -43,8 +43,11 @@ class FootballMatch:
 
     metadata: Mapping[str, Any] = {"render_modes": ["rgb_array"], "render_fps": 10}
 
-    def __init__(self, scenario: str, num_players: Mapping[str, int], *, checkpoints: bool) -> None:
-        """num_players: number of agents on each side; gfootball's own AI moves the other players."""
+    def __init__(self, scenario: str, num_players: Mapping[str, int], *, checkpoints: bool, limit: int) -> None:
+        """num_players: number of agents on each side; gfootball's own AI moves the other players.
+
+        limit: steps after which a match is cut short; 0: none.
+        """
         self.possible_agents = [f"{side}_{number}" for side in SIDES for number in range(num_players[side])]
         self.agents: list[str] = []
         self._arguments = {
@@ -54,6 +57,7 @@ class FootballMatch:
             **{f"number_of_{side}_players_agent_controls": num_players[side] for side in SIDES},
         }
         self._engine: Any = None
+        self._limit, self._num_steps = limit, 0
 
     @property
     def unwrapped(self) -> FootballMatch:
@@ -71,15 +75,17 @@ class FootballMatch:
         # The only way to give gfootball a seed: a match reads it here when it begins.
         seeds = {"game_engine_random_seed": seed, "reverse_team_processing": bool(seed % 2)}
         self._engine.unwrapped._config.update(seeds)
-        self.agents = list(self.possible_agents)
+        self.agents, self._num_steps = list(self.possible_agents), 0
         return self._by_agent(self._engine.reset()), {}
 
     def step(self, actions: Mapping[str, Any]) -> tuple[Values, Values, Values, Values, Values]:
         observation, reward, is_over, _ = self._engine.step([int(actions[agent]) for agent in self.possible_agents])
+        self._num_steps += 1
+        is_cut = not is_over and self._num_steps == self._limit
         agents = self.possible_agents
-        self.agents = [] if is_over else list(agents)
-        never, ends = dict.fromkeys(agents, False), dict.fromkeys(agents, bool(is_over))
-        return self._by_agent(observation), self._by_agent(reward), ends, never, {}
+        self.agents = [] if is_over or is_cut else list(agents)
+        cuts, ends = dict.fromkeys(agents, is_cut), dict.fromkeys(agents, bool(is_over))
+        return self._by_agent(observation), self._by_agent(reward), ends, cuts, {}
 
     def render(self) -> np.ndarray:
         """Draws the pitch as the first player sees it."""
@@ -116,8 +122,15 @@ def make(scenario: str, num_envs: int, settings: sections.EnvConfig, *, threads:
             f"each and two or more together, such as '{_EXAMPLE}'; without them EnvPool plays one player of the left"
         )
 
+    if settings.wrappers:
+        raise errors.EnvironmentFailure(
+            f"--env.wrappers={settings.wrappers}: rows of football from both sides are players, which have no "
+            "wrappers; leave it out"
+        )
+
     def match() -> FootballMatch:
-        return FootballMatch(scenario, given, checkpoints=settings.checkpoint_rewards)
+        rewards, limit = settings.checkpoint_rewards, settings.max_episode_steps
+        return FootballMatch(scenario, given, checkpoints=rewards, limit=limit)
 
     return FootballSides(f"football:{scenario}", match, num_envs, masks=False, moves=_moves)
 

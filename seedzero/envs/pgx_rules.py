@@ -24,7 +24,13 @@ State: TypeAlias = Any
 """pgx.State: a pytree of arrays, or of arrays [E, ...] for several games."""
 
 _CHANCE = ("2048", "backgammon", "minatar")
-_HIDDEN = ("bridge_bidding", "kuhn_poker", "leduc_holdem", "sparrow_mahjong")
+_HIDDEN = {
+    "bridge_bidding": "",
+    "kuhn_poker": "; PPO and V-trace learn it as spiel:kuhn_poker",
+    "leduc_holdem": "; PPO and V-trace learn it as spiel:leduc_poker",
+    "sparrow_mahjong": "",
+}
+"""Games that hide cards, and what to do instead."""
 _REMADE = ("observation", "legal_action_mask")
 """Fields of a state left out of its bytes, because acting has them anyway, as observation and mask."""
 
@@ -273,9 +279,7 @@ def _load(name: str) -> Any:
     if game_name not in known:
         raise env_base.no_such("Pgx has no game", game_name, [*known, "go"], f"it has {', '.join(known)}")
     if game_name in _HIDDEN:
-        raise errors.EnvironmentFailure(
-            f"game {name!r} hides cards from its players; PPO and V-trace learn such games as spiel:{name}"
-        )
+        raise errors.EnvironmentFailure(f"game {name!r} hides cards from its players{_HIDDEN[game_name]}")
     made = pgx.make(game_name)
     with env_base.failures_of(f"Pgx cannot make {name!r}"):
         made = type(made)(**arguments) if arguments else made

@@ -244,7 +244,9 @@ def against_each_other(
         if game is not None:
             seeds = greedy.seeds(choice.seed, len(players))
             sides = [
-                match.bot_player(str(name), np.random.default_rng(seed)) if player is None else _turns(game, player)
+                match.bot_player(str(name), np.random.default_rng(seed))
+                if player is None
+                else _turns(game, player, seed)
                 for name, player, seed in zip(players, loaded, seeds, strict=True)
             ]
             games = match.against_agent(game, sides[0], sides[1], num_games, choice.seed)

@@ -79,7 +79,7 @@ def rival(mine: agent_choice.AgentChoice, config: configs.Config, opponent: str 
     if other.env.id != config.env.id:
         raise errors.UsageError(
             f"--opponent={path} was trained with --env={other.env.id}, this run with --env={config.env.id}; give a "
-            f"run of the same game, {opponents.FORMS} or {match.EXHAUSTIVE}"
+            f"run of the same game, or --opponent={opponents.RANDOM}"
         )
     return found, other
 

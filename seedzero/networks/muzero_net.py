@@ -70,9 +70,8 @@ class ChanceFunctions(NamedTuple):
 
 
 class Memory(NamedTuple):
-    """A representation with a recurrent core, as functions."""
+    """A representation with a recurrent core; its state [B, N] float32 is 0 before an episode."""
 
-    initial_state: Callable[[int], jax.Array]  # batch size -> state [B, N] float32 before an episode
     # (params, state [B, N], actor_critic.Steps of T steps, begins [B, T] bool or None, as `recurrence.Recurrence` has
     # it) -> (state after them, hidden [B, T, ...])
     unroll: Callable[..., tuple[jax.Array, Hidden]]
@@ -81,7 +80,7 @@ class Memory(NamedTuple):
 class Network(NamedTuple):
     """Pure functions of parameters. Shape letters: B batch, A actions, or D numbers of a continuous action."""
 
-    # key -> parameters, float32. The observations' moments may join them, as `inputs.MOMENTS`.
+    # key -> parameters, float32. The observations' moments may join them, as `network_inputs.MOMENTS`.
     init: Callable[[jax.Array], Params]
     # parameters -> the same in the compute dtype, except moments and layers computed in float32. Applied once per
     # call, not in every simulation
@@ -261,8 +260,6 @@ def _memory(
     represent: Callable[..., Hidden],
     remember: Callable[..., tuple[jax.Array, Hidden]],
 ) -> Memory:
-    width = recurrence.state_width(muzero.memory, muzero.memory_width)
-
     def unroll(
         params: Params, state: jax.Array, steps: actor_critic.Steps, begins: jax.Array | None = None
     ) -> tuple[jax.Array, Hidden]:
@@ -270,7 +267,7 @@ def _memory(
         hidden = hidden.reshape(*steps.first.shape, *hidden.shape[1:])
         return remember(params, hidden, state, steps.first, steps.reward, steps.last_action, begins)
 
-    return Memory(lambda num_rows: jnp.zeros((num_rows, width)), unroll)
+    return Memory(unroll)
 
 
 def _cast(params: Params, kind: str, dtype: Any) -> Params:

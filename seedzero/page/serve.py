@@ -128,9 +128,9 @@ def _bound(host: str, port: int) -> socket.socket:
         except OSError:
             listener.close()
             raise
-    except OSError as error:
+    except (OSError, UnicodeError) as error:  # the latter for names that no host can have
         raise errors.UsageError(
-            f"the page cannot listen on {host}:{port}: {error.strerror}; choose another address by --port and --host "
-            "(--port=0 takes any free port)"
+            f"the page cannot listen on {host}:{port}: {getattr(error, 'strerror', error)}; choose another address by "
+            "--port and --host (--port=0 takes any free port)"
         ) from None
     return listener

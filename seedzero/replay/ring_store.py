@@ -53,7 +53,7 @@ class Rings(NamedTuple):
     terminated: jax.Array  # [S, T] bool, true: the episode ended here in a terminal state
     truncated: jax.Array  # [S, T] bool, true: the episode was cut off here
     first: jax.Array  # [S, T] bool, true: the first observation of an episode or session
-    stored: dict[str, jax.Array]  # {name: [S, T / every, ...]} what the agent stores (`data.Stored`)
+    stored: dict[str, jax.Array]  # {name: [S, T / every, ...]} what the agent stores (`sources.Stored`)
     # [S, T] how likely the row is sampled, relative to others; 0: it cannot be. Otherwise 1 if sampling is uniform,
     # and priority ^ alpha if not
     weight: jax.Array

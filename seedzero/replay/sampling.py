@@ -56,7 +56,7 @@ def sample(
       lag: rows that may be written to each ring while the windows are in use; rows that they overwrite are not
         sampled.
       beta: exponent of the importance weights; None if the rings are not prioritized, so that all weights are 0 or 1.
-      least: bound of the importance weights, as in `data.Prioritization`.
+      least: bound of the importance weights, as in `sources.Prioritization`.
       axis_name: mapped axis of the shards, for `Windows.weight`; None with one shard.
     """
     weight = sampling_weight(rings, num_inserts, capacity, stack - 1 + replay.before + lag if lag else 0)

@@ -83,7 +83,7 @@ def at(
       length: J, the number of positions.
       observe: [P] positions whose observations are returned.
       stack: frames in one observation.
-      crosses_episodes: as in `data.Replay`.
+      crosses_episodes: as in `sources.Replay`.
       before: Q, the number of rows before the window; those of the episode, and their frame stacks, must still be
         there.
     """

@@ -31,11 +31,13 @@ class Listener:
         methods: Sequence[grpc.GenericRpcHandler[bytes, bytes]],
         settings: sections.TransportConfig,
         secured: security.ServerSecurity,
+        *,
+        flags: str = "--listen",
     ) -> None:
-        """secured: the access of HOST:PORT."""
+        """secured: the access of HOST:PORT. flags: the user's, for the address."""
         self._server = aio.server(options=options.server(settings))
         self._server.add_generic_rpc_handlers(tuple(methods))
-        self._secured = secured
+        self._secured, self._flags = secured, flags
         self._places: list[int | str] = []  # ports, and paths of unix sockets
 
     async def start(self, listen: str, local: str = "") -> str:
@@ -69,7 +71,8 @@ class Listener:
                 port = self._server.add_secure_port(target, credentials)
         except RuntimeError:
             raise errors.UsageError(
-                f"cannot listen on {listen}: the address is in use or not this machine's; choose another by --listen"
+                f"cannot listen on {listen}: the address is in use or not this machine's; choose another by "
+                f"{self._flags}"
             ) from None
         finally:
             os.umask(mask)

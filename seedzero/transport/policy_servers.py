@@ -86,7 +86,9 @@ class PolicyServer:
             self._side.deliver(*answer)
 
     async def _serve(self) -> str:
-        self._listener = listeners.Listener(self._service.methods(), self._settings, self._secured)
+        self._listener = listeners.Listener(
+            self._service.methods(), self._settings, self._secured, flags="--port and --host"
+        )
         bound = await self._listener.start(self._settings.listen)
         self._streams.watch_leases()
         return bound

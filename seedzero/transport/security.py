@@ -191,10 +191,10 @@ PLAIN = Access()
 def for_client(address: str, access: Access = PLAIN, token: str = "") -> ClientSecurity:
     """Returns a client's credentials for the learner at an address; UsageError for an address or file of no use.
 
-    token: replaces the access's.
+    token: replaces the access's; surrounding white space, as in a file, is no part of it.
     """
     target = addresses.target(address)
-    token = token or (read_token(access.token_file) if access.token_file else "")
+    token = token.strip() or (read_token(access.token_file) if access.token_file else "")
     metadata = ((_HEADER, f"{_SCHEME} {token}"),) if token else ()
     if not access.ca_file:
         if access.server_name:

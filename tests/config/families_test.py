@@ -40,6 +40,11 @@ def test_games_are_shown_slowly_and_emulators_as_fast_as_they_are_played():
     }  # fmt: skip
 
 
+def test_masks_are_read_where_environments_may_show_some():
+    ids = ("gym:CartPole-v1", "python:mine:make", "popgym:X", "pettingzoo:mine", "spiel:tic_tac_toe", "atari:Pong")
+    assert [families.is_read("env.action_mask", env_id) for env_id in ids] == [True] * 4 + [False] * 2
+
+
 def test_help_has_the_forms_of_all_families():
     assert all(family.form.lower() in families.FORMS.lower() for family in families.FAMILIES)
     assert families.FORMS.startswith("catch | gym:ID | gym:module:ID | python:module:function | ")

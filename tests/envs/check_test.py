@@ -13,7 +13,8 @@ import numpy as np
 import pytest
 from gymnasium import spaces
 
-from seedzero.core import errors
+from seedzero.config import sections
+from seedzero.core import errors, types
 from seedzero.envs import check, gym_env
 
 FLOATS = spaces.Box(-1, 1, (2,), np.float32)
@@ -110,6 +111,15 @@ def test_returns_of_two_players_are_the_first_mover_s() -> None:
     env.spec = dataclasses.replace(env.spec, num_players=2)
     findings = check.explore(env, 20)
     assert {tuple(rewards) for rewards in findings.episodes} == {(1.0, -1.0, 1.0)} and set(findings.rewards) == {1.0}
+
+
+def test_advice_has_only_what_the_family_takes() -> None:
+    found = check.look(sections.EnvConfig(id="memory:tmaze-200"), 50, 30.0).warnings.warnings
+    assert any(text.startswith("no episode ended in 50 random steps") for text in found)
+    assert not any("--env." in text for text in found)
+    camera = types.EnvSpec((3, 200, 200), "uint8", num_actions=2, observation_low=0, observation_high=255)
+    assert "ChannelsLast" in next(check.channels_first(camera))
+    assert "--env." not in next(check.channels_first(camera, wraps=False))
 
 
 def test_endless_episodes_and_rewards_that_say_nothing_are_named(said: golden.Said) -> None:

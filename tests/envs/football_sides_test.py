@@ -79,6 +79,19 @@ def _made(num_envs: int, kwargs: str = '{"left": 2, "right": 1}', **settings: An
     return registry.make(SCENARIO, sections.EnvConfig(id=SCENARIO, kwargs=kwargs, **settings), num_envs)
 
 
+def test_a_match_is_cut_short_at_a_limit_of_steps(engines: list[Engine]) -> None:
+    env = _made(3, max_episode_steps=2)
+    env.reset(range(3))
+    found = [env.step(np.zeros(3, np.int64)) for _ in range(4)]  # the third call begins the next match
+    assert [step.truncated.tolist() for step in found] == [[False] * 3, [True] * 3, [False] * 3, [False] * 3]
+    assert not any(step.terminated.any() for step in found)
+
+
+def test_wrappers_are_refused_where_rows_are_players(said: golden.Said) -> None:
+    with said.raises(errors.EnvironmentFailure, "--env.wrappers"):
+        _made(3, wrappers='["ClipReward"]')
+
+
 def test_rows_are_players_of_both_sides_with_opposite_goals(engines: list[Engine]) -> None:
     env = _made(6)
     assert env.spec.seats == ("left_0", "left_1", "right_0") and env.spec.fixed_seats

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import re
 import sys
 
 import golden
@@ -238,6 +239,12 @@ def test_a_game_of_ones_own_has_no_symmetries_of_go(monkeypatch: pytest.MonkeyPa
 def test_impossible_games_are_refused_by_name(name: str, said) -> None:
     with said.raises(errors.EnvironmentFailure, label=name):
         make(name)
+
+
+def test_games_with_hidden_cards_are_named_as_openspiel_names_them() -> None:
+    pyspiel = pytest.importorskip("pyspiel")
+    named = re.findall(r"spiel:(\w+)", " ".join(pgx_rules._HIDDEN.values()))
+    assert len(named) == 2 and set(named) <= set(pyspiel.registered_names())
 
 
 def test_a_tree_search_plays_games_of_a_user_s_own_as_well_as_they_can_be_played() -> None:

@@ -278,7 +278,13 @@ def test_two_players_of_a_run_meet_from_both_sides(
         return pytypes.SimpleNamespace(play=play, to_json=lambda: {"step": update})
 
     monkeypatch.setattr(greedy, "load", load)
-    monkeypatch.setattr(match, "saved_player", lambda game, player, seed: player.play)
+    seeds = list[int]()
+
+    def saved_player(game: Any, player: Any, seed: int) -> Any:
+        seeds.append(seed)
+        return player.play
+
+    monkeypatch.setattr(match, "saved_player", saved_player)
     mine = _run(tmp_path / "mine", "league-tictactoe")
     found = scoring.against_each_other(agent_choice.AgentChoice(mine), [None, "main-0123456789ab"], 40)
     assert found["versions"] == [9, 4] and found["episodes"] == 40
@@ -286,6 +292,8 @@ def test_two_players_of_a_run_meet_from_both_sides(
     assert found["wins"] > 20 > found["losses"]
     mirrored = scoring.against_each_other(agent_choice.AgentChoice(mine), ["main-0123456789ab", None], 40)
     assert (mirrored["wins"], mirrored["losses"]) == (found["losses"], found["wins"])  # the same openings
+    scoring.against_each_other(agent_choice.AgentChoice(mine, seed=3), [None, "main-0123456789ab"], 2)
+    assert seeds[:2] == seeds[2:4] and len(set(seeds)) == 4  # draws of their own for each player and seed
 
 
 def test_a_frozen_player_without_a_game_of_two_is_refused(tmp_path: pathlib.Path, said: golden.Said) -> None:

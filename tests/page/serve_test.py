@@ -135,6 +135,11 @@ def test_another_address_without_a_token_is_refused(root: pathlib.Path, host: st
     said(raised.value, host)
 
 
+def test_a_name_that_no_host_can_have_is_refused() -> None:
+    with pytest.raises(errors.UsageError, match=r"my\.\.host:0: .*--host"):
+        serve._bound("my..host", 0)
+
+
 def test_a_port_in_use_is_named(root: pathlib.Path, said: golden.Said) -> None:
     with socket.create_server(("127.0.0.1", 0)) as other:
         port = other.getsockname()[1]

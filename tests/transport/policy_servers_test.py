@@ -72,6 +72,11 @@ def _serving(
         player.server.stop("the test is over")
 
 
+def test_a_port_in_use_is_named_with_the_flags_of_serve() -> None:
+    with _serving() as (_, _, address), pytest.raises(errors.UsageError, match=r"in use .*--port and --host"):
+        policy_servers.PolicyServer(Player(), dataclasses.replace(SETTINGS, listen=address)).start()
+
+
 class Raw:
     """A stream of bytes."""
 

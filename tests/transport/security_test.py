@@ -120,6 +120,10 @@ def test_a_process_that_knows_a_token_leaves_no_core_file(token_file: str, tmp_p
     assert [path.name for path in tmp_path.iterdir()] == [pathlib.Path(token_file).name]
 
 
+def test_a_given_token_may_end_with_a_file_s_newline() -> None:
+    assert security.for_client("127.0.0.1:1", token=f"{TOKEN}\n") == security.for_client("127.0.0.1:1", token=TOKEN)
+
+
 def test_what_holds_a_token_does_not_show_it(token_file: str) -> None:
     server = security.for_server(token_file, sections.TlsConfig())
     worker = security.for_client("127.0.0.1:1", security.Access(token_file))

@@ -28,7 +28,7 @@ export function runsPage(main) {
   const link = el("a", { class: "button", href: "#/" }, "compare");
   const told = el("span", { class: "faint" });
   const search = el("input", { type: "search", placeholder: "words, NAME=VALUE", "aria-label": "filter runs", input: () => draw() });
-  const group = el("select", { change: () => change({ group: group.value }, true) }, GROUPS.map(([value, text]) => el("option", { value }, text)));
+  const group = el("select", { disabled: true, change: () => change({ group: group.value }, true) }, GROUPS.map(([value, text]) => el("option", { value }, text)));
   const hide = el("button", { type: "button", click: () => toggleHidden() }, "hide");
   const rename = el("input", { type: "text", maxlength: 200, placeholder: "name here", "aria-label": "name of the chosen run", change: () => setName(rename.value.trim()) });
   const all = el("input", { type: "checkbox", change: () => draw() });
@@ -140,6 +140,7 @@ export function runsPage(main) {
 
   function draw() {
     if (!found) return;
+    group.disabled = false;
     const focused = document.activeElement?.dataset?.focus;
     const kept = runRows(found.runs, view.names).filter((one) => (all.checked || !view.hidden.has(one.run)) && matches(one, search.value));
     const rows = sorted(view.group && found.groups ? groupRows(kept, found) : kept, view.sort, view.isDown);

@@ -57,7 +57,7 @@ def resolve(
     notes = []
     changes = presets.cpu_values(preset, config.run.agent, explicit=explicit)
     if machine.platform == "cpu" and changes:
-        config = _implied_again(configs.override(config, changes), preset, explicit, spec)
+        config = _implied_again(config, changes, preset, explicit, spec)
         values = configs.flatten(config)
         notes.append(f"preset {preset} on a CPU: {_listing({name: values[name] for name in changes})}")
     automatic = _automatic(config, machine)
@@ -76,12 +76,20 @@ def resolve(
 
 
 def _implied_again(
-    config: configs.Config, preset: str, explicit: Set[str], spec: types.EnvSpec | None
+    config: configs.Config,
+    changes: Mapping[str, options.Value],
+    preset: str,
+    explicit: Set[str],
+    spec: types.EnvSpec | None,
 ) -> configs.Config:
-    """Returns a configuration with values for a CPU after what the user's settings, and the rows of a game, imply."""
+    """Returns the configuration with changes for a CPU, as far as the user's settings and the rows of a game allow."""
     agent = config.run.agent
     preset_env, elsewhere = presets.get(preset, agent).env.id, presets.part(preset, agent).elsewhere
-    config, _ = combinations.imply(config, preset_env=preset_env, explicit=explicit, elsewhere=elsewhere)
+    changed = configs.override(config, changes)
+    implied, _ = combinations.imply(changed, preset_env=preset_env, explicit=explicit, elsewhere=elsewhere)
+    values = configs.flatten(implied)
+    # nothing else, because an end may have been found in the environment since
+    config = configs.override(config, {name: values[name] for name in changes})
     return config if spec is None else seat_rules.whole_games(config, spec, explicit=explicit)[0]
 
 

@@ -39,6 +39,12 @@ def test_what_the_user_s_settings_imply_holds_on_a_cpu_too(
     combinations.check(resolved)
 
 
+def test_an_end_that_the_environment_gave_stays_on_a_cpu() -> None:
+    asked = configs.override(presets.get("pixels"), {"env.id": "gym:Other-v0", "run.stop_at_return": 900.0})
+    resolved, _ = machines.resolve(asked, preset="pixels", explicit={"env.id"}, machine=CPU)
+    assert resolved.run.stop_at_return == 900.0
+
+
 def test_groups_of_whole_games_stay_whole_on_a_cpu() -> None:
     spec = types.EnvSpec(
         (64, 64, 3), "uint8", num_actions=3, seats=("a", "b", "c"), tasks=("a", "b", "c"), fixed_seats=True

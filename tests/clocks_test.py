@@ -6,6 +6,7 @@ import re
 PACKAGE = pathlib.Path(__file__).parents[1] / "seedzero"
 _WALL_CLOCK = re.compile(r"\btime\.time(?:_ns)?\b|\bdatetime\.(?:datetime|date)\.(?:now|utcnow|today)\(")
 SHOWN = {
+    "api/run_places.py": "whether a learner on another machine renews its lease, shown as the run's state",
     "api/training.py": "the name of a new run directory",
     "bucket/lease.py": "shown by `seedzero status`; other learners watch the object change",
     "checkpoints/checkpointers.py": "the age of checkpoints in their listing",

@@ -119,17 +119,18 @@ def served(page: app.Page) -> Iterator[str]:
 @contextlib.contextmanager
 def shown(page: app.Page, place: str, profile: pathlib.Path) -> Iterator[Tab]:
     """While entered, a browser shows a place of a page, such as "#/play"."""
-    assert BROWSER is not None
-    with served(page) as url, _tab(BROWSER, f"{url}{place}", profile) as tab:
+    with served(page) as url, opened(f"{url}{place}", profile) as tab:
         yield tab
 
 
 @contextlib.contextmanager
-def _tab(browser: str, url: str, profile: pathlib.Path) -> Iterator[Tab]:
+def opened(url: str, profile: pathlib.Path) -> Iterator[Tab]:
+    """While entered, a browser shows an address."""
+    assert BROWSER is not None
     (theirs, write), (read, others) = os.pipe(), os.pipe()
     flags = ["--headless", "--no-sandbox", "--disable-gpu", "--remote-debugging-pipe", "--window-size=1100,900"]
     command = f'exec "$0" "$@" 3<&{theirs} 4>&{others}'
-    words = ["bash", "-c", command, browser, *flags, f"--user-data-dir={profile}"]
+    words = ["bash", "-c", command, BROWSER, *flags, f"--user-data-dir={profile}"]
     with subprocess.Popen(words, pass_fds=(theirs, others), stderr=subprocess.DEVNULL) as process:
         os.close(theirs)
         os.close(others)

@@ -152,3 +152,31 @@ def test_a_tree_of_50_simulations_is_drawn_whole(url: str, tmp_path: pathlib.Pat
     assert html.count('<span class="hidden"> visits </span>') == 51, "figures have names where heads are not seen"
     assert html.count('aria-label="actions"') == html.count('aria-label="actions of the thought"') == 1
     assert '<th scope="col"></th>' not in html
+
+
+_HELD = """
+const whole = window.fetch;
+window.fetch = async (path, options) => {
+  const answer = await whole(path, options);
+  if (path.includes("PART")) await new Promise((resolve) => (window.release = resolve));
+  const read = answer.json.bind(answer);
+  answer.json = () => read().finally(() => (window.given ||= path.includes("PART")));
+  return answer;
+};
+"""
+"""Holds the answers to some requests until `release()`; `given` tells that a page has one."""
+
+
+@pytest.mark.parametrize("part", ["api/record?", "api/steps"])
+def test_a_page_that_is_late_does_not_replace_another(url: str, part: str, tmp_path: pathlib.Path) -> None:
+    with browser_driver.opened(url, tmp_path) as tab:
+        tab.wait("document.querySelector('h1')?.textContent === 'Runs'")
+        tab.value(_HELD.replace("PART", part) + "location.hash = '#/record?run=league&record=episode-000000.npz'")
+        tab.wait("window.release")
+        tab.value("location.hash = '#/settings?run=league'")
+        tab.wait("document.querySelector('h1')?.textContent.startsWith('Settings')")
+        tab.value("release()")
+        tab.wait("window.given")
+        assert tab.value("document.querySelector('h1').textContent").startswith("Settings")
+        assert tab.value("location.hash") == "#/settings?run=league"
+        assert tab.errors == []

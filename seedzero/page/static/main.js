@@ -20,11 +20,12 @@ const OF_A_RUN = {
 };
 const TITLES = { run: "curves", runtime: "runtime", game: "game", records: "records", log: "log", settings: "settings", league: "league" };
 let page = null;
-let isFirst = true;
+let opened = 0; // pages so far
 
 async function show() {
   if (page) page.close();
   page = null;
+  const number = ++opened;
   const [path, query = ""] = location.hash.replace(/^#\/?/, "").split("?");
   const parameters = new URLSearchParams(query);
   const runs = parameters.getAll("run");
@@ -33,14 +34,20 @@ async function show() {
   notice("");
   document.getElementById("crumbs").replaceChildren(...(kind in OF_A_RUN ? crumbs(kind, runs[0]) : []));
   document.title = kind ? `${runs.join(", ") || kind} · seedzero` : "seedzero";
-  if (!isFirst) main.focus({ preventScroll: true });
-  isFirst = false;
+  if (number > 1) main.focus({ preventScroll: true });
   window.scrollTo(0, 0);
   if (["runtime", "game"].includes(kind)) get("api/run", { run: runs[0] }).then((found) => showLeague(found.has_league), () => {});
-  if (kind === "play") page = await playPage(main);
-  else if (kind === "compare") page = await comparePage(main, runs, parameters);
-  else if (kind) page = await OF_A_RUN[kind](main, runs[0], parameters);
-  else page = runsPage(main);
+  const place = el("div", {}, el("p", {}, "reading…")); // where a page draws that the user has left, nobody sees it
+  main.replaceChildren(place);
+  const found = await makePage(kind, place, runs, parameters);
+  if (number === opened) page = found;
+  else found.close();
+}
+
+function makePage(kind, place, runs, parameters) {
+  if (kind === "play") return playPage(place);
+  if (kind === "compare") return comparePage(place, runs, parameters);
+  return kind ? OF_A_RUN[kind](place, runs[0], parameters) : runsPage(place);
 }
 
 function crumbs(kind, run) {

@@ -16,8 +16,8 @@ const KEYS = "space: play; arrows: a step; Home and End; T: think";
 
 export async function recordPage(main, run, parameters) {
   const record = parameters.get("record") || "";
-  const found = await get("api/record", { run, record }).catch((error) => notice(error.message));
-  if (!found) {
+  const found = await get("api/record", { run, record }).catch((error) => main.isConnected && notice(error.message));
+  if (!found || !main.isConnected) {
     main.replaceChildren(el("h1", {}, "Recorded episode"));
     return { close: () => {} };
   }
@@ -35,7 +35,6 @@ export async function recordPage(main, run, parameters) {
   const charts = curves(found);
   let current = -1;
   let timer = null;
-  let isOver = false;
   await steps.at(Math.min(Math.max(0, Number(parameters.get("step")) || 0), found.steps)).catch(() => {}); // all is drawn at once
 
   main.replaceChildren(
@@ -55,8 +54,8 @@ export async function recordPage(main, run, parameters) {
     current = step;
     slider.value = step;
     place.textContent = `${step} of ${found.steps}`;
-    const one = await steps.at(step).catch((error) => isOver || notice(error.message));
-    if (isOver || !one || step !== current) return; // an older answer
+    const one = await steps.at(step).catch((error) => main.isConnected && notice(error.message));
+    if (!main.isConnected || !one || step !== current) return; // an older answer
     picture.show(arraysOf(one));
     for (const part of [told, choices]) part.style.setProperty("min-height", `${part.offsetHeight}px`); // the last step has less
     told.replaceChildren(...ofStep(one, found));
@@ -76,7 +75,7 @@ export async function recordPage(main, run, parameters) {
     const next = async () => {
       const began = performance.now();
       await go(current + 1);
-      if (isOver || !timer) return;
+      if (!main.isConnected || !timer) return;
       if (current >= found.steps) return toggle(false);
       timer = setTimeout(next, Math.max(0, 1000 / Number(speed.value) - (performance.now() - began)));
     };
@@ -99,7 +98,6 @@ export async function recordPage(main, run, parameters) {
   if (parameters.get("think")) thought.think();
   return {
     close() {
-      isOver = true;
       clearTimeout(timer);
       document.removeEventListener("keydown", press);
       charts.forEach((chart) => chart.close());

@@ -188,7 +188,7 @@ def _loss_and_metrics(
         jax.lax.stop_gradient(jnp.where(course.learned, log_rho, 0.0)),
         course.is_step,
         clip_rho=config.clip_rho,
-        clip_c=config.clip_c,
+        clip_c=jnp.where(course.learned, config.clip_c, 1.0),  # traces go whole through the moves of others
         trace_decay=course.trace_decay,
     )
     entropy = -jnp.sum(jnp.exp(log_pi) * log_pi, axis=-1)

@@ -29,7 +29,7 @@ def targets(
     is_step: jax.Array,
     *,
     clip_rho: float = 1.0,
-    clip_c: float = 1.0,
+    clip_c: float | jax.Array = 1.0,
     trace_decay: float | jax.Array = 1.0,
 ) -> VtraceTargets:
     """Returns the targets of T consecutive steps.
@@ -44,7 +44,7 @@ def targets(
       log_rho: [B, T] log of pi(a | x) / mu(a | x).
       is_step: [B, T] bool; false: no action was taken at t.
       clip_rho: largest importance weight of a temporal difference (rho-bar), and of the policy gradient.
-      clip_c: largest importance weight of a trace (c-bar).
+      clip_c: largest importance weight of a trace (c-bar), or that of each step [B, T].
       trace_decay: lambda, or that of each step [B, T].
     """
     rho = jnp.minimum(clip_rho, jnp.exp(log_rho))

@@ -14,7 +14,7 @@ from seedzero.agents import learning, vtrace
 from seedzero.config import configs, options
 from seedzero.core import types
 from seedzero.networks import network_inputs
-from seedzero.replay import windowing
+from seedzero.replay import ring_store, windowing
 
 
 def _config(**changes: options.Value) -> configs.Config:
@@ -151,6 +151,19 @@ def test_an_end_without_legal_actions_does_no_harm() -> None:
     found, other = _loss_and_gradient(config, agent_cases.store(windows, legal=none), cases.MASKED)
     assert found == loss
     np.testing.assert_array_equal(other.w, gradient.w)
+
+
+def test_moves_of_others_shorten_no_trace() -> None:
+    """On the policy itself every weight is 1, so a smaller clip shortens traces as a smaller lambda does."""
+    windows = _windows()
+    logits = agent_cases.shown(windows) @ cases.params().w
+    own = jnp.arange(windows.reward.shape[1])[None] % 2 == jnp.array([[0], [1], [0]])
+    windows = agent_cases.store(windows, logits=logits, **{ring_store.OWN: own})
+    clipped, decayed = (
+        cases.gradient_and_metrics(_config(**changes), windows)[1] for changes in ({"clip_c": 0.5}, {"trace_decay": 0.5})
+    )
+    np.testing.assert_allclose(clipped["loss_value"], decayed["loss_value"], rtol=1e-5)
+    np.testing.assert_allclose(clipped["value_target_mean"], decayed["value_target_mean"], rtol=1e-5)
 
 
 # Updates ------------------------------------------------------------------------------------------------------------

@@ -51,9 +51,12 @@ class Building:
             builders.key_of(self._seed, num_updates // every),
             name=self._settings.builder,
         )
-        unsaved = set[str]()  # their newest parameters exist nowhere else, so a reset must not discard them
+        unsaved = set[str]()  # their newest parameters exist nowhere else: they are not reset, and nobody replaces them
         for action in actions:
-            if action.player not in unsaved and not self._carry_out(action, seating):
+            is_lost = action.player in unsaved
+            if action.kind == builders.ADD:  # names a kind
+                is_lost = bool(unsaved) and not seating.members.has_room
+            if not is_lost and not self._carry_out(action, seating):
                 unsaved.add(action.player)
 
     def _learned(self, player: players.Player) -> builders.Learned:

@@ -350,6 +350,18 @@ def test_a_player_whose_last_snapshot_is_refused_goes_on(world: World) -> None:
     assert world.world.dispatcher.players == (world.main, world.exploiter)
 
 
+@pytest.mark.parametrize("max_players", [2, 4])
+def test_a_player_that_cannot_retire_keeps_its_place_and_no_other(
+    device: loop_world.Device, monkeypatch: pytest.MonkeyPatch, max_players: int
+) -> None:
+    world = World(device, monkeypatch, max_players=max_players)
+    world.world.building._hooks = world.world.building._hooks._replace(freeze=lambda snapshot: False)
+    ends = [builders.Action("retire", name) for name in ("main", "main_exploiter_0")]
+    world.build(*ends, *(builders.Action("add", kind) for kind in ("main", "main_exploiter")))
+    expected = ("main", "main_exploiter_0", "main_1", "main_exploiter_1")
+    assert world.seating.members.learning == expected[:max_players]
+
+
 def test_a_builder_that_adds_without_end_is_stopped_by_name(
     device: loop_world.Device, monkeypatch: pytest.MonkeyPatch
 ) -> None:

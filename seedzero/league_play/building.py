@@ -51,7 +51,7 @@ class Building:
             builders.key_of(self._seed, num_updates // every),
             name=self._settings.builder,
         )
-        unsaved = set[str]()  # their newest parameters exist nowhere else: they are not reset, and nobody replaces them
+        unsaved = set[str]()  # not reset nor replaced: their newest parameters exist nowhere else
         for action in actions:
             is_lost = action.player in unsaved
             if action.kind == builders.ADD:  # names a kind

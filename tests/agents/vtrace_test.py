@@ -160,7 +160,8 @@ def test_moves_of_others_shorten_no_trace() -> None:
     own = jnp.arange(windows.reward.shape[1])[None] % 2 == jnp.array([[0], [1], [0]])
     windows = agent_cases.store(windows, logits=logits, **{ring_store.OWN: own})
     clipped, decayed = (
-        cases.gradient_and_metrics(_config(**changes), windows)[1] for changes in ({"clip_c": 0.5}, {"trace_decay": 0.5})
+        cases.gradient_and_metrics(_config(**changes), windows)[1]
+        for changes in ({"clip_c": 0.5}, {"trace_decay": 0.5})
     )
     np.testing.assert_allclose(clipped["loss_value"], decayed["loss_value"], rtol=1e-5)
     np.testing.assert_allclose(clipped["value_target_mean"], decayed["value_target_mean"], rtol=1e-5)

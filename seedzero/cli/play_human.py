@@ -74,7 +74,10 @@ def _on_page(table: tables.HumanTable, choice: agent_choice.AgentChoice) -> dict
     try:
         serve.serve(choice.path.resolve(), play_page.HOST, 0, "", ready, trusted=choice.trusted, human=human)
     finally:
-        human.finish()
+        try:
+            human.finish()
+        except errors.UsageError as error:
+            output.say(str(error))
         table.close()
     return table.to_json()
 
@@ -123,8 +126,12 @@ class HumanSession:
                 self._show(str(error))
 
     def finish(self) -> None:
-        """Records the game so far."""
-        if (path := self._table.finish(self._folder)) is not None:
+        """Records the game so far, or says why it cannot."""
+        try:
+            path = self._table.finish(self._folder)
+        except errors.UsageError as error:
+            return self._show(str(error))
+        if path is not None:
             self._show(f"recorded {path}")
 
     def _obey(self, word: str) -> None:

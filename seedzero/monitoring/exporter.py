@@ -20,7 +20,7 @@ from prometheus_client import core, registry
 from seedzero.core import errors, forks
 from seedzero.monitoring import metrics_log, tags
 
-MAX_CONNECTIONS = 16
+MAX_CONNECTIONS = 16  # a scrape takes milliseconds
 CONNECTION_SECONDS = 10.0
 """Time limit for a whole request, from its connection to the last byte of the answer."""
 
@@ -74,14 +74,22 @@ def serving_from(host: str, port: int, collector: registry.Collector) -> Iterato
 
 @contextlib.contextmanager
 def serving_app(
-    host: str, port: int, app: Any, content: str, flags: str, https: ssl.SSLContext | None = None
+    host: str,
+    port: int,
+    app: Any,
+    content: str,
+    flags: str,
+    https: ssl.SSLContext | None = None,
+    *,
+    max_connections: int = MAX_CONNECTIONS,
 ) -> Iterator[str]:
     """While entered, serves a WSGI application; yields the URL without a path. Errors are those of `serving_from`.
 
-    content, flags: for the error. https: the certificate; None: plain text.
+    content, flags: for the error. https: the certificate; None: plain text. max_connections: answered at once; one
+    more takes the place of the oldest.
     """
     try:
-        server = _Server((host, port), _Handler)
+        server = _Server((host, port), _Handler, max_connections)
     except OSError as error:
         raise errors.UsageError(
             f"cannot serve {content} on {host}:{port}: {error.strerror}; choose another address by {flags}"
@@ -102,12 +110,16 @@ def serving_app(
 class _Server(socketserver.ThreadingMixIn, simple_server.WSGIServer):
     """Gives each of a few connections a thread for a limited time; one more connection replaces the oldest.
 
-    A scrape takes milliseconds, so only clients that dawdle are cut off.
+    There are more than the clients that an application has, so only clients that dawdle are cut off.
     """
 
     daemon_threads = True
+    request_queue_size = 128  # connections that arrive together
 
-    def __init__(self, address: tuple[str, int], handler: type[simple_server.WSGIRequestHandler]) -> None:
+    def __init__(
+        self, address: tuple[str, int], handler: type[simple_server.WSGIRequestHandler], max_connections: int
+    ) -> None:
+        self._max_connections = max_connections
         self.address_family = socket.AF_INET6 if ":" in address[0] else socket.AF_INET
         self._open: dict[socket.socket, float] = {}  # start times, the oldest first
         self._lock = threading.Lock()
@@ -118,7 +130,7 @@ class _Server(socketserver.ThreadingMixIn, simple_server.WSGIServer):
         """Starts a connection's thread; if there are too many, ends the oldest connection."""
         forks.keep(request)
         with self._lock:
-            if len(self._open) >= MAX_CONNECTIONS:
+            if len(self._open) >= self._max_connections:
                 self._cut_off(next(iter(self._open)))
             self._open[request] = time.monotonic()
         super().process_request(request, client_address)

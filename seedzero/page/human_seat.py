@@ -79,8 +79,10 @@ class HumanSeat:
             elif word == "resign":
                 table.end(RESIGNED)
             else:
-                table.finish(self._folder)
-                table.begin((table.seat + (word == "sides")) % len(table.seats))
+                try:
+                    table.finish(self._folder)
+                finally:  # without its record, too
+                    table.begin((table.seat + (word == "sides")) % len(table.seats))
             return self._state()
 
     def finish(self) -> None:

@@ -16,6 +16,8 @@ from seedzero.processes import signals
 from seedzero.serving import acting_engine, followers, http_acting
 from seedzero.transport import policy_servers, security
 
+_MAX_HTTP = 256
+"""Connections that wait for an action at once, each with a thread."""
 _PREFIX = "seedzero_policy_"
 _COUNTERS = {
     "requests": "requests answered",
@@ -77,7 +79,7 @@ def serve(
             http = http_acting.HttpActing(engine, secured.token)
             host = settings.listen.rpartition(":")[0].strip("[]")
             given = (http, "POST /act", "--http_port and --host", secured.https)
-            url = undo.enter_context(exporter.serving_app(host, options.http_port, *given))
+            url = undo.enter_context(exporter.serving_app(host, options.http_port, *given, max_connections=_MAX_HTTP))
             say(f"actions by HTTP: {url}/act")
             answer = http.before(server.answer)
         say("compiling the agent")

@@ -88,6 +88,8 @@ class PolicyClient(contextlib.AbstractContextManager["PolicyClient"]):
                 stream = self._stream or self._open()
                 stream.put(policy_codec.encode_rows(self._sequence, rows))
                 reply = stream.take()
+                while reply.WhichOneof("message") == "acted" and reply.acted.sequence < self._sequence:
+                    reply = stream.take()  # an answer that came twice, as around a lost connection
                 if reply.WhichOneof("message") != "acted" or reply.acted.sequence != self._sequence:
                     raise errors.InvalidMessage(f"the server sent no answer to request {self._sequence}")
                 self._sequence += 1

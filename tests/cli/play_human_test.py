@@ -83,6 +83,16 @@ def test_ctrl_c_leaves_the_game_and_keeps_its_record(
     assert records.read_record(found["records"][0]).header["ended"] == "left"
 
 
+def test_games_are_played_and_counted_where_nothing_can_be_recorded(
+    tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    play_runs.make(tmp_path / "ttt", "spiel:tic_tac_toe")
+    (tmp_path / "ttt" / "records").write_text("no folder")
+    found, text = _plays(tmp_path / "ttt", "4\nresign\nnew\n4\nquit\n", monkeypatch, capfd)
+    assert (found["losses"], found["records"]) == (1, [])
+    assert text.count("cannot be written") == 2 and text.count("You have the seat first.") == 1
+
+
 @pytest.mark.parametrize(
     ("flags", "part"),
     [

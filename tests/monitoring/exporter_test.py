@@ -6,9 +6,11 @@ import contextlib
 import re
 import select
 import socket
+import threading
 import time
 import urllib.error
 import urllib.request
+from concurrent import futures
 from typing import Any
 
 import golden
@@ -176,6 +178,24 @@ def test_clients_that_dawdle_hold_few_places_and_nobody_up() -> None:
         for connection in dawdling[: 2 * exporter.MAX_CONNECTIONS]:
             with contextlib.suppress(ConnectionResetError):  # bytes came that nobody had read
                 assert connection.recv(1) == b""
+
+
+def test_as_many_requests_wait_together_as_an_application_allows(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(exporter, "CONNECTION_SECONDS", 600.0)
+    number = 3 * exporter.MAX_CONNECTIONS
+    everybody = threading.Barrier(number)
+
+    def app(environ: dict[str, Any], start_response: Any) -> list[bytes]:
+        everybody.wait(600)
+        start_response("200 OK", [])
+        return [b""]
+
+    with (
+        exporter.serving_app("127.0.0.1", 0, app, "tests", "", max_connections=number) as url,
+        futures.ThreadPoolExecutor(number) as clients,
+    ):
+        asked = [clients.submit(urllib.request.urlopen, url, timeout=600) for _ in range(number)]
+        assert [one.result().status for one in asked] == [200] * number
 
 
 def test_a_request_has_a_deadline_however_often_bytes_come(monkeypatch: pytest.MonkeyPatch) -> None:

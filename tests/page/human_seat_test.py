@@ -74,6 +74,20 @@ def test_what_cannot_be_done_is_told_with_the_present_position(
     assert answer.status_code == code and len(answer.json()["state"]["moves"]) == 9 and answer.json()["error"]
 
 
+def test_another_game_begins_though_the_last_one_cannot_be_recorded(
+    runs: pathlib.Path, tmp_path: pathlib.Path
+) -> None:
+    folder = tmp_path / "records"
+    folder.write_text("no folder")
+    table = tables.HumanTable(agent_choice.AgentChoice(runs / "ttt", seed=0))
+    client = _client(human_seat.HumanSeat(table, folder), runs)
+    assert client.post("/api/play", json={"do": "move", "action": 4, "turn": 0}).status_code == 200
+    answer = client.post("/api/play", json={"do": "new", "turn": 1})
+    assert answer.status_code == 409 and "cannot be written" in answer.json()["error"]
+    assert len(answer.json()["state"]["moves"]) == 9
+    assert client.post("/api/play", json={"do": "move", "action": 4, "turn": 2}).status_code == 200
+
+
 def test_only_the_page_s_own_json_makes_moves(runs: pathlib.Path) -> None:
     client = _client(_seat(runs / "ttt"), runs)
     move = {"do": "move", "action": 4, "turn": 0}

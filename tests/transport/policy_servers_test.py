@@ -18,6 +18,7 @@ from seedzero.core import errors, types
 from seedzero.transport import (
     grpc_status,
     inference_pb2,
+    policy_client,
     policy_codec,
     policy_servers,
     policy_sides,
@@ -208,6 +209,20 @@ def test_a_broken_stream_is_resumed_with_its_memory_and_its_last_answer() -> Non
         assert [resumed.take().acted.sequence for _ in range(2)] == [0, 1]
         assert [request.sequence for request in player.requests] == [0, 1]
         assert player.requests[1].rows.first.tolist() == [False, False]
+
+
+def test_an_answer_that_comes_twice_is_not_that_to_the_next_request() -> None:
+    with _serving() as (player, _, address):
+        client = policy_client.PolicyClient(security.for_client(address), player.offer(), num_rows=2)
+        step = types.EnvStep.first(np.zeros((2, 2), np.float32))
+        for number, mask in enumerate(([False, True, True], [False, False, True])):
+            masked = step._replace(action_mask=np.tile(mask, (2, 1)))
+            rows = policy_codec.PolicyRows(np.arange(2), masked, np.full(2, number == 0))
+            assert client.act(rows).actions.tolist() == [1 + number] * 2
+            assert client._stream is not None
+            client._stream.put(policy_codec.encode_rows(number, rows))  # as a client does that has come back
+        client.close()
+    assert [request.sequence for request in player.requests] == [0, 1]
 
 
 def test_a_silent_client_loses_its_rows() -> None:

@@ -34,6 +34,7 @@ const told = (one) => [one.title, one.last_evaluation, one.half.last_evaluation,
 
 def _value(expression: str) -> Any:
     imports = 'import * as rows from "./rows.js"; import * as format from "./format.js";'
+    imports += 'import * as runtime from "./runtime.js";'
     script = f"{imports}{RUNS} console.log(JSON.stringify({expression}));"
     assert NODE is not None
     command = [NODE, "--input-type=module"]
@@ -95,3 +96,12 @@ def test_a_plot_has_means_and_at_most_half_their_height_beyond() -> None:
 def test_a_spreadsheet_finds_no_formula_in_csv() -> None:
     found = _value("""format.csv(["env_steps", '=1+1 "x"', "-a", "b,c"], [[1, 0.5, null, undefined]])""")
     assert found.split("\r\n") == ['"env_steps","\'=1+1 ""x""","\'-a","b,c"', "1,0.5,,", ""]
+
+
+def test_calls_that_come_one_by_one_have_the_device_as_long_as_those_that_come_together() -> None:
+    calls = [
+        [number, "update", max(0, number - 2), max(0, number - 2), number, 0, 0, None, ""] for number in (1, 2, 3)
+    ]
+    starts = "runtime.calledOf(calls, free).map((one) => one.start)"
+    assert _value(f"(({{ calls, free }}) => {starts})({json.dumps({'calls': calls, 'free': 0})})") == [0, 1, 2]
+    assert _value(f"(({{ calls, free }}) => {starts})({json.dumps({'calls': calls[2:], 'free': 2})})") == [2]

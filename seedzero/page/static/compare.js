@@ -26,7 +26,7 @@ export async function comparePage(main, runs, parameters) {
   const told = el("ul", { class: "plain faint" });
   const list = el("ul", { class: "plain" });
   const say = (texts) => told.replaceChildren(...texts.map((text) => el("li", {}, text)));
-  const curves = isGrouped ? new Means(box, kept, by, say) : new Curves(box, kept, (run) => names.get(run) ?? run);
+  const curves = isGrouped ? new Means(box, kept, by, say) : new Curves(box, kept, (run) => names.get(run) ?? run, undefined, (found) => offer(found));
   const panels = () => [{ title: metric.value, metrics: [metric.value] }];
   const other = el("a", { class: "button", href: compareAddress(kept, !isGrouped, by) }, isGrouped ? "each run" : "mean over seeds");
   const show = () => curves.show(panels()).catch((error) => notice(error.message));
@@ -37,6 +37,11 @@ export async function comparePage(main, runs, parameters) {
     told,
     list,
   );
+  function offer(found) {
+    const known = new Set([...metric.options].map((one) => one.value));
+    metric.append(...found.filter((name) => !known.has(name)).map((name) => el("option", { value: name }, name)));
+  }
+
   let isOver = false;
   (async () => {
     const metrics = new Set();
@@ -55,7 +60,7 @@ export async function comparePage(main, runs, parameters) {
     }
     list.replaceChildren(...kept.map((run) => el("li", {}, el("a", { href: `#/run?${new URLSearchParams({ run })}` }, names.get(run)))));
     const sorted = [...FIRST.filter((name) => metrics.has(name)), ...[...metrics].filter((name) => !FIRST.includes(name)).sort()];
-    metric.replaceChildren(...sorted.map((name) => el("option", { value: name }, name)));
+    offer(sorted);
     if (sorted.length) await show();
     else notice("these runs have no metrics yet");
   })().catch((error) => isOver || notice(error.message));

@@ -8,9 +8,10 @@ import { notice } from "./dom.js";
 const MAX_APPENDED = 4000;
 
 export class Curves {
-  // panels: [{title, metrics}]; runs: names; label(run, metric): of a curve; summary: receives new summaries.
-  constructor(box, runs, label, summary = () => {}) {
-    Object.assign(this, { box, runs, label, summary, panels: [], charts: [], range: null, end: null, number: 0, appended: 0 });
+  // panels: [{title, metrics}]; runs: names; label(run, metric): of a curve; summary: receives new summaries; names:
+  // receives the metrics of new rows.
+  constructor(box, runs, label, summary = () => {}, names = () => {}) {
+    Object.assign(this, { box, runs, label, summary, names, panels: [], charts: [], range: null, end: null, number: 0, appended: 0 });
   }
 
   // Shows panels, all of the course or a range of x.
@@ -78,6 +79,7 @@ export class Curves {
     });
     if (this.appended >= MAX_APPENDED || isUnknown) this.show(this.panels, this.range).catch((error) => notice(error.message));
     else this.charts.forEach((chart) => chart.redraw());
+    if (!event.reset) this.names(Object.keys(event.metrics));
   }
 
   // Draws anew with the same numbers.

@@ -35,6 +35,7 @@ export async function gamePage(main, run, parameters) {
   let current = -1; // place of the shown step
   let isLive = true;
   let isOver = false;
+  let asked = 0; // environments so far
   let end = () => {};
   let watched = given === null || given === undefined ? 0 : Number(given);
   let range = null;
@@ -151,6 +152,7 @@ export async function gamePage(main, run, parameters) {
   }
 
   async function watch(environment) {
+    const number = ++asked;
     end();
     watched = environment;
     history.replaceState(null, "", `#/game?${new URLSearchParams({ run, environment })}`);
@@ -159,7 +161,7 @@ export async function gamePage(main, run, parameters) {
     setLive(true);
     charts.forEach((chart) => chart.curves.length && chart.show([]));
     const found = await get("api/live", { run, environment }).catch((error) => (isOver || (reason.textContent = error.message), null));
-    if (isOver || watched !== environment) return;
+    if (isOver || number !== asked) return; // the user has gone on
     if (found) take({ ...found, reset: true });
     end = followLive(run, environment, found ? found.cursor : "", take, (text) => isOver || notice(text));
   }

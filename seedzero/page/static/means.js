@@ -50,7 +50,11 @@ export class Means {
 
   again(milliseconds) {
     clearTimeout(this.timer);
-    const look = () => (document.hidden ? this.again(milliseconds) : this.show(this.panels, this.range).catch((error) => notice(error.message)));
+    const failed = (error) => {
+      notice(error.message);
+      if (this.isLive && this.box.isConnected) this.again(EVERY_MILLISECONDS);
+    };
+    const look = () => (document.hidden ? this.again(milliseconds) : this.show(this.panels, this.range).catch(failed));
     this.timer = setTimeout(look, milliseconds);
   }
 

@@ -13,7 +13,7 @@ export async function runPage(main, run) {
   const box = el("div", { class: "panels" });
   const picker = el("div", { class: "picker" });
   const search = el("input", { type: "search", placeholder: "find a metric", "aria-label": "find a metric", input: () => filter() });
-  const curves = new Curves(box, [run], (_, name) => name, (summary) => tell(summary));
+  const curves = new Curves(box, [run], (_, name) => name, (summary) => tell(summary), (found) => learn(found));
   const show = (range = null) => curves.show(panels(), range).catch((error) => notice(error.message));
   const details = el("details", { class: "more" }, el("summary", {}, "more metrics"), search, picker);
   let names = [];
@@ -37,6 +37,16 @@ export async function runPage(main, run) {
 
   function panels() {
     return [...groups(names).map(([title, metrics]) => ({ title, metrics })), ...[...chosen].map((name) => ({ title: name, metrics: [name] }))];
+  }
+
+  // Shows metrics that begin later, as losses and returns do.
+  function learn(found) {
+    const added = found.filter((name) => !names.includes(name));
+    if (!added.length) return;
+    names = [...names, ...added].sort();
+    picker.append(...added.map(choose));
+    filter();
+    show(curves.range);
   }
 
   function filter() {

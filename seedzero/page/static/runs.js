@@ -5,7 +5,7 @@ import { MAX_RUNS, compareAddress } from "./compare.js";
 import { el, notice } from "./dom.js";
 import { counted, duration, number } from "./format.js";
 import { groupRows, matches, runRows, shownValue, sorted } from "./rows.js";
-import { keepView, readView } from "./view.js";
+import { keepView, readView, viewKey } from "./view.js";
 
 const EVERY_MILLISECONDS = 5000;
 const MAX_COLUMNS = 16;
@@ -180,7 +180,15 @@ export function runsPage(main) {
     }
     if (!isOver && asked === newest) timer = setTimeout(read, EVERY_MILLISECONDS);
   }
+  // Another tab of this browser has kept something.
+  function reread(event) {
+    if (!found || event.key !== viewKey(found.root)) return;
+    view = readView(found.root);
+    shown = "";
+    read();
+  }
+  window.addEventListener("storage", reread);
   tools();
   read();
-  return { close: () => ((isOver = true), clearTimeout(timer)) };
+  return { close: () => ((isOver = true), clearTimeout(timer), window.removeEventListener("storage", reread)) };
 }

@@ -42,7 +42,8 @@ export async function runtimePage(main, run) {
     if (event.reset) calls = [];
     info = { ...info, ...event };
     reason.textContent = info.error || "";
-    calls = calls.concat(calledOf(event.calls || [])).slice(-MAX_KEPT);
+    const last = calls.findLast((call) => call.kind !== "wait");
+    calls = calls.concat(calledOf(event.calls || [], last ? last.ended : 0)).slice(-MAX_KEPT);
     if (!isPaused) draw();
   }
 
@@ -93,8 +94,8 @@ export async function runtimePage(main, run) {
 }
 
 // Returns calls as objects; start: of their work on the device, which does them one after the other.
-export function calledOf(rows) {
-  let free = 0;
+// free: when the device had done the calls before.
+export function calledOf(rows, free = 0) {
   return rows.map(([order, kind, began, dispatched, ended, size, padded, age, reason]) => {
     const start = kind === "wait" ? began : Math.min(ended, Math.max(dispatched, free));
     if (kind !== "wait") free = ended;

@@ -2,10 +2,12 @@
 
 import { remember, remembered } from "./dom.js";
 
+export const viewKey = (root) => `runs ${root}`;
+
 export function readView(root) {
   let kept = {};
   try {
-    kept = JSON.parse(remembered(`runs ${root}`, "{}"));
+    kept = JSON.parse(remembered(viewKey(root), "{}"));
   } catch {
     // another program of this address wrote it
   }
@@ -14,5 +16,5 @@ export function readView(root) {
 }
 
 export function keepView(root, view) {
-  remember(`runs ${root}`, JSON.stringify({ ...view, names: [...view.names], hidden: [...view.hidden] }));
+  remember(viewKey(root), JSON.stringify({ ...view, names: [...view.names], hidden: [...view.hidden] }));
 }

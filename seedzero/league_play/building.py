@@ -53,9 +53,10 @@ class Building:
         )
         unsaved = set[str]()  # not reset nor replaced: their newest parameters exist nowhere else
         for action in actions:
-            is_lost = action.player in unsaved
             if action.kind == builders.ADD:  # names a kind
                 is_lost = bool(unsaved) and not seating.members.has_room
+            else:  # one that was not added has no name
+                is_lost = action.player in unsaved or all(one.name != action.player for one in seating.members.members)
             if not is_lost and not self._carry_out(action, seating):
                 unsaved.add(action.player)
 

@@ -357,9 +357,11 @@ def test_a_player_that_cannot_retire_keeps_its_place_and_no_other(
     world = World(device, monkeypatch, max_players=max_players)
     world.world.building._hooks = world.world.building._hooks._replace(freeze=lambda snapshot: False)
     ends = [builders.Action("retire", name) for name in ("main", "main_exploiter_0")]
-    world.build(*ends, *(builders.Action("add", kind) for kind in ("main", "main_exploiter")))
+    adds = [builders.Action("add", kind) for kind in ("main", "main_exploiter")]
+    world.build(*ends, *adds, builders.Action("freeze", "main_exploiter_1"))
     expected = ("main", "main_exploiter_0", "main_1", "main_exploiter_1")
     assert world.seating.members.learning == expected[:max_players]
+    assert world.world.dispatcher.players[:2] == (world.main, world.exploiter) and not world.seating.frozen()
 
 
 def test_a_builder_that_adds_without_end_is_stopped_by_name(

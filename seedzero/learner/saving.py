@@ -59,7 +59,13 @@ class Saves:
     # ------------------------------------------------------------------------------------ the beginning
 
     def finished_before(self) -> str:
-        """Returns why a resumed run has nothing left to do, or ""."""
+        """Returns why a resumed run has nothing left to do, or ""; every host of several says so, or none."""
+        found = self._finished_before()
+        if self.hosts is not None and not all(self.hosts.link.gather("finished", found).values()):
+            return ""  # another host has work left, such as the last evaluation
+        return found
+
+    def _finished_before(self) -> str:
         checkpoints = self.directory.checkpoints
         found = list(saved_files.manifests(checkpoints)) if self.directory.resumed else []
         if self.hosts is not None:  # the run's other hosts may lack a later one

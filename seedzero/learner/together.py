@@ -125,7 +125,7 @@ def meeting(
     import jax
 
     cluster = config.cluster
-    found = in_bucket(place, config.bucket) if isinstance(place, bucket.Url) else on_disk(place)
+    found = in_bucket(place, config.bucket) if isinstance(place, bucket.Url) else on_disk(place, say)
     if cluster.index == 0:
         for one in found or ():
             saved_files.check_has_state(place, one)
@@ -233,11 +233,15 @@ def _program() -> str:
     return f"seedzero {seedzero.__version__}, {', '.join(parts)}"
 
 
-def on_disk(run_dir: pathlib.Path) -> list[manifest.Manifest] | None:
-    """Returns the checkpoints of a host's directory, or None if it is new."""
+def on_disk(run_dir: pathlib.Path, say: Callable[[str], None]) -> list[manifest.Manifest] | None:
+    """Returns the checkpoints of a host's directory, or None if it is new. say: is told of damaged ones, left out."""
     if not (run_dir / run_dirs.CONFIG_FILE).exists():
         return None
-    return list(saved_files.manifests(run_dir / "checkpoints"))
+    checkpoints = run_dir / "checkpoints"
+    _, skipped = saved_files.newest_verified(checkpoints, "state")
+    for reason in skipped.values():
+        say(reason)
+    return [found for found in saved_files.manifests(checkpoints) if found.step not in skipped]
 
 
 def in_bucket(url: bucket.Url, settings: sections.BucketConfig) -> list[manifest.Manifest] | None:

@@ -37,6 +37,8 @@ class Kind(enum.Enum):
     STOP = "stop"
 
 
+_LENT = 8
+"""Updates that a host announces at a time once its own share of a budget is done."""
 _NONE = counts.Counts()
 _FINAL = (Kind.SOLVED, Kind.STOP)
 
@@ -184,9 +186,17 @@ class Agreed:
             self._is_spent = True
             self._send({"spent": reason})
 
+    def lend(self, num_updates: int, max_updates: int) -> None:
+        """Announces a few more updates than this host owes: other hosts may need them for the rest of their shares.
+
+        max_updates: those of the whole run; 0: any number.
+        """
+        if not max_updates or num_updates < max_updates:
+            self._promise(min(num_updates + _LENT, max_updates or num_updates + _LENT))
+
     @property
     def awaits_end(self) -> bool:
-        """Whether this host has finished its share of a budget while the end is undecided, so that it does nothing."""
+        """Whether this host has finished its share of a budget while the end is undecided: it only lends updates."""
         return self._is_spent and not self._has_ended and not self.has_update
 
     @property

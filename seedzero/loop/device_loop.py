@@ -190,7 +190,9 @@ class DeviceLoop:
 
     def decide(self) -> scheduler.Call | scheduler.Wait:
         """Returns the next call according to the present facts."""
-        awaits_end = self.agreed is not None and self.agreed.awaits_end
+        if awaits_end := self.agreed is not None and self.agreed.awaits_end:
+            assert self.agreed is not None
+            self.agreed.lend(self.dispatcher.everyone.num_updates, self._config.run.max_updates)
         turns = facts.turns(self._config, self.dispatcher, self._last_place)
         if awaits_end or self.run_phase.over is not None or not turns:
             return scheduler.Wait(facts.last_until(self.dispatcher, self.run_phase))  # a call's return is news

@@ -36,7 +36,7 @@ def _saves(
     config = configs.override(configs.Config(), {name.replace("__", "."): value for name, value in settings.items()})
     directory: Any = _Named(path=path, checkpoints=path, resumed=True, check_ours=lambda: None)
     log: Any = _Named(size_bytes=int, truncate=truncate)
-    several: Any = None if hosts is None else _Named(link=None, **hosts)
+    several: Any = None if hosts is None else _Named(**{"link": None, **hosts})
     return saving.Saves(config, directory, log, report, None, hosts=several)
 
 
@@ -68,10 +68,16 @@ def test_of_several_hosts_the_common_checkpoint_says_whether_a_run_is_finished(
 ) -> None:
     base = {"last_evaluation": None, "num_acts": 1, "ledger": {"stored": 9}, phase.IN_LAST: False}
     found = [_Named(step=step, counters={**base, "num_updates": step}) for step in (2, 4)]
-    saved = _saves(tmp_path, hosts={"step": common, "index": 0}, run__max_updates=4)
+    others: dict[int, str] = {}
+    link = _Named(gather=lambda subject, found: {0: found, **others})
+    saved = _saves(tmp_path, hosts={"step": common, "index": 0, "link": link}, run__max_updates=4)
     monkeypatch.setattr(saved_files, "manifests", lambda path: found)
     monkeypatch.setattr(saved_files, "newest_verified", lambda path, scope: (found[-1], {}))
     assert saved.finished_before() == finished
+    others[1] = "4 updates"
+    assert saved.finished_before() == finished
+    others[2] = ""  # it was stopped in the run's last evaluation
+    assert saved.finished_before() == ""
 
 
 @pytest.mark.parametrize(

@@ -144,11 +144,23 @@ def test_the_checkpoints_in_a_bucket_count_whatever_the_local_copy_has(
     assert {one.step for one in together.in_bucket(url, settings) or ()} == {10, 20}
 
 
+def test_a_damaged_checkpoint_is_left_out_and_named(tmp_path: pathlib.Path) -> None:
+    (tmp_path / run_dirs.CONFIG_FILE).write_text("{}")
+    for step in (10, 20):
+        path = tmp_path / "checkpoints" / "steps" / f"{step:012d}"
+        path.mkdir(parents=True)
+        manifest.write(path, manifest.Manifest(step, 0.0, 1))
+    (path / manifest.NAME).write_text("{")
+    told: list[str] = []
+    assert [found.step for found in together.on_disk(tmp_path, told.append) or ()] == [10]
+    assert len(told) == 1 and told[0].startswith("checkpoint 20 is skipped")
+
+
 def test_the_directory_of_another_host_is_refused_before_hosts_meet(tmp_path: pathlib.Path) -> None:
     path = tmp_path / "checkpoints" / "steps" / f"{20:012d}"
     path.mkdir(parents=True)
     manifest.write(path, manifest.Manifest(20, 0.0, 1, state_sha256="ab"))
-    assert together.on_disk(tmp_path) is None
+    assert together.on_disk(tmp_path, pytest.fail) is None
     (tmp_path / run_dirs.CONFIG_FILE).write_text("{}")
     meeting = together.meeting(_config(0), tmp_path, pytest.fail)
     with pytest.raises(errors.ResumeError, match=f"{tmp_path} .*host 0"), meeting:

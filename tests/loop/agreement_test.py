@@ -114,6 +114,16 @@ def test_a_host_that_has_done_its_share_says_so_once_and_waits_for_the_end() -> 
     assert host.awaits_end and host.take_other() == agreement.Decision(Kind.END) and not host.awaits_end
 
 
+def test_a_host_that_has_done_its_share_lends_updates_to_the_others() -> None:
+    sent: list[Mapping[str, object]] = []
+    host = agreement.Agreed(0, 2, sent.append)
+    for num_updates, max_updates in ((5, 0), (5, 0), (6, 10), (10, 10)):
+        host.lend(num_updates, max_updates)
+    assert [message["ready"] for message in sent] == [13]
+    host.lend(9, 15)
+    assert [message["ready"] for message in sent] == [13, 15]  # never more than the run has
+
+
 class Hosts:
     """Hosts with a tally, in one thread; messages to host 0 wait in `mail` until they are delivered."""
 

@@ -262,6 +262,19 @@ def test_hosts_end_together_so_that_a_checkpoint_before_the_end_is_of_all(make: 
     assert world.saved == [2] and world.loop.run_phase.reason == "spent"
 
 
+def test_a_host_that_has_its_steps_lends_updates_to_one_that_has_not(make: loop_world.Make) -> None:
+    world, sent = make(run__max_env_steps=8), []
+    agreed = world.loop.agreed = agreement.Agreed(0, 2, sent.append)
+    joined = world.join()
+    for number in range(3):
+        if number < 2:
+            world.play(joined, 4)
+        assert world.num_updates == number and agreed.awaits_end is (number > 0)
+        agreed.decide(agreement.Decision(agreement.Kind.UPDATE, number))
+        world.work()
+    assert {"spent": "--max_env_steps=8 reached"} in sent and sent[-1]["ready"] == 3 + 8
+
+
 def test_a_request_runs_between_two_calls_and_sees_what_a_checkpoint_holds(make: loop_world.Make) -> None:
     world = make()
     world.play(world.join(), 10)

@@ -136,3 +136,13 @@ class Turns(Nim):
 
 
 TURNS = Turns()
+
+
+class Plain(Nim):
+    """Has the interface of a game without chance, whose step takes no key."""
+
+    def step(self, state: State, action: jax.Array) -> State:  # type: ignore[override]
+        return super().step(state, action)
+
+
+PLAIN = Plain()

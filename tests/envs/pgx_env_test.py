@@ -140,6 +140,21 @@ def test_the_same_seeds_and_actions_give_the_same_steps() -> None:
         step, again = one.step(action), other.step(action)
 
 
+def test_a_game_without_chance_gets_no_key_and_plays_as_one_that_ignores_it() -> None:
+    plain, other = (make(name, random_opening=2) for name in ("jax_nim:PLAIN", NIM))
+    step, again, generator = plain.reset([5, 6, 7, 8]), other.reset([5, 6, 7, 8]), np.random.default_rng(0)
+    for _ in range(8):
+        assert all(np.array_equal(a, b) for a, b in zip(step[:5], again[:5], strict=True))
+        action = moves(step, generator)
+        step, again = plain.step(action), other.step(action)
+
+
+def test_random_games_draw_chance_where_the_game_has_it() -> None:
+    assert pgx_rules.other_result(pgx_rules.game(LUCKY)) is None
+    assert pgx_rules.other_result(pgx_rules.game("jax_nim:PLAIN")) is None
+    assert pgx_rules.other_result(pgx_rules.game("jax_nim:HALF")) in (-0.5, 0.5)
+
+
 def test_a_player_that_moves_twice_in_a_row_is_refused_by_name(said) -> None:
     env = make("jax_nim:AGAIN")
     env.reset([0, 1, 2, 3])

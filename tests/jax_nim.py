@@ -146,3 +146,20 @@ class Plain(Nim):
 
 
 PLAIN = Plain()
+
+
+class Paid(Nim):
+    """Four moves without a choice, each of which pays its mover 1 that the other player loses."""
+
+    def init(self, key: jax.Array) -> State:
+        state = super().init(key).replace(current_player=jnp.int32(0), pile=jnp.int32(4))
+        return state.replace(observation=self.observe(state), legal_action_mask=jnp.arange(3) < 1)
+
+    def step(self, state: State, action: jax.Array, key: Any = None) -> State:
+        pay = jnp.where(state.terminated, 0.0, 1.0)
+        after = super().step(state, action)
+        paid = jnp.full(2, -pay).at[state.current_player].set(pay)
+        return after.replace(rewards=paid, legal_action_mask=jnp.arange(3) < 1)
+
+
+PAID = Paid()

@@ -50,6 +50,7 @@ class PgxGames:
         self._mask = np.ones((num_envs, rules.num_actions), bool)
         self._members: list[bots.Members] = []
         self._player = np.zeros(num_envs, np.int64)  # the player whose turns the agent sees, if others move, too
+        self._lost = np.zeros(num_envs, np.float32)  # what the opponent earned before the agent's first move
 
     def reset(self, seeds: Sequence[int]) -> types.EnvStep:
         env_base.check_seeds(seeds, self.num_envs)
@@ -67,7 +68,8 @@ class PgxGames:
             was_over = np.asarray(pgx_rules.is_over(self._states))
             reward = self._move(actions, ~was_over)
             if self._has_opponent:
-                reward -= self._reply(~was_over)
+                reward -= self._reply(~was_over) + self._lost
+                self._lost[:] = 0
             if was_over.any():
                 self._begin(was_over)
             return self._show(np.where(was_over, np.float32(0.0), reward))
@@ -106,11 +108,11 @@ class PgxGames:
             second = (np.arange(self.num_envs) + self._episodes) % 2
             begun, first = self._states, np.asarray(self._states.current_player)
             self._player[where] = ((first + second) % 2)[where]
-            self._reply(where)
+            self._lost = self._reply(where)
             # An opening that ends the game leaves the agent no turn, so the agent moves first then.
             has_ended = where & np.asarray(pgx_rules.is_over(self._states))
             self._states = _merge(has_ended, begun, self._states) if has_ended.any() else self._states
-            self._player[has_ended] = first[has_ended]
+            self._player[has_ended], self._lost[has_ended] = first[has_ended], 0
         for index in np.flatnonzero(where).tolist():
             self._members[index].begin(int(self._episodes[index]))
         self._episodes += where

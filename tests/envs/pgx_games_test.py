@@ -42,6 +42,17 @@ def test_observations_are_those_of_a_group_with_the_game_s_state() -> None:
         assert decoded._x.board[0].tolist() == state.arrays._x.board.tolist()
 
 
+def test_what_an_opponent_earns_in_its_opening_counts_as_in_single_games() -> None:
+    game = pgx_games.PgxGame("jax_nim:PAID")
+    group = pgx_env.PgxGames(pgx_rules.game("jax_nim:PAID"), 2, against=("random",))
+    for env in (group, spiel.Games(game, 2, against=("random",))):
+        env.reset([0, 1])
+        steps = [env.step(np.zeros(2, np.int32)) for _ in range(6)]
+        # Who begins earns 1 and loses 1 between two moves; who does not has lost 1 before the first move.
+        assert [step.reward.tolist() for step in steps] == [[0, -1], [0, 1], [0, 0], [-1, 0], [1, 0], [0, 0]]
+        assert [step.final.any() for step in steps] == [False, True, False] * 2
+
+
 def test_a_tree_search_takes_a_win_and_prevents_a_loss() -> None:
     game, bot = pgx_games.PgxGame("tic_tac_toe"), bots.make("mcts-200", np.random.default_rng(0))
     for moves, expected in (((0, 3, 1, 4), 2), ((0, 3, 1), 2)):

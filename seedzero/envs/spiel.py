@@ -169,8 +169,10 @@ class Games:
         Args:
           against: names of opponents, see `opponents.parse`. Without any, each action is the mover's, and the next
             observation is the other player's. With some, the environment plays one side, and the agent sees only its
-            own turns and terminal states. In episode j of environment i the agent moves first if i + j is even,
-            against opponent i // 2 + j // 2 modulo their number. Ignored for a single player.
+            own turns and terminal states. In episode j of environment i the agent moves first if i + j is even. With
+            several, that episode has the number n = i + E j instead: the agent moves first if n is even, against
+            opponent n // 2 modulo their number, so that the first episodes, however many, have all equally often.
+            Ignored for a single player.
           random_opening: largest number of random moves before an episode; all numbers up to it are equally likely.
             The opening stops before a move that ends the game. Only for two players without `against`.
         """
@@ -235,9 +237,10 @@ class Games:
         generator = self._generators[index]
         state = self._game.initial(generator)
         if self._against:
-            number, first_mover = self._num_episodes[index], self._game.mover(state)
-            self._opponent[index] = (index // 2 + number // 2) % len(self._against)
-            self._side[index] = (index + number) % 2
+            step, first_mover = self.num_envs if len(self._against) > 1 else 1, self._game.mover(state)
+            number = index + self._num_episodes[index] * step
+            self._opponent[index] = number // 2 % len(self._against)
+            self._side[index] = number % 2
             self._player[index] = (first_mover + self._side[index]) % 2
         if self._against and self._side[index]:
             opened = self._reply(index, state)

@@ -280,9 +280,21 @@ def test_every_episode_tells_its_opponent_and_side():
         for index in np.flatnonzero(begins):
             episodes[index].append((step.task[index], step.observation[index, 0, 0, 3]))
     assert all(side == task % 2 for played in episodes for task, side in played)
-    # Sides take turns; after both sides comes the next opponent.
-    assert [task for task, _ in episodes[0][:5]] == [0, 1, 2, 3, 0]
-    assert [task for task, _ in episodes[3][:5]] == [3, 2, 1, 0, 3]
+    # The eight environments' next games are numbers 8 to 15, which begin anew with the first opponent.
+    assert all(task == index % 4 for index, played in enumerate(episodes) for task, _ in played)
+
+
+@pytest.mark.parametrize("num_envs", [5, 6])
+def test_the_first_games_have_all_opponents_and_sides_equally_often(num_envs):
+    env = spiel.Games(TIC_TAC_TOE, num_envs, against=("random", "mcts-3"))
+    rng, step = np.random.default_rng(3), env.reset(range(num_envs))
+    tasks = [[int(task)] for task in step.task]
+    for _ in range(60):
+        was_over, step = step.terminated, env.step(random_legal(step, rng))
+        for index in np.flatnonzero(was_over):
+            tasks[index].append(int(step.task[index]))
+    first = np.transpose([played[:4] for played in tasks]).reshape(-1)  # in the order that evaluations count them
+    np.testing.assert_array_equal(first, np.arange(4 * num_envs) % 4)
 
 
 def test_random_moves_alone_leave_the_spec_as_in_training():

@@ -257,7 +257,8 @@ class Games:
         self._members[index].begin(self._num_episodes[index])
         self._num_episodes[index] += 1
         self.states[index] = state
-        self._returns[index] = 0  # the next reward includes the opponent's opening
+        # The next reward includes the opponent's opening, but nobody's random moves.
+        self._returns[index] = self._game.returns(state) if self._random_opening else 0
 
     def _play(self, index: int, action: int) -> float:
         """Makes a move, and the opponent's moves if there is one; returns the mover's reward."""

@@ -53,6 +53,17 @@ def test_what_an_opponent_earns_in_its_opening_counts_as_in_single_games() -> No
         assert [step.final.any() for step in steps] == [False, True, False] * 2
 
 
+def test_the_first_move_after_a_random_opening_earns_what_it_pays_alone() -> None:
+    game = pgx_games.PgxGame("jax_nim:PAID")
+    group = pgx_env.PgxGames(pgx_rules.game("jax_nim:PAID"), 8, random_opening=3)
+    for env in (group, spiel.Games(game, 8, random_opening=3)):
+        step = env.reset(range(8))
+        assert len(set(np.argmax(step.observation, axis=1))) > 2  # piles of 4, 3, 2 or 1 after openings
+        for _ in range(8):
+            was_over, step = step.final, env.step(np.zeros(8, np.int32))
+            np.testing.assert_array_equal(step.reward, np.where(was_over, 0, 1))
+
+
 def test_a_tree_search_takes_a_win_and_prevents_a_loss() -> None:
     game, bot = pgx_games.PgxGame("tic_tac_toe"), bots.make("mcts-200", np.random.default_rng(0))
     for moves, expected in (((0, 3, 1, 4), 2), ((0, 3, 1), 2)):

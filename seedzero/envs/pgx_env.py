@@ -85,7 +85,8 @@ class PgxGames:
         board = np.asarray(self._states.observation[0])
         if board.ndim != 3:
             raise errors.EnvironmentFailure(f"game {self._rules.name!r} cannot be drawn: its observation is no board")
-        return pictures.paint(board.astype(np.float32)[..., :2])
+        planes = board.shape[-1] if self._rules.num_players == 1 else 2  # of two players: own and other pieces
+        return pictures.paint(board.astype(np.float32)[..., :planes])
 
     def close(self) -> None:
         pass

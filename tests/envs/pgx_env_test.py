@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import argparse
 import functools
 import re
 import sys
@@ -194,6 +195,20 @@ def test_in_evaluation_an_opponent_moves_until_it_is_the_agent_s_turn() -> None:
         totals += step.reward[step.final & ~was_over].tolist()
         num_again += int(np.sum((piles - np.asarray(env._states.pile) == action + 1) & ~step.final & ~was_over))
     assert {1.0, -1.0} == set(totals) and num_again > 5
+
+
+# Pictures ----------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(("name", "planes"), [("2048", range(31)), ("chess", range(2))])
+def test_pictures_show_every_plane_of_one_player_and_the_pieces_of_two(name: str, planes: range) -> None:
+    env = make(name, num_envs=1)
+    board = np.zeros((1, *env.spec.observation_shape), bool)
+    for plane in range(board.shape[-1]):
+        shown = board.copy()
+        shown[0, 1, 2, plane] = True
+        env._states = argparse.Namespace(observation=shown)
+        assert env.render()[32:64, 64:96].any() == (plane in planes)
 
 
 # Symmetries --------------------------------------------------------------------------------------------------------

@@ -95,7 +95,8 @@ class OptimizerConfig(options.Section):
     )
     epsilon: float = options.on_resume(
         1e-8,
-        "added to the divisor of a step; V-trace's RMSProp adds it to the mean square, and its Adam ignores it",
+        "Adam adds it to the divisor of a step, RMSProp to the mean square or variance below its root; V-trace's Adam "
+        "ignores it",
         low=1e-12,
     )
     rmsprop_decay: float = options.on_resume(0.99, "RMSProp: decay of its averages", low=0, high=1)

@@ -17,9 +17,6 @@ from seedzero.envs import bots, env_base
 State = Any
 """A state of a game, of the game's own type; functions here return new ones instead of changing them."""
 
-_MAX_SKIPPED = 1000
-"""If a row's seat gets no turn in this many consecutive games, it counts as one that never moves."""
-
 
 class SeatGame(Protocol):
     """The rules of a game of S = `num_seats` seats, as functions of single states."""
@@ -64,7 +61,7 @@ class _Table:
     generator: np.random.Generator
     state: State = None
     movers: Sequence[int] = ()  # chairs that move, including those without a row
-    moving: Sequence[int] = ()  # chairs that move and have a row; none: the game is over
+    moving: Sequence[int] = ()  # chairs that move and have a row, all of them where none had a turn; none: it is over
     rows: dict[int, int] = dataclasses.field(default_factory=dict)  # chair -> its row
     # chair whose episode has begun and continues -> rewards paid so far
     paid: dict[int, float] = dataclasses.field(default_factory=dict)
@@ -135,7 +132,7 @@ class SeatGames:
         """
         found: np.ndarray = actions.copy()
         for table in self._tables:
-            for chair in table.moving:
+            for chair in table.moving if table.movers else ():
                 if name := names[table.rows[chair]]:
                     found[table.rows[chair]] = table.members.move(name, table.state, chair)
         return found
@@ -160,7 +157,8 @@ class SeatGames:
             for chair in table.moving:
                 row = rows[chair]
                 shown[row], observation[row] = True, game.observe(state, chair)
-                self._mask[row] = game.legal_mask(state, chair)
+                if table.movers:
+                    self._mask[row] = game.legal_mask(state, chair)
                 if chair in paid:
                     reward[row], paid[chair] = returns[chair] - paid[chair], returns[chair]
                 else:
@@ -181,7 +179,10 @@ class SeatGames:
 
     def _advance(self, table: _Table, actions: Sequence[int]) -> list[int]:
         """Advances until a chair with a row moves or ends; returns the chairs that end. actions: [E]."""
-        game, num_skipped = self._game, 0
+        game = self._game
+        if table.moving and not table.movers:
+            ended, table.moving = list(table.moving), ()
+            return ended
         if table.moving:
             state = self._moved(table, {chair: actions[table.rows[chair]] for chair in table.moving})
         else:
@@ -192,16 +193,10 @@ class SeatGames:
             ended = [chair for chair in table.paid if not table.movers or game.is_out(state, chair)]
             if table.moving or ended:
                 return ended
-            if table.movers:
-                state = self._moved(table, {})
-            elif num_skipped < _MAX_SKIPPED:
-                state, num_skipped = game.initial(table.generator), num_skipped + 1
-            else:
-                chairs = " and ".join(repr(self.spec.seats[chair]) for chair in table.rows)
-                raise errors.EnvironmentFailure(
-                    f"seat {chairs} had no turn in {_MAX_SKIPPED} games of {game.name!r} one after the other; an "
-                    "agent cannot be measured there"
-                )
+            if not table.movers:  # over without a turn: shown once for any action, because its rewards count
+                table.moving = list(table.rows)
+                return []
+            state = self._moved(table, {})
 
     def _moved(self, table: _Table, actions: dict[int, int]) -> State:
         """Returns the state after the given actions of chairs, and the opponent's moves for the other movers."""

@@ -188,16 +188,12 @@ def test_an_evaluating_row_plays_one_seat_to_its_end():
     assert all(action > 0 for actions in game.applied for action in actions.values())
 
 
-def test_a_game_without_a_turn_is_skipped():
-    step, play = seated(Script(*[ONE_IDLE] * 5, ONE_OUT), 3, types.Role.EVALUATE)
-    assert told(step) == ["11: 0", "10: 0", "1: 0"] and step.task.tolist() == [0, 1, 2]
-    assert told(play(3, 3, 3)) == ["12: -1 end", "12: 1 end", "2: 7 end"]
-
-
-def test_a_seat_that_never_moves_is_named(said: golden.Said):
-    env = seats.SeatGames(Script(*[ONE_IDLE] * 2000), 3, role=types.Role.EVALUATE)
-    with said.raises(errors.EnvironmentFailure, "'seat 3' had no turn"):
-        env.reset(range(3))
+def test_a_game_without_a_turn_counts_with_its_rewards():
+    step, play = seated(Script(*[ONE_IDLE] * 6), 3, types.Role.EVALUATE)
+    assert told(step) == ["11: 0", "10: 0", "12: 0"] and step.task.tolist() == [0, 1, 2]
+    assert step.action_mask.tolist() == [[False, True, True, True]] * 2 + [[True] * 4]
+    assert told(play(3, 3, 0)) == ["12: -1 end", "12: 1 end", "12: 3 end"]
+    assert told(play(3, 3, 3))[:2] == ["10: 0", "12: 0"]
 
 
 def test_other_seats_move_by_the_seed():

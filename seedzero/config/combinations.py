@@ -52,10 +52,13 @@ def imply(
         changes["worker.num"] = 0
         notes.append("--env=remote: no local workers, the environments come with the workers that join")
     given = configs.flatten(config)
+    changed = environment_notes.changing_returns(config, explicit)
     for flag, name, off in _OF_ENVIRONMENTS:
-        if given[name] != off and name not in explicit and config.env.id != preset_env:
+        is_other = config.env.id != preset_env
+        if given[name] != off and name not in explicit and (is_other or (changed and name == "run.stop_at_return")):
             changes[name] = off
-            notes.append(f"--{flag} is off: the preset's {str(given[name]).lower()} is for {preset_env}")
+            without = "" if is_other else f" without {changed}"
+            notes.append(f"--{flag} is off: the preset's {str(given[name]).lower()} is for {preset_env}{without}")
     for name, value in elsewhere.items():
         if given[name] != value and name not in explicit and config.env.id != preset_env:
             changes[name] = value

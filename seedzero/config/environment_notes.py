@@ -1,4 +1,4 @@
-"""Writes notes on settings that keep parts of an environment unplayed, or out of an agent's reach."""
+"""Finds settings that change returns, keep parts of an environment unplayed, or out of an agent's reach."""
 
 from __future__ import annotations
 
@@ -10,6 +10,20 @@ from seedzero.core import env_ids
 
 _MEMORY = re.compile(r"memory:[a-z]+-([1-9][0-9]*)")
 """Tasks whose number says how many steps to remember."""
+
+
+def changing_returns(config: configs.Config, explicit: Set[str]) -> str:
+    """Returns the user's setting that may change an environment's returns, --SECTION.KEY=VALUE, or ""."""
+    unlike = {
+        "env.kwargs": config.env.kwargs.strip() not in ("", "{}"),
+        "env.wrappers": "ClipReward" in config.env.wrappers,  # the only wrapper of rewards, see envs/gym_wrappers.py
+        "env.max_episode_steps": config.env.max_episode_steps > 0,
+        "evaluation.max_episode_steps": True,
+    }
+    values = configs.flatten(config)
+    return next(
+        (f"--{name}={values[name]}" for name, is_unlike in unlike.items() if is_unlike and name in explicit), ""
+    )
 
 
 def remembered(config: configs.Config, explicit: Set[str]) -> tuple[dict[str, options.Value], list[str]]:

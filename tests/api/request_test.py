@@ -15,6 +15,7 @@ from seedzero.api import environment, request
 from seedzero.checkpoints import run_dirs
 from seedzero.config import configs, kinds, sections
 from seedzero.core import errors
+from seedzero.envs import gym_wrappers
 
 _MODULE = """
 import gymnasium
@@ -120,6 +121,36 @@ def test_an_accelerator_that_is_asked_for_first_must_be_there(platforms: str) ->
 def test_a_run_ends_at_the_environment_s_own_threshold_where_that_holds(settings: dict[str, str], bar: float) -> None:
     asked = request.check_early(request.make({}, {"env.id": "gym:Acrobot-v1", **settings}))
     assert asked.config.run.stop_at_return == bar
+
+
+@pytest.mark.parametrize(
+    ("flags", "settings", "bar"),
+    [
+        ({"preset": "cartpole"}, {}, 495.0),
+        ({"preset": "cartpole"}, {"env.wrappers": '["TimeAwareObservation"]', "env.kwargs": "{}"}, 495.0),
+        ({"preset": "cartpole"}, {"env.wrappers": '[{"ClipReward": {"max_reward": 0.5}}]'}, math.inf),
+        ({"preset": "cartpole"}, {"env.kwargs": '{"sutton_barto_reward": true}'}, math.inf),
+        ({"preset": "cartpole"}, {"env.max_episode_steps": "100"}, math.inf),
+        ({"preset": "cartpole"}, {"env.max_episode_steps": "100", "run.stop_at_return": "95"}, 95.0),
+        ({"preset": "cartpole"}, {"evaluation.max_episode_steps": "100"}, math.inf),
+        ({}, {"env.id": "gym:Pendulum-v1", "env.max_episode_steps": "20"}, math.inf),
+    ],
+)
+def test_the_end_of_a_preset_is_for_its_environment_s_own_returns(
+    flags: dict[str, str], settings: dict[str, str], bar: float, said: golden.Said
+) -> None:
+    asked = request.check_early(request.make(flags, settings))
+    assert asked.config.run.stop_at_return == bar
+    notes = [note for note in asked.notes if note.startswith("--stop_at_return is off")]
+    assert len(notes) == math.isinf(bar)
+    for note in notes:
+        said(note, settings)
+
+
+def test_the_wrappers_of_rewards_are_known_by_name() -> None:
+    assert [each for each in gym_wrappers.NAMES if gym_wrappers.change_rewards([gym_wrappers.Wrapper(each, {})])] == [
+        "ClipReward"
+    ]
 
 
 @pytest.mark.parametrize(("env", "discount"), [("gym:Pendulum-v1", 0.97), ("gym:MountainCarContinuous-v0", 0.99)])

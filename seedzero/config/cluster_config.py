@@ -74,7 +74,10 @@ def problems(config: Any) -> Iterator[str]:
     if cluster.coordinator and not re.fullmatch(r".+:\d+", cluster.coordinator):
         yield f"--cluster.coordinator={cluster.coordinator}: expected HOST:PORT, an address of host 0"
     if "league" in config.agent.SECTIONS and config.league.on:
-        yield f"{several}: a league has one host; leave out {config.league.asked}, or give --cluster.num_hosts=1"
+        yield (
+            f"{several}: a league ({config.league.asked}) has one host; give {config.league.off}, or "
+            "--cluster.num_hosts=1"
+        )
     if config.training.acting_devices:
         yield (
             f"{several}: all devices of a host act and learn; give --training.acting_devices=0, or "

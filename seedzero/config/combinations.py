@@ -141,7 +141,8 @@ def _environment_problems(config: configs.Config) -> Iterator[str]:
     names, evaluation = opponents.parse(config.env.opponents), config.evaluation
     bots, tasks = list(filter(opponents.roshambo_bot, names)), opponents.tasks(names)
     if bots and not config.env.id.startswith(f"spiel:{opponents.REPEATED}("):
-        yield f"--env.opponents={bots[0]} plays repeated rock-paper-scissors, as --preset=roshambo; leave it out"
+        way = f"give --env.opponents={opponents.RANDOM}"
+        yield f"--env.opponents={bots[0]} plays repeated rock-paper-scissors, as --preset=roshambo; {way}"
     for name in ("num_envs", "episodes"):
         if evaluation.every_updates and (number := getattr(evaluation, name)) < len(tasks):
             yield (

@@ -13,6 +13,13 @@ def implied(config: configs.Config, explicit: Set[str]) -> tuple[dict[str, optio
     """Returns the values that a league implies, and notes about them."""
     changes: dict[str, options.Value] = {}
     notes = []
+    if config.league.builder_args and "league.builder" in explicit and "league.builder_args" not in explicit:
+        fits = False  # a builder of the user's reads names of its own
+        with contextlib.suppress(errors.ConfigError):
+            fits = config.league.builder in league_config.BUILDERS and bool(config.league.arguments())
+        if not fits:
+            changes["league.builder_args"] = ""
+            notes.append(f"--league.builder_args is off: {config.league.builder_args} is for the preset's own builder")
     exploiters = ("league.main_exploiters", "league.league_exploiters")
     if config.league.builder == "alphastar" and explicit.isdisjoint(exploiters) and config.league.num_learning == 1:
         changes |= dict.fromkeys(exploiters, 1)
@@ -177,7 +184,7 @@ def _member_problems(config: configs.Config) -> Iterator[str]:
         if name != opponents.RANDOM and family not in able:
             yield (
                 f"{flag}: {name} plays games of {' or '.join(f'--env={each}:GAME' for each in able)}, but this is "
-                f"--env={config.env.id}; leave it out, or give such a game"
+                f"--env={config.env.id}; give --league.members=, or such a game"
             )
             return
     if league.opponent_model:

@@ -114,7 +114,7 @@ def problems(config: Any) -> Iterator[str]:
             yield str(error)
     if config.league.on:
         yield (
-            f"{asked}: in a league one policy plays all seats; leave out {config.league.asked}, or give "
+            f"{asked}: in a league ({config.league.asked}) one policy plays all seats; give {config.league.off}, or "
             f"--seats.policies={SHARED}"
         )
     if training.num_devices > 1:

@@ -33,6 +33,48 @@ def test_given_settings_stay() -> None:
     assert league_rules.implied(asked, given.keys()) == ({}, [])
 
 
+@pytest.mark.parametrize(
+    ("preset", "builder", "stays"),
+    [
+        ("league-goofspiel", "past", False),
+        ("league-goofspiel", "biased", False),
+        ("league-goofspiel", "alphastar", True),
+        ("league-brps", "my_rules:build", False),
+    ],
+)
+def test_the_arguments_of_a_preset_s_builder_are_for_no_other(
+    preset: str, builder: str, stays: bool, said: golden.Said
+) -> None:
+    given: dict[str, options.Value] = {"league.builder": builder, "league.freeze_every": 0}
+    asked = configs.override(presets.get(preset), given)
+    found, notes = combinations.imply(asked, preset_env=asked.env.id, explicit=given.keys())
+    assert found.league.builder_args == (asked.league.builder_args if stays else "")
+    told = [note for note in notes if note.startswith("--league.builder_args is off")]
+    assert len(told) == (not stays)
+    for note in told:
+        said(note, (preset, builder))
+    kept, notes = combinations.imply(
+        asked, preset_env=asked.env.id, explicit={*given, "league.builder_args", "league.main_exploiters"}
+    )
+    assert kept.league.builder_args == asked.league.builder_args and not any("builder_args" in note for note in notes)
+
+
+def test_a_league_of_a_preset_s_own_is_turned_off_as_advised(said: golden.Said) -> None:
+    several = configs.override(presets.get("league-kuhn"), {"cluster.num_hosts": 2})
+    with said.raises(errors.ConfigError, "; give --league.freeze_every=0, or", "hosts"):
+        combinations.check(several)
+    of_each = configs.override(presets.get("league-goofspiel"), {"seats.policies": "each"})
+    off = "; give --league.freeze_every=0 --league.builder=past, or --seats.policies=shared"
+    with said.raises(errors.ConfigError, off, "seats"):
+        combinations.check(configs.override(of_each, {"env.id": "pettingzoo:mpe2.simple_tag_v3"}))
+    elsewhere = configs.override(presets.get("roshambo"), {"env.id": "catch"})
+    with said.raises(errors.ConfigError, "; give --env.opponents=random", "opponents"):
+        combinations.check(elsewhere)
+    with said.raises(errors.ConfigError, "; give --league.members=, or such a game", "members"):
+        combinations.check(configs.override(elsewhere, {"env.opponents": "random"}))
+    combinations.check(configs.override(elsewhere, {"env.opponents": "random", "league.members": ""}))
+
+
 def test_a_league_of_one_learning_player_implies_nothing() -> None:
     assert league_rules.implied(_league(), set()) == ({}, [])
     assert league_rules.implied(configs.Config(), set()) == ({}, [])

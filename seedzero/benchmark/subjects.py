@@ -70,11 +70,20 @@ def make(preset: str, settings: Settings, agents: Sequence[str] = ("muzero",)) -
         )
     machine = machines.Machine(platform, machines.num_cores(), jax.local_device_count())
     if config.run.agent not in agents:
-        which = "MuZero alone is" if agents == ("muzero",) else f"{' and '.join(agents)} alone are"
-        raise errors.ConfigError(f"--agent={config.run.agent}: {which} measured here; leave it out")
+        raise errors.ConfigError(f"--agent={config.run.agent}: {_alone(agents)} measured here; leave it out")
     config, _ = machines.resolve(config, preset=preset, explicit=settings.keys(), machine=machine)
-    mesh = meshes.make(config.training.num_devices)
-    return Subject(preset, config, setups.make(config, registry.spec(config.env), mesh))
+    mesh, spec = meshes.make(config.training.num_devices), registry.spec(config.env)
+    if spec.seats and not config.agent.PLAYS_SEATS:
+        able = [agent for agent in agents if configs.of_agent(agent).agent.PLAYS_SEATS]
+        raise errors.ConfigError(
+            f"--preset={preset}: agent {config.run.agent} does not play the seats of --env={config.env.id}, and "
+            f"{_alone(agents)} measured here; give {f'--agent={able[0]}' if able else 'another preset'}"
+        )
+    return Subject(preset, config, setups.make(config, spec, mesh))
+
+
+def _alone(agents: Sequence[str]) -> str:
+    return "MuZero alone is" if agents == ("muzero",) else f"{' and '.join(agents)} alone are"
 
 
 def facts(subject: Subject) -> dict[str, str | int]:

@@ -378,7 +378,8 @@ def check_environment(config: configs.Config, spec: types.EnvSpec, seated_by: st
     for what, can_play in ((f"{spec.num_players} players", has_players), (seats, has_seats), (actions, has_actions)):
         if not can_play(config.agent):
             sections = {name: getattr(config, name) for name in configs.agent_names()}
-            able = [name for name, agent in sections.items() if can_play(agent) and has_actions(agent)]
+            needed = has_players, has_seats, has_actions
+            able = [name for name, agent in sections.items() if all(each(agent) for each in needed)]
             able = [name for name in able if not (only := sections[name].FAMILIES) or kind in only]
             raise errors.ConfigError(
                 f"agent {config.run.agent} plays no environments with {what}, as --env={config.env.id} has; "

@@ -127,3 +127,11 @@ def test_another_agent_is_refused(agent: str, said: golden.Said) -> None:
     with pytest.raises(errors.ConfigError, match=f"--agent={agent}: ") as raised:
         subjects.make("catch", {"run.agent": agent})
     said(raised.value, agent)
+
+
+def test_a_preset_whose_seats_no_measured_agent_plays_is_refused(said: golden.Said) -> None:
+    pytest.importorskip("pyspiel")
+    with said.raises(errors.ConfigError, "--preset=seats: .*; give another preset$"):
+        subjects.make("seats", {"training.num_devices": 1})
+    with said.raises(errors.ConfigError, "--preset=seats: .*; give --agent=ppo$", "of two"):
+        subjects.make("seats", {"training.num_devices": 1}, ("muzero", "ppo"))

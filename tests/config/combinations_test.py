@@ -379,6 +379,11 @@ def test_games_of_seats_need_an_agent_for_them_and_whole_games_in_a_group(said: 
     said(raised.value, "groups")
 
 
+def test_agents_that_are_offered_play_the_environment_in_every_respect() -> None:
+    with pytest.raises(errors.ConfigError, match=r"discrete actions.*; give --agent=vtrace\|apex\|r2d2\|ppo$"):
+        combinations.check_environment(_of_agent("sac", "spiel:kuhn_poker"), _spec(1, False, ("first", "second")))
+
+
 def test_environments_that_no_agent_plays_are_refused_too(said: golden.Said) -> None:
     with pytest.raises(errors.ConfigError, match=r"muzero .* 3 players") as raised:
         combinations.check_environment(_of_agent("muzero"), _spec(3, False))

@@ -230,7 +230,8 @@ def _deterministic_problems(config: configs.Config) -> Iterator[str]:
     if worker.num == 0:
         yield (
             "--deterministic needs local workers: workers that join from elsewhere (--workers=0, --env=remote) "
-            "come when they like; give --workers=1, or leave --deterministic out"
+            f"come when they like; {'' if config.env.id == env_ids.REMOTE else 'give --workers=1, or '}leave "
+            "--deterministic out"
         )
     if worker.num_remote:
         yield (

@@ -197,13 +197,13 @@ def _member_problems(config: configs.Config) -> Iterator[str]:
 def _opponent_model_problems(config: configs.Config) -> Iterator[str]:
     if not config.league.opponent_model:
         return
+    if "search" not in config.agent.SECTIONS:
+        yield f"--league.opponent_model=true is for a search, and agent {config.run.agent} has none; leave it out"
     if not config.league.on:
         yield (
             "--league.opponent_model=true is for a league, and this run has none; give --league.freeze_every=N, or "
             "leave it out"
         )
-    if "search" not in config.agent.SECTIONS:
-        yield f"--league.opponent_model=true is for a search, and agent {config.run.agent} has none; leave it out"
     of_own = {
         "muzero.policy_gradient_weight": config.muzero.policy_gradient_weight,
         "muzero.search_value_age": config.muzero.search_value_age,
@@ -232,12 +232,9 @@ def _max_players_problems(config: configs.Config) -> Iterator[str]:
         )
     with contextlib.suppress(errors.ConfigError):  # of wrong arguments, which are reported with it
         if league.on and league.max_players > league.num_learning and not league.adds:
-            way = (
-                "builder_args='{\"keep_training_probability\": 0.1}'"
-                if league.builder == "alphastar"
-                else "builder=alphastar"
-            )
-            yield f"{flag}: builder {league.builder} adds no players; give --league.{way}, or leave it out"
+            way = "--league.builder_args='{\"keep_training_probability\": 0.1}'"
+            way = way if league.builder == "alphastar" else f"--league.builder=alphastar {way}"
+            yield f"{flag}: builder {league.builder} adds no players; give {way}, or leave it out"
 
 
 def _several_players_problems(config: configs.Config) -> Iterator[str]:

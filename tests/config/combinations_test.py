@@ -69,7 +69,8 @@ def _catch(**changes: options.Value) -> configs.Config:
             "--league.builder_args=.*min_games is -1",
         ),
         ({"league__freeze_every": 500, "league__builder_args": "[7]"}, "--league.builder_args=.*list"),
-        ({"run__deterministic": True, "worker__num": 0}, "--deterministic "),
+        ({"run__deterministic": True, "worker__num": 0}, "--deterministic .*; give --workers=1, or leave"),
+        ({"run__deterministic": True, "worker__num": 0, "env__id": "remote"}, "; leave --deterministic out$"),
         (
             {"run__deterministic": True, "worker__num_remote": 2},
             "--deterministic .*--worker.num_remote=2",

@@ -118,7 +118,7 @@ def test_players_that_are_added_later_need_groups_of_environments_too(said: gold
     [
         ({"league.freeze_every": 0}, "this run has none"),
         ({"league.main_players": 3}, "--league.max_players=3 or more"),
-        ({}, "builder past adds no players; give --league.builder=alphastar"),
+        ({}, "builder past adds no players; give --league.builder=alphastar --league.builder_args='{"),
         ({"league.builder": "self_play"}, "builder self_play adds no players"),
         ({"league.builder": "alphastar"}, "keep_training_probability"),
         (
@@ -176,6 +176,8 @@ def test_an_opponent_model_needs_a_search(said: golden.Said) -> None:
     with pytest.raises(errors.ConfigError, match="agent ppo has none") as raised:
         combinations.check(configs.override(presets.get("league-kuhn"), {"league.opponent_model": True}))
     said(raised.value)
+    with pytest.raises(errors.ConfigError, match="agent ppo has none"):  # before what a league would need
+        combinations.check(configs.override(presets.get("seats"), {"league.opponent_model": True}))
 
 
 @pytest.mark.parametrize(

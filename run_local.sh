@@ -178,7 +178,7 @@ case "$game" in
         ;;
     tictactoe | connect_four | league-*)
         choice="--preset=$game"
-        [ "$agent" = alphazero ] && extras="${extras:+$extras,}pgx" || extras="${extras:+$extras,}games"
+        [ "$game-$agent" = connect_four-alphazero ] && extras="${extras:+$extras,}pgx" || extras="${extras:+$extras,}games"
         ;;
     spiel:?*)
         choice="--env=$game"

@@ -76,14 +76,10 @@ def make(config: configs.Config, spec: types.EnvSpec, platform: str) -> base.Age
 
 def _rules(config: configs.Config, spec: types.EnvSpec) -> pgx_rules.GameRules:
     """Returns the game's rules. Raises ConfigError for environments without rules, and a league with chance."""
-    family, _, name = config.env.id.partition(":")
-    if family != "pgx":
-        raise errors.ConfigError(
-            f"agent alphazero searches by the rules of Pgx's games, and --env={config.env.id} has none; give "
-            "--env=pgx:GAME, or --agent=muzero, which learns a model of any environment"
-        )
+    if problem := config.alphazero.misfit(config.env.id):
+        raise errors.ConfigError(problem)
     try:
-        rules = pgx_rules.game(name)
+        rules = pgx_rules.game(config.env.id.partition(":")[2])
     except errors.EnvironmentFailure as error:
         raise errors.ConfigError(f"--env={config.env.id}: {error}") from None
     if rules.moves_again:

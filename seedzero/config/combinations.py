@@ -138,6 +138,8 @@ def _environment_problems(config: configs.Config) -> Iterator[str]:
     except ValueError as error:
         yield f"--env.opponents={config.env.opponents}: {error}; give --env.opponents={opponents.RANDOM},mcts-100"
         return
+    if config.run.agent == "alphazero" and (problem := config.alphazero.misfit(config.env.id)):
+        yield problem
     names, evaluation = opponents.parse(config.env.opponents), config.evaluation
     bots, tasks = list(filter(opponents.roshambo_bot, names)), opponents.tasks(names)
     if bots and not config.env.id.startswith(f"spiel:{opponents.REPEATED}("):

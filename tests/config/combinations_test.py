@@ -380,6 +380,14 @@ def test_games_of_seats_need_an_agent_for_them_and_whole_games_in_a_group(said: 
     said(raised.value, "groups")
 
 
+@pytest.mark.parametrize("env", ["spiel:tic_tac_toe", "remote"])
+def test_an_agent_that_searches_by_rules_is_refused_without_them_at_once(env: str, said: golden.Said) -> None:
+    asked = configs.override(presets.get("pgx", "alphazero"), {"env.id": env, "worker.num": 0})
+    with said.raises(errors.ConfigError, f"agent alphazero .* --env={env} has none", env):
+        combinations.check(asked)
+    combinations.check(configs.override(asked, {"env.id": "pgx:hex"}))
+
+
 def test_agents_that_are_offered_play_the_environment_in_every_respect() -> None:
     with pytest.raises(errors.ConfigError, match=r"discrete actions.*; give --agent=vtrace\|apex\|r2d2\|ppo$"):
         combinations.check_environment(_of_agent("sac", "spiel:kuhn_poker"), _spec(1, False, ("first", "second")))

@@ -38,7 +38,7 @@ _CALLBACKS = ("callback", "callbacks")
 def train(
     env: str | None = None,
     *,
-    preset: str | None = None,
+    preset: str | os.PathLike[str] | None = None,
     run_dir: str | os.PathLike[str] | None = None,
     trust_run_dir: bool = False,
     page: int | None = None,
@@ -79,7 +79,7 @@ def train(
       TrainingFailure, CheckpointError: training could not continue, or could not be saved; CallbackError: a function
         raised an error or returned something else. The run is saved first.
     """
-    if preset is not None and preset_files.is_file(preset):
+    if preset is not None and (isinstance(preset, os.PathLike) or preset_files.is_file(preset)):
         file = preset_files.read(preset)
         for note in file.notes:
             printable.say(note)

@@ -220,10 +220,13 @@ def _make(config: Any, spec: Any, platform: str) -> Any:
 _AGENT = own_agents.OwnAgent("mine", options.AgentSection, _make)
 
 
-def test_a_preset_of_a_file_is_changed_by_the_call(calls: list[dict[str, Any]], tmp_path: pathlib.Path) -> None:
+@pytest.mark.parametrize("kind", [str, pathlib.Path])
+def test_a_preset_of_a_file_is_changed_by_the_call(
+    kind: type[str] | type[pathlib.Path], calls: list[dict[str, Any]], tmp_path: pathlib.Path
+) -> None:
     file = tmp_path / "mine.preset"
     file.write_text("--preset=catch\n--agent=ppo\n--seed=3\n--network.width=32\n")
-    seedzero.train(preset=str(file), run_dir=tmp_path / "run", seed=4)
+    seedzero.train(preset=kind(file), run_dir=tmp_path / "run", seed=4)
     (call,) = calls
     assert call["preset"] == "catch"
     assert call["given"] == {"run.agent": "ppo", "run.seed": "4", "network.width": "32"}

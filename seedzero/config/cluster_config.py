@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Set
 from typing import Any
 
 from seedzero.config import options
@@ -53,6 +53,13 @@ class ClusterConfig(options.Section):
         "s",
         low=3,
     )
+
+
+def notes(config: Any, explicit: Set[str]) -> Iterator[str]:
+    """Yields a note on settings of several hosts, unless the user also gave their number, which may be 1."""
+    given = [name for name in OF_A_PROCESS if name in explicit]
+    if config.cluster.num_hosts == 1 and given and "cluster.num_hosts" not in explicit:
+        yield f"--{given[0]} changes nothing: this host trains alone; give --cluster.num_hosts=N, too"
 
 
 def problems(config: Any) -> Iterator[str]:

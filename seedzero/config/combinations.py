@@ -96,6 +96,7 @@ def imply(
     if config.replay.final_updates and not config.run.max_env_steps and "replay.final_updates" not in explicit:
         changes["replay.final_updates"] = 0
         notes.append("--replay.final_updates is off: they follow the last of --max_env_steps, which has no limit")
+    notes += cluster_config.notes(config, explicit)
     if config.env.id == env_ids.DMLAB30:
         notes += environment_notes.levels_left_out(config)
     implied = configs.override(config, changes)

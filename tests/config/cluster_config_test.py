@@ -49,3 +49,16 @@ def test_impossible_combinations(changed: dict[str, int | str], said: golden.Sai
 
 def test_hosts_of_this_machine_need_no_coordinator() -> None:
     combinations.check(configs.override(configs.Config(), {"cluster.num_hosts": 2}))
+
+
+@pytest.mark.parametrize(("number", "is_told"), [({}, True), ({"cluster.num_hosts": 1}, False), (HOSTS, False)])
+def test_a_host_that_trains_alone_unasked_is_told(
+    number: dict[str, int | str], is_told: bool, said: golden.Said
+) -> None:
+    given = {"cluster.index": 0, "cluster.coordinator": "host-0:7000", **number}
+    config = configs.override(configs.Config(), given)
+    _, notes = combinations.imply(config, preset_env=config.env.id, explicit=given.keys())
+    told = [note for note in notes if note.startswith("--cluster.")]
+    assert len(told) == is_told
+    for note in told:
+        said(note)

@@ -17,11 +17,10 @@ HOSTS = {
 
 
 def test_several_hosts_go_with_the_defaults_of_every_agent() -> None:
+    played = {"sac": "gym:A", "alphazero": "pgx:A"}
     for agent in configs.agent_names():
-        values = {**HOSTS, "run.agent": agent}
-        combinations.check(
-            configs.override(configs.Config(), values | ({"env.id": "gym:A"} if agent == "sac" else {}))
-        )
+        values = {**HOSTS, "run.agent": agent, "env.id": played.get(agent, "catch")}
+        combinations.check(configs.override(configs.Config(), values))
 
 
 @pytest.mark.parametrize(

@@ -176,7 +176,7 @@ def _programs(rules: pgx_rules.GameRules) -> _Programs:
         def move(carry: tuple[State, jax.Array], index: jax.Array) -> tuple[tuple[State, jax.Array], None]:
             state, goes_on = carry
             action_key, chance_key = jax.random.split(jax.random.fold_in(move_key, index))
-            after = rules.after(state, _random_move(action_key, state), chance_key)
+            after = pgx_rules.after_action(rules, state, _random_move(action_key, state), chance_key)
             goes_on &= (index < number) & ~pgx_rules.is_over(after)
             return (jax.tree.map(lambda new, old: jnp.where(goes_on, new, old), after, state), goes_on), None
 

@@ -177,12 +177,8 @@ class GameRules:
     def step(self, states: State, actions: jax.Array, keys: jax.Array | None = None) -> tuple[State, jax.Array]:
         """Returns the states [E] after actions [E], and the movers' rewards [E]; keys: for chance."""
         movers = jnp.clip(states.current_player, 0, self.num_players - 1)  # bytes from a worker may be anything
-        after = jax.vmap(self.after)(states, actions, keys)
+        after = jax.vmap(functools.partial(after_action, self))(states, actions, keys)
         return after, jnp.take_along_axis(after.rewards, movers[:, None], axis=1)[:, 0]
-
-    def after(self, state: State, action: jax.Array, key: jax.Array | None = None) -> State:
-        """Returns the state after an action in a single state; a user's game without chance takes no key."""
-        return self.env.step(state, action, key) if self.has_chance else self.env.step(state, action)
 
     def rollout(self, state: State, key: jax.Array) -> jax.Array:
         """Plays random moves from a single state to the end; returns each player's sum of rewards [players]."""
@@ -191,12 +187,17 @@ class GameRules:
             state, key, total = carry
             key, action_key, chance_key = jax.random.split(key, 3)
             logits = jnp.where(state.legal_action_mask, 0.0, -jnp.inf)
-            after = self.after(state, jax.random.categorical(action_key, logits), chance_key)
+            after = after_action(self, state, jax.random.categorical(action_key, logits), chance_key)
             return after, key, total + after.rewards
 
         start = (state, key, jnp.zeros(self.num_players))
         total: jax.Array = jax.lax.while_loop(lambda carry: ~is_over(carry[0]), move, start)[2]
         return total
+
+
+def after_action(rules: GameRules, state: State, action: jax.Array, key: jax.Array | None) -> State:
+    """Returns the state after an action in a single state; a user's game without chance takes no key."""
+    return rules.env.step(state, action, key) if rules.has_chance else rules.env.step(state, action)
 
 
 def is_over(states: State) -> Any:

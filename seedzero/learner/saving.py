@@ -59,7 +59,7 @@ class Saves:
     # ------------------------------------------------------------------------------------ the beginning
 
     def finished_before(self) -> str:
-        """Returns why a resumed run has nothing left to do, or ""; every host of several says so, or none."""
+        """Returns why a resumed run has nothing left to do, or ""; all of several hosts give a reason, or none."""
         found = self._finished_before()
         if self.hosts is not None and not all(self.hosts.link.gather("finished", found).values()):
             return ""  # another host has work left, such as the last evaluation
@@ -74,7 +74,7 @@ class Saves:
             return ""
         newest = max(found, key=lambda manifest: manifest.step)
         with reading_counters(newest.step):
-            if not self._is_over(self._counters(newest.counters)):
+            if not self._is_over(_migrated(self.config, newest.counters)):
                 return ""
         whole, _ = saved_files.newest_verified(
             checkpoints, "state"
@@ -82,10 +82,7 @@ class Saves:
         if whole is None:
             return ""
         with reading_counters(whole.step):
-            return self._is_over(self._counters(whole.counters))
-
-    def _counters(self, counters: Mapping[str, Any]) -> dict[str, Any]:
-        return migrations.counters(counters, self.config.replay.samples_per_insert)
+            return self._is_over(_migrated(self.config, whole.counters))
 
     def _is_over(self, counters: Mapping[str, Any]) -> str:
         """Explains why a checkpoint with these counters is a run's last, or returns ""."""
@@ -139,7 +136,7 @@ class Saves:
             self._truncate(0, -1, 0)
             return None
         with reading_counters(restored.step):
-            counters = self._counters(restored.counters)
+            counters = _migrated(self.config, restored.counters)
             num_bytes, num_steps = int(counters["metrics_bytes"]), counts.env_steps_of(counters)
             self._mark = _mark(counters, restored.frozen)
             # in deterministic mode, the evaluations after the checkpoint come again
@@ -275,6 +272,10 @@ def check_same(
             "directories are of different runs. Give every host the directory that it had, or delete this host's, "
             "which then begins with an empty replay"
         )
+
+
+def _migrated(config: configs.Config, counters: Mapping[str, Any]) -> dict[str, Any]:
+    return migrations.counters(counters, config.replay.samples_per_insert)
 
 
 def newest_text(update: int | None) -> str:

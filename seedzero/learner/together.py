@@ -234,7 +234,7 @@ def _program() -> str:
 
 
 def on_disk(run_dir: pathlib.Path, say: Callable[[str], None]) -> list[manifest.Manifest] | None:
-    """Returns the checkpoints of a host's directory, or None if it is new. say: is told of damaged ones, left out."""
+    """Returns the checkpoints of a host's directory, or None if it is new. say: reports damaged ones, left out."""
     if not (run_dir / run_dirs.CONFIG_FILE).exists():
         return None
     checkpoints = run_dir / "checkpoints"

@@ -98,7 +98,7 @@ def test_a_spreadsheet_finds_no_formula_in_csv() -> None:
     assert found.split("\r\n") == ['"env_steps","\'=1+1 ""x""","\'-a","b,c"', "1,0.5,,", ""]
 
 
-def test_calls_that_come_one_by_one_have_the_device_as_long_as_those_that_come_together() -> None:
+def test_calls_have_the_device_as_long_one_by_one_as_together() -> None:
     calls = [
         [number, "update", max(0, number - 2), max(0, number - 2), number, 0, 0, None, ""] for number in (1, 2, 3)
     ]

@@ -238,10 +238,13 @@ def on_disk(run_dir: pathlib.Path, say: Callable[[str], None]) -> list[manifest.
     if not (run_dir / run_dirs.CONFIG_FILE).exists():
         return None
     checkpoints = run_dir / "checkpoints"
-    _, skipped = saved_files.newest_verified(checkpoints, "state")
+    found = list(saved_files.manifests(checkpoints))
+    whole, skipped = saved_files.newest_verified(checkpoints, "state")
+    if whole is None:  # a resume names what is damaged; without any the run would begin anew
+        return found
     for reason in skipped.values():
         say(reason)
-    return [found for found in saved_files.manifests(checkpoints) if found.step not in skipped]
+    return [one for one in found if one.step not in skipped]
 
 
 def in_bucket(url: bucket.Url, settings: sections.BucketConfig) -> list[manifest.Manifest] | None:

@@ -190,8 +190,8 @@ class DeviceLoop:
 
     def decide(self) -> scheduler.Call | scheduler.Wait:
         """Returns the next call according to the present facts."""
-        if awaits_end := self.agreed is not None and self.agreed.awaits_end:
-            assert self.agreed is not None
+        awaits_end = self.agreed is not None and self.agreed.awaits_end
+        if self.agreed is not None and awaits_end and self.dispatcher.players[0].can_update:  # else it has no data
             self.agreed.lend(self.dispatcher.everyone.num_updates, self._config.run.max_updates)
         turns = facts.turns(self._config, self.dispatcher, self._last_place)
         if awaits_end or self.run_phase.over is not None or not turns:

@@ -13,7 +13,7 @@ import golden
 import pytest
 
 from seedzero.bucket import bucket, lease
-from seedzero.checkpoints import manifest, run_dirs
+from seedzero.checkpoints import durable, manifest, run_dirs
 from seedzero.cluster import hub, member, messages
 from seedzero.config import cluster_config, configs
 from seedzero.core import errors
@@ -154,6 +154,16 @@ def test_a_damaged_checkpoint_is_left_out_and_named(tmp_path: pathlib.Path) -> N
     told: list[str] = []
     assert [found.step for found in together.on_disk(tmp_path, told.append) or ()] == [10]
     assert len(told) == 1 and told[0].startswith("checkpoint 20 is skipped")
+
+
+def test_a_run_whose_every_checkpoint_is_damaged_does_not_begin_anew(tmp_path: pathlib.Path) -> None:
+    (tmp_path / run_dirs.CONFIG_FILE).write_text("{}")
+    for step in (10, 20):
+        path = tmp_path / "checkpoints" / "steps" / f"{step:012d}"
+        path.mkdir(parents=True)
+        manifest.write(path, manifest.Manifest(step, 0.0, 1, files={"params/lost": durable.Checksum(1, "ab")}))
+    found = together.on_disk(tmp_path, pytest.fail)  # the resume names the damage
+    assert {one.step for one in found or ()} == {10, 20}
 
 
 def test_the_directory_of_another_host_is_refused_before_hosts_meet(tmp_path: pathlib.Path) -> None:

@@ -240,7 +240,7 @@ def on_disk(run_dir: pathlib.Path, say: Callable[[str], None]) -> list[manifest.
     checkpoints = run_dir / "checkpoints"
     found = list(saved_files.manifests(checkpoints))
     whole, skipped = saved_files.newest_verified(checkpoints, "state")
-    if whole is None:  # a resume names what is damaged; without any the run would begin anew
+    if whole is None:  # the resume names the damage; with none left, the run would begin again
         return found
     for reason in skipped.values():
         say(reason)

@@ -25,7 +25,7 @@ from seedzero.agents import base, exploration, learning
 from seedzero.config import options, own_agents, shared
 from seedzero.core import errors
 from seedzero.networks import network_inputs, observations
-from seedzero.ops import gae, nstep, q_learning
+from seedzero.ops import convolution, gae, nstep, q_learning
 from seedzero.replay import sources, windowing
 
 # Settings ------------------------------------------------------------------------------------------------------------
@@ -76,11 +76,13 @@ class QNetwork(nn.Module):
     num_layers: int
     num_actions: int
     channels: int = 0
+    convolve: Any = None  # instead of `lax.conv_general_dilated`
 
     @nn.compact
     def __call__(self, x: jax.Array) -> jax.Array:
         if self.channels:
-            x = nn.relu(nn.LayerNorm()(nn.Conv(self.channels, (3, 3), padding="VALID")(x)))
+            layer = nn.Conv(self.channels, (3, 3), padding="VALID", conv_general_dilated=self.convolve)
+            x = nn.relu(nn.LayerNorm()(layer(x)))
         x = x.reshape(x.shape[0], -1)
         for _ in range(self.num_layers):
             x = nn.relu(nn.LayerNorm()(nn.Dense(self.width, kernel_init=nn.initializers.he_normal())(x)))
@@ -116,10 +118,11 @@ def make(config: Any, spec: Any, platform: str) -> base.Agent:
         raise errors.UsageError(
             f"--pqn.channels={settings.channels} needs one grid as observation, but they are {shown}"
         )
+    convolve = convolution.convolve if platform == "cpu" else None  # minibatches are a loop, slow for XLA's own there
     parts = _Parts(
         settings,
         spec,
-        QNetwork(settings.width, settings.num_layers, spec.num_actions, settings.channels),
+        QNetwork(settings.width, settings.num_layers, spec.num_actions, settings.channels, convolve),
         network_inputs.InputFunctions(
             "conv" if settings.channels else "mlp", spec, settings.frame_stack, normalizes=False
         ),

@@ -17,6 +17,7 @@ import numpy as np
 import pytest
 
 import seedzero
+from seedzero.ops import convolution
 
 PQN = harness.ROOT / "examples" / "pqn"
 SHORT = (
@@ -100,6 +101,10 @@ def test_grids_need_channels_and_channels_a_grid(host: harness.Host, monkeypatch
     shapes = jax.eval_shape(network.init, jax.random.key(0), jnp.zeros((4, 10, 10, 6)))["params"]
     assert shapes["Conv_0"]["kernel"].shape == (3, 3, 6, 2)
     assert shapes["Dense_0"]["kernel"].shape == (8 * 8 * 2, 8)  # a border of one cell on each side goes
+    params = network.init(jax.random.key(0), jnp.zeros((1, 10, 10, 6)))
+    cells = jax.random.uniform(jax.random.key(1), (4, 10, 10, 6))
+    in_loops = network.clone(convolve=convolution.convolve)
+    np.testing.assert_allclose(in_loops.apply(params, cells), network.apply(params, cells), atol=1e-5)
     listed = host.seedzero("config", f"--preset={PQN / 'minatar.preset'}")
     assert "--pqn.channels=16" in listed.out and "--pqn.trace_decay=0.65" in listed.out, listed.err
     refused = host.train(host.directory / "refused", f"--preset={PQN / 'cartpole.preset'}", "--pqn.channels=2").wait()

@@ -17,7 +17,8 @@ import numpy as np
 import pytest
 
 import seedzero
-from seedzero.ops import convolution
+from seedzero.config import configs
+from seedzero.core import types
 
 PQN = harness.ROOT / "examples" / "pqn"
 SHORT = (
@@ -101,11 +102,19 @@ def test_grids_need_channels_and_channels_a_grid(host: harness.Host, monkeypatch
     shapes = jax.eval_shape(network.init, jax.random.key(0), jnp.zeros((4, 10, 10, 6)))["params"]
     assert shapes["Conv_0"]["kernel"].shape == (3, 3, 6, 2)
     assert shapes["Dense_0"]["kernel"].shape == (8 * 8 * 2, 8)  # a border of one cell on each side goes
-    params = network.init(jax.random.key(0), jnp.zeros((1, 10, 10, 6)))
-    cells = jax.random.uniform(jax.random.key(1), (4, 10, 10, 6))
-    in_loops = network.clone(convolve=convolution.convolve)
-    np.testing.assert_allclose(in_loops.apply(params, cells), network.apply(params, cells), atol=1e-5)
     listed = host.seedzero("config", f"--preset={PQN / 'minatar.preset'}")
     assert "--pqn.channels=16" in listed.out and "--pqn.trace_decay=0.65" in listed.out, listed.err
     refused = host.train(host.directory / "refused", f"--preset={PQN / 'cartpole.preset'}", "--pqn.channels=2").wait()
     assert refused.code == 2 and "--pqn.channels=2 needs one grid" in refused.err
+
+
+@pytest.mark.parametrize(("platform", "num_convolutions"), [("cpu", 0), ("gpu", 1)])
+def test_its_loop_of_minibatches_holds_no_convolution_on_a_cpu(
+    monkeypatch: pytest.MonkeyPatch, platform: str, num_convolutions: int
+) -> None:
+    monkeypatch.syspath_prepend(str(PQN))
+    pqn_agent = importlib.import_module("pqn_agent")
+    spec = types.EnvSpec((6, 5, 1), "uint8", 3, observation_low=0, observation_high=1)
+    agent = pqn_agent.make(configs.override(configs.of_agent("pqn_agent:AGENT"), {"pqn.channels": 2}), spec, platform)
+    program = jax.make_jaxpr(agent.init)(jax.random.key(0))  # all its functions share the network
+    assert str(program).count("conv_general_dilated[") == num_convolutions

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import pathlib
 from typing import Any
 
@@ -38,14 +39,16 @@ def make(path: pathlib.Path, env_id: str, agent: str = "", **changes: options.Va
     config = configs.override(presets.get(preset, agent), named)
     spec = spec_of(config)
 
-    def params(config: configs.Config) -> Any:
-        made, random = agent_table.make(config, spec, "cpu"), np.random.default_rng(0)
-        shapes = jax.eval_shape(lambda: made.acting(made.init(jax.random.key(0))))
-        return jax.tree.map(lambda x: random.normal(size=x.shape).astype(x.dtype), shapes)
-
-    made = saved_league.make(path, {"num_updates": 90}, preset, params, **given)
+    made = saved_league.make(path, {"num_updates": 90}, preset, functools.partial(params_of, spec=spec), **given)
     spec_file.write(made, spec)
     return made
+
+
+def params_of(config: configs.Config, spec: types.EnvSpec) -> Any:
+    """Returns random acting parameters of a run's agent."""
+    made, random = agent_table.make(config, spec, "cpu"), np.random.default_rng(0)
+    shapes = jax.eval_shape(lambda: made.acting(made.init(jax.random.key(0))))
+    return jax.tree.map(lambda x: random.normal(size=x.shape).astype(x.dtype), shapes)
 
 
 def spec_of(config: configs.Config) -> types.EnvSpec:

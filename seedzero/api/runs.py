@@ -100,7 +100,8 @@ def load(
     Args:
       run_dir: directory or gs://BUCKET/PATH of the run, which may still be training.
       step: update number of a checkpoint, "best" (by evaluation during training) or "last". None takes the best one;
-        the last one if no evaluation chose a best, and in games of two players.
+        the last one if no evaluation chose a best, and where players meet each other from both sides: in games of two
+        players or of seats, and in leagues.
       seed: seeds drawn actions, and the noise when the policy explores; 0 to 2^31 - 1.
       player: name of a player of the run's league, frozen or learning, or a policy of a run with --seats.policies. A
         frozen player excludes `step`. None takes the first player, such as "main".

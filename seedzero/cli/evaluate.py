@@ -35,18 +35,18 @@ def run(arguments: parse.Arguments) -> int:
     name = f"step {choice.step}, " if choice.step else f"{choice.player}, " if choice.player else ""
     amount = "every line of play" if opponent == _EXHAUSTIVE else f"{episodes} episodes"
     output.say(f"evaluating {choice.run_dir}, {name}{amount}")
-    if access is None:
-        with output.others_aside():
-            result = runs.evaluate_choice(
-                choice, episodes, opponent=opponent, access=status.access(arguments) if is_served else None
-            ).to_json()
-    else:
-        from seedzero.evaluation import served
+    with runs.opened(choice) as here:
+        if access is None:
+            with output.others_aside():
+                result = runs.evaluate_choice(
+                    here, episodes, opponent=opponent, access=status.access(arguments) if is_served else None
+                ).to_json()
+        else:
+            from seedzero.evaluation import served
 
-        with runs.opened(choice) as here:
             reports = served.Reports(output.say, output.progress("episodes"))
             result = served.evaluate(here, episodes, access, reports)
-    _report("evaluated", choice, result, is_game="opponent" in result)
+        _report("evaluated", here, result)
     if "stderr_return" in result:
         output.say(
             f"mean return {result['mean_return']:.4g}, standard error {result['stderr_return']:.2g} over "
@@ -116,11 +116,8 @@ def read_choice(arguments: parse.Arguments) -> agent_choice.AgentChoice:
     )
 
 
-def _report(deed: str, choice: agent_choice.AgentChoice, result: Mapping[str, Any], *, is_game: bool) -> None:
-    """Reports the checkpoint, why it was chosen, and episodes that the limit of steps ended.
-
-    is_game: whether it is a game of two players.
-    """
+def _report(deed: str, choice: agent_choice.AgentChoice, result: Mapping[str, Any]) -> None:
+    """Reports the checkpoint, why it was chosen, and episodes that the limit of steps ended."""
     if "player" in result:
         output.say(f"{deed} the player {result['player']}, of update {result['step']}")
         return
@@ -128,8 +125,8 @@ def _report(deed: str, choice: agent_choice.AgentChoice, result: Mapping[str, An
         why = f" (--step={choice.step})"
     elif result["chosen"] == "best":
         why = ": the best by evaluation while training"
-    elif is_game:
-        why = ": the last one, as always in games of two players"
+    elif choice.is_contest():
+        why = ": the last one, as always where players meet each other from both sides"
     else:
         why = ": the last one, for no evaluation has chosen a best one yet (the first evaluation is a baseline)"
     output.say(f"{deed} the checkpoint of update {result['step']}{why}")
@@ -156,13 +153,12 @@ def play(arguments: parse.Arguments) -> int:
     from seedzero.recordings import videos
 
     videos.check_path(video)  # before JAX is loaded
-    from seedzero.checkpoints import spec_file
     from seedzero.recordings import films
 
     output.say(f"playing {choice.run_dir} into {video}")
     with runs.opened(choice) as here, output.others_aside():
-        result, spec = films.play(here, video), spec_file.read(here.path)
-    _report("played", choice, result, is_game=spec is not None and spec.num_players == 2)
+        result = films.play(here, video)
+        _report("played", here, result)
     output.print_json(result)
     return 0
 
@@ -206,7 +202,7 @@ _POLICY = {
 CHECKPOINT = {
     "step=N|best|last": "checkpoint: an update's number, best (by evaluations while "
     "training, except for the first), or last; default: best if there "
-    "is one, otherwise last; in games of two players last",
+    "is one, otherwise last; last where players meet each other from both sides (docs/evaluating.md)",
     **_PLAYER,
     **_POLICY,
 }

@@ -37,6 +37,8 @@ def run(arguments: parse.Arguments) -> int:
     chosen = evaluate.read_step(arguments), player, flags.get("policy")
     trusted = arguments.switch("trust_run_dir")
     choice = runs.choose(flags.get("run_dir", ""), *chosen, trusted=trusted, seed=seed, simulations=simulations)
+    if _takes_newest(names, follows=arguments.switch("follow")):
+        choice = choice.or_last()
     from seedzero.serving import followers, learner_agents, policy_serving
     from seedzero.transport import security
 
@@ -130,7 +132,8 @@ COMMAND = parse.Command(
         "all frozen players; default: main",
         "follow": "load each newer checkpoint of a run that is being trained, and with --player=all each new frozen "
         "player",
-        "step=N|best|last": "which checkpoint; default: last",
+        "step=N|best|last": "which checkpoint; default: as of `seedzero evaluate`; with --follow or several players "
+        "the newest",
         "policy=greedy|sample": evaluate.CHECKPOINT["policy=greedy|sample"],
         **evaluate.SIMULATIONS,
         "seed=N": "of drawn actions (default 0)",

@@ -7,9 +7,9 @@ import os
 import pathlib
 from typing import TYPE_CHECKING
 
-from seedzero.checkpoints import consent, run_dirs
-from seedzero.config import configs
-from seedzero.core import errors
+from seedzero.checkpoints import consent, run_dirs, spec_file
+from seedzero.config import configs, league_rules
+from seedzero.core import errors, types
 
 if TYPE_CHECKING:
     from seedzero.checkpoints import saved_files  # JAX
@@ -21,8 +21,8 @@ class AgentChoice:
 
     Attributes:
       run_dir: run directory, or its URL until `api.runs.opened` has made a copy.
-      step: update number of a checkpoint, "best" or "last". None: the best, or the last if there is none. In games of
-        two players None is the last, because an evaluation against random moves does not distinguish good agents.
+      step: update number of a checkpoint, "best" or "last". None: the best, or the last if there is none; always the
+        last in a contest (`is_contest`).
       player: name of a player of the run's league, frozen or learning, or of a policy; None: the first that learns.
       policy: "greedy", or "sample" to draw from the agent's policy; None: `EnvSpec.default_mode` of the game.
       trusted: as in `consent.check`.
@@ -54,6 +54,11 @@ class AgentChoice:
         """Returns the choice; if it names no checkpoint, of the last one."""
         return dataclasses.replace(self, step="last") if self.step is None else self
 
+    def is_contest(self) -> bool:
+        """Returns `is_contest` of the run."""
+        spec = spec_file.read(self.path)
+        return spec is not None and is_contest(run_dirs.read_saved(self.path).config, spec)
+
     def of(self, player: str) -> AgentChoice:
         """Returns the same choice for another player."""
         return dataclasses.replace(self, player=player)
@@ -76,3 +81,12 @@ class AgentChoice:
     def most_steps(self, config: configs.Config) -> int:
         """Returns the limit of steps in an episode."""
         return self.max_steps or config.evaluation.max_episode_steps
+
+
+def is_contest(config: configs.Config, spec: types.EnvSpec) -> bool:
+    """Returns whether a run's players meet each other from both sides: in turn, in seats or in a league of sides.
+
+    What beats random moves there says little about a player, and the checkpoint that does it most is often a bad one.
+    """
+    swaps_seats = bool(spec.seats) and not spec.fixed_seats
+    return spec.num_players == 2 or swaps_seats or bool(league_rules.sides(config, spec))

@@ -100,8 +100,8 @@ def load_players(
     with patience.telling(lambda: "loading the agent"):
         agent, template = make(choice.path, config, spec)
         step = choice.step
-        if step is None and spec.num_players == 2:
-            step = "last"  # Returns against a fixed opponent do not distinguish good agents.
+        if step is None and agent_choice.is_contest(config, spec):
+            step = "last"
         directory, by_seat = choice.path / "checkpoints", bool(seats_config.of_config(config).asked)
         loaded = [_load(directory, template, step, player, by_seat=by_seat) for player in players]
         pairs = zip(loaded, players, strict=True)

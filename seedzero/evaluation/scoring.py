@@ -181,7 +181,7 @@ def _evaluate_seats(
     rival = seat_match.rival(choice, config, opponent)
     with contextlib.ExitStack() as undo:
         undo.enter_context(patience.telling(lambda: "playing the games"))
-        mine = greedy.load(choice.or_last(), config, game.spec)
+        mine = greedy.load(choice, config, game.spec)
         games = seat_match.play(game, mine, seat_match.load(rival, game.spec, undo), num_games, choice.seed)
     return episodes.with_error({**mine.to_json(), "opponent": str(opponent), **match.summary(games)})
 

@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from seedzero.agents import base
-from seedzero.config import configs
+from seedzero.config import configs, seats_config
 from seedzero.core import env_ids, errors, infos, types
 from seedzero.device import batches, states, steps
 from seedzero.league import payoffs
@@ -98,7 +98,8 @@ class Dispatcher:
         evaluation = config.evaluation
         if self._lock_step:
             evaluation = dataclasses.replace(evaluation, every_seconds=0.0)
-        self.evaluator = evaluators.Evaluator(evaluation, config.env.id, now=clock())
+        policies_of = functools.partial(seats_config.policies, config)
+        self.evaluator = evaluators.Evaluator(evaluation, config.env.id, now=clock(), policies_of=policies_of)
         maxima: list[int] = []
         for place in here:
             lanes = place.strategy.lanes(config.training.max_in_flight)

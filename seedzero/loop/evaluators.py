@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -26,12 +26,14 @@ class Running(NamedTuple):
     played: episodes.Played
     began: float  # in seconds
     measured: np.ndarray  # [B] slots whose episodes count
+    policies: Sequence[str]  # [S] the policy of each agent of a game, all of which play; () in other evaluations
 
 
 class Ended(NamedTuple):
     """A finished evaluation.
 
-    Its score is the mean return; with several tasks that have published scores, human_normalized.
+    Its score is the mean return; with several tasks that have published scores, human_normalized. Where the returns of
+    a game's agents cancel out there is none, so it is neither best nor record.
     """
 
     running: Running
@@ -57,8 +59,16 @@ class Evaluator:
     ends the run; it is cut at a bound.
     """
 
-    def __init__(self, config: sections.EvaluationConfig, env_id: str = "", *, now: float = 0.0) -> None:
-        self._config, self._env_id = config, env_id
+    def __init__(
+        self,
+        config: sections.EvaluationConfig,
+        env_id: str = "",
+        *,
+        now: float = 0.0,
+        policies_of: Callable[[Sequence[str]], Sequence[str]] = tuple,
+    ) -> None:
+        """policies_of: returns the policy of each agent of a game, or () if one policy plays for all."""
+        self._config, self._env_id, self._policies_of = config, env_id, policies_of
         self.running: Running | None = None
         self.last: Mapping[str, Any] | None = None  # the last result, as JSON
         self.last_step = 0.0  # time of the newest step, or of the start
@@ -97,8 +107,10 @@ class Evaluator:
         slots = seatings.measured(sides, session.all_slots)
         if sides:  # each place of its own plays as many episodes
             num_seats, wanted = 0, -(-wanted // len(session.all_slots)) * len(slots)
+        agents = session.tasks if num_seats else ()
+        policies = (agents and self._policies_of(agents)) or agents
         played = episodes.Played(slots, wanted, session.tasks, max_steps=limit, num_seats=num_seats)
-        self.running = Running(session, num_updates, env_steps, params, played, now, slots)
+        self.running = Running(session, num_updates, env_steps, params, played, now, slots, policies)
 
     def record(
         self, messages: Sequence[batches.Message], num_updates: int, now: float, *, is_last: bool = False
@@ -142,11 +154,15 @@ class Evaluator:
         # With several tasks that have published scores, the best is the one with the highest capped mean of these.
         score = result.mean_return if normalized is None or not result.task_returns else normalized
         cut_short = result.unfinished > 0 or (in_a_hurry and result.cut_off > 0)
-        is_best = not (cut_short or self._is_baseline(running)) and score > self._best_return
-        is_record = not cut_short and score > self._highest > -math.inf
+        # Of rewards up to 0, returns of 0 are the best; they say something after a negative score.
+        says_nothing = bool(running.policies) and not -math.inf < self._highest < 0
+        says_nothing &= episodes.cancel_out(running.played.finished, running.measured, running.policies or ("",))
+        has_score = not (cut_short or says_nothing)
+        is_best = has_score and not self._is_baseline(running) and score > self._best_return
+        is_record = has_score and score > self._highest > -math.inf
         if is_best:
             self._best_return = score
-        if not cut_short:
+        if has_score:
             self._highest = max(self._highest, score)
         shown: dict[str, Any] = {} if normalized is None else {"human_normalized": normalized}
         shown |= {phase.CUT_SHORT: True} if cut_short else {}

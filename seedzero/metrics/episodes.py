@@ -17,6 +17,9 @@ from seedzero.core import infos, types
 Progress: TypeAlias = Callable[[int, int], object]
 """Called with the numbers of finished and of expected episodes."""
 
+_ROUNDING = 1e-5
+"""Sums of float32 rewards differ by less than this share."""
+
 
 class Episode(NamedTuple):
     """A finished episode.
@@ -208,6 +211,22 @@ def with_error(found: Mapping[str, Any], num_seats: int = 0) -> dict[str, Any]:
     """
     number = found["episodes"] // max(1, num_seats)
     return {**found, **({"stderr_return": found["std_return"] / math.sqrt(number - 1)} if number > 1 else {})}
+
+
+def cancel_out(finished: Sequence[Episode], slots: np.ndarray, policies: Sequence[str]) -> bool:
+    """Returns whether returns sum to zero in every game of several agents, so that their mean tells nothing.
+
+    slots: [E] of whole games. policies: [S] the policy of each agent of a game; of two policies the means are summed.
+    """
+    totals: dict[int, list[float]] = {int(slot): [] for slot in slots}
+    for episode in finished:
+        totals[episode.slot].append(episode.total)
+    games = np.array_split(slots, len(slots) // len(policies))
+    rows = np.array([row for game in games for row in zip(*(totals[int(slot)] for slot in game), strict=False)])
+    names = sorted(set(policies))
+    if len(rows) and len(names) == 2:
+        rows = np.stack([rows[:, np.array(policies) == name].mean(axis=1) for name in names], axis=1)
+    return len(rows) > 0 and bool(np.all(np.abs(rows.sum(axis=1)) <= _ROUNDING * np.abs(rows).sum(axis=1)))
 
 
 def summarize(episodes: Sequence[Any]) -> Scores:

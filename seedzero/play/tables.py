@@ -68,7 +68,7 @@ class HumanTable:
             self._env: Any = registry.make(config.env.id, settings, num_rows, role=types.Role.TRAIN)
             made.append(self._env)
             self._env.reset([0] * num_rows)  # completes the spec
-            self.saved = greedy.load(choice.or_last(), config, self._env.spec)
+            self.saved = greedy.load(choice, config, self._env.spec)
             self._face = faces.of(config.env.id, self._env)
         self._choice, self._course = choice, courses.Course(self._env)
         self._rival = rivals.Rival(self.saved, self._course, choice.seed)

@@ -49,7 +49,6 @@ def load(
     config, spec = greedy.read(choice)
     main = (league_config.MAIN,)
     wanted = (*main, *player_files.names(choice.path / "checkpoints")) if names == (ALL,) else names or main
-    choice = choice.or_last()
     first = greedy.load(dataclasses.replace(choice, player=_player(wanted[0])), config, spec)
     rest = [_player(name) for name in wanted[1:]]
     others = greedy.load_players(choice, config, spec, rest) if rest else []

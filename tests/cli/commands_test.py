@@ -14,10 +14,11 @@ import golden
 import pytest
 
 from seedzero.api import runs
-from seedzero.checkpoints import run_dirs, saved_files
+from seedzero.checkpoints import run_dirs, saved_files, spec_file
 from seedzero.cli import checkpoint
 from seedzero.cli import main as commands
 from seedzero.config import configs, presets, worker_options
+from seedzero.core import types
 from seedzero.evaluation import agent_choice, scoring, served
 from seedzero.monitoring import status
 from seedzero.recordings import films
@@ -77,7 +78,6 @@ def test_evaluate_ends_with_one_line_of_json(
     ("flags", "result", "why"),
     [
         ([], {"chosen": "last"}, "last"),
-        ([], {"chosen": "last", "opponent": "random"}, "last"),
         (["--step=last"], {"chosen": "last"}, " (--step=last)"),
         (["--step=7"], {"chosen": "given"}, " (--step=7)"),
     ],
@@ -95,6 +95,17 @@ def test_evaluate_says_why_it_took_the_checkpoint(
     err = capsys.readouterr().err
     assert " update 7" in err and why in err
     said(err, (flags, result))
+
+
+def test_where_players_meet_each_other_evaluate_says_why_it_took_the_last(
+    run_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], said: golden.Said
+) -> None:
+    spec_file.write(run_path, types.EnvSpec((4,), "float32", 2, num_players=2))
+    monkeypatch.setattr(scoring, "evaluate", lambda *args: _RESULT)
+    assert commands.main(["evaluate", f"--run_dir={run_path}"]) == 0
+    err = capsys.readouterr().err
+    assert " update 7: the last one" in err
+    said(err, replace={str(run_path): "RUN"})
 
 
 def test_evaluate_listens_for_a_worker_with_token_and_certificate(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import math
 from collections.abc import Sequence
 from typing import Any
@@ -315,3 +316,34 @@ def test_only_the_measured_rows_of_games_between_sides_count() -> None:
         rewards = [place * found for found in (1.0, 9.0, 9.0, 3.0)]
         ended = _show(evaluator, place, session=session, final=place == 1, rewards=rewards)
     assert ended is not None and (ended.result.episodes, ended.result.mean_return) == (2, 2.0)
+
+
+def _play_game(evaluator: evaluators.Evaluator, update: int, returns: Sequence[float]) -> evaluators.Ended:
+    """Evaluates one game of as many agents as returns."""
+    tasks = tuple(f"agent_{number}" for number in range(len(returns)))
+    session = loop_world.make_session(list(range(4, 4 + len(returns))), role=types.Role.EVALUATE)
+    seated = dataclasses.replace(session, tasks=tasks, num_seats=len(returns))
+    return _play_tasks(evaluator, seated, update, list(returns))
+
+
+def test_returns_that_cancel_out_choose_no_best() -> None:
+    evaluator = _make()
+    _play_game(evaluator, 1, [1.0, -1.0])
+    ended = [_play_game(evaluator, update, returns) for update, returns in ((4, (2.0, -2.0)), (8, (0.0, 0.0)))]
+    assert [(one.is_best, one.is_record, one.best_score) for one in ended] == [(False, False, None)] * 2
+    assert _play_game(evaluator, 12, [3.0, 1.0]).is_best
+
+
+def test_two_policies_are_two_sides_whatever_the_number_of_their_agents() -> None:
+    evaluator = _make()
+    evaluator._policies_of = lambda agents: ("left", "left", "left", "right")
+    _play_game(evaluator, 1, [0.0] * 4)
+    assert not _play_game(evaluator, 4, [1.0, 1.0, 1.0, -1.0]).is_best
+    assert _play_game(evaluator, 8, [1.0, 1.0, 1.0, 1.0]).is_best
+
+
+def test_returns_of_0_are_the_best_of_rewards_that_only_punish() -> None:
+    evaluator = _make()
+    _play_game(evaluator, 1, [-9.0, -9.0])
+    assert _play_game(evaluator, 4, [-5.0, -5.0]).is_best
+    assert _play_game(evaluator, 8, [0.0, 0.0]).is_best

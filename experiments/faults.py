@@ -388,6 +388,17 @@ ROWS = (
         ),
     ),
     Row(
+        "storage-search",
+        "a search's journal on a full disk, with half a line or zeros at its end, cut between two lines of a trial",
+        "the search continues or resumes; no trial is lost, or trained with settings that were not drawn",
+        (
+            "tests/api/search_journal_test.py",
+            "tests/api/trials_test.py::test_a_disk_full_for_a_moment_costs_no_trial",
+            "tests/api/trials_test.py::test_a_trial_without_its_settings_is_drawn_anew",
+            "tests/api/trials_test.py::test_a_directory_of_a_lost_draw_is_no_other_trials",
+        ),
+    ),
+    Row(
         "learning-stall",
         "no worker, too few environments, a budget that ends too early",
         "the reason on the console and in the status",

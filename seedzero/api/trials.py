@@ -6,13 +6,15 @@ import contextlib
 import os
 import pathlib
 import threading
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
+
+import numpy as np
 
 from seedzero.api import request, run_groups, sweeps
 from seedzero.checkpoints import run_dirs, run_lock
 from seedzero.config import configs, options, sections
-from seedzero.core import errors, packages
+from seedzero.core import errors, packages, printable
 from seedzero.monitoring import metrics_log, series
 
 if TYPE_CHECKING:
@@ -24,8 +26,10 @@ EARLY = "stopped early"
 """State of a trial that was worse than others; nothing resumes it."""
 JOURNAL, _LOCK, _ASKED = "search.journal", "search.lock", "asked"
 """Files in the search's directory; name of the command line in the study."""
-_FIRST_RUNG, _KEEP = 12, 3
-"""Trials are compared at 12 and 36 % of their budget; the best third of those that came so far continues."""
+_RUNGS, _KEEP = (12, 36), 3
+"""Percent of their budget at which trials are compared, and the part, a third, of those so far that continues."""
+_TOO_LATE = 50
+"""Percent of a budget; if the first evaluation comes later, fewer than three fit, and comparing them says little."""
 _DIGITS = 6
 """Significant digits of a number that is drawn from a range."""
 _RANGES = ("log", "uniform")
@@ -149,6 +153,21 @@ def percent(place: Sequence[float], run: sections.RunConfig) -> int:
     return int(100 * max(done / limit for done, limit in zip(place, _limits(run), strict=True) if limit))
 
 
+def at_share(values: Mapping[int, float], share: int, untrained: float | None) -> float | None:
+    """Returns a trial's value at a share of its budget, by linear interpolation; None if it is not known.
+
+    values: by percent of the budget; 0 is untrained play, which says nothing about settings, so that `untrained`, the
+    mean of all trials, takes its place. Evaluations at other places of each trial are comparable only so.
+    """
+    own = sorted(step for step in values if step)
+    first = own[0] if untrained is None and own else 0
+    if not own or own[0] >= _TOO_LATE or not first <= share <= own[-1]:
+        return None
+    known = {0: untrained} if untrained is not None else {}
+    known |= {step: values[step] for step in own}
+    return float(np.interp(share, [*known], [*known.values()]))
+
+
 class Search(sweeps.Grid):
     """The trials of a search, in an Optuna study that its directory's journal keeps; for any thread.
 
@@ -156,19 +175,18 @@ class Search(sweeps.Grid):
     them.
     """
 
-    def __init__(self, asked: SearchPlan) -> None:
-        """Raises UsageError if the directory holds another search."""
+    def __init__(self, asked: SearchPlan, say: Callable[[str], None]) -> None:
+        """Raises UsageError if the directory holds another search, or a journal that cannot be read."""
         import optuna
-        from optuna.storages import journal
+
+        from seedzero.api import search_journal
 
         super().__init__((), asked.root, asked.num_trials, list(asked.space))
         self._asked, self._lock, self._seen_bytes = asked, threading.Lock(), dict[str, int]()
-        # of a killed search: `opened` has the lock that counts
-        (asked.root / f"{JOURNAL}.lock").unlink(missing_ok=True)
-        halving = optuna.pruners.SuccessiveHalvingPruner(min_resource=_FIRST_RUNG, reduction_factor=_KEEP)
+        self._say, self._has_told = say, False
+        self.journal = search_journal.SearchJournal(asked.root / JOURNAL, say)
         self._study = optuna.create_study(
-            storage=optuna.storages.JournalStorage(journal.JournalFileBackend(str(asked.root / JOURNAL))),
-            pruner=halving if asked.halves else optuna.pruners.NopPruner(),
+            storage=optuna.storages.JournalStorage(self.journal),
             study_name="seedzero",
             direction="maximize",
             load_if_exists=True,
@@ -176,10 +194,14 @@ class Search(sweeps.Grid):
         self._check_same()
         for trial in self._study.get_trials():
             run = asked.run(trial.number, trial.params)
-            self.planned.append(run)
-            if trial.state.is_finished():
-                is_early = trial.state == optuna.trial.TrialState.PRUNED
-                self.states[run.name] = (EARLY, "") if is_early else (sweeps.SKIPPED, sweeps.finished(run))
+            if trial.params.keys() != asked.space.keys() and not trial.state.is_finished():
+                self._study.tell(trial.number, state=optuna.trial.TrialState.FAIL)
+                say(f"{run.name} was interrupted before its settings were saved; another trial takes its place")
+            elif trial.state != optuna.trial.TrialState.FAIL:
+                self.planned.append(run)
+                if trial.state.is_finished():
+                    is_early = trial.state == optuna.trial.TrialState.PRUNED
+                    self.states[run.name] = (EARLY, "") if is_early else (sweeps.SKIPPED, sweeps.finished(run))
 
     def _check_same(self) -> None:
         asked = self._asked
@@ -202,15 +224,22 @@ class Search(sweeps.Grid):
             yield self._ask()
 
     def _ask(self) -> sweeps.PlannedRun:
-        from optuna import samplers
+        import optuna
 
+        samplers = optuna.samplers
         kind = samplers.RandomSampler if self._asked.sampler == "random" else samplers.TPESampler
         with self._lock:
-            # Seeded by the trial's number: every search begins alike, and a resumed one repeats no draw.
-            self._study.sampler = kind(seed=len(self.planned))
-            trial = self._study.ask(dict(self._asked.space))
-            self.planned.append(self._asked.run(trial.number, trial.params))
-            return self.planned[-1]
+            while True:
+                # Seeded by the trial's number: every search begins alike, and a resumed one repeats no draw.
+                self._study.sampler = kind(seed=len(self._study.get_trials(deepcopy=False)))
+                trial = self._study.ask(dict(self._asked.space))
+                run = self._asked.run(trial.number, trial.params)
+                if not os.path.lexists(run.path):
+                    self.planned.append(run)
+                    return run
+                # Of a trial that the journal has lost: it was drawn with other settings.
+                self._study.tell(trial, state=optuna.trial.TrialState.FAIL)
+                self._say(f"{run.path} is of a trial that {JOURNAL} does not have; another trial takes its place")
 
     def is_bad(self, run: sweeps.PlannedRun) -> bool:
         """Tells the study a trial's new values; returns whether it is worse than others, and marks it so for good."""
@@ -221,7 +250,7 @@ class Search(sweeps.Grid):
             if run.name not in self.states and size != self._seen_bytes.get(run.name):
                 self._seen_bytes[run.name] = size
                 if reason := self._report(run)[0]:
-                    self._study.tell(self.planned.index(run), state=optuna.trial.TrialState.PRUNED)
+                    self._study.tell(_number(run), state=optuna.trial.TrialState.PRUNED)
                     self.states[run.name] = EARLY, reason
                     return True
         return False
@@ -230,17 +259,38 @@ class Search(sweeps.Grid):
         """Tells the study a trial's new values; returns why it is worse than others, or "", and all values."""
         import optuna
 
-        budget, found = run_dirs.read_saved(run.path).config.run, series.read(run.path, (self._asked.objective,))
-        before = self._study.get_trials(deepcopy=False)[self.planned.index(run)]
+        config = run_dirs.read_saved(run.path).config
+        found = series.read(run.path, (self._asked.objective,))
+        before = self._study.get_trials(deepcopy=False)[_number(run)]
         trial, last, reason = optuna.trial.Trial(self._study, before._trial_id), before.last_step, ""
-        for place, value in zip(found.places, found.values[:, 0].tolist(), strict=True):
-            step = percent(place, budget)
+        for index, (place, value) in enumerate(zip(found.places, found.values[:, 0].tolist(), strict=True)):
+            is_baseline = not index and self._asked.objective.startswith("evaluation_")
+            is_baseline = is_baseline and place[0] < config.evaluation.every_updates
+            step = 0 if is_baseline else max(1, percent(place, config.run))
             if last is None or step > last:
                 trial.report(value, step)
-                last = step
-                if trial.should_prune() and not reason:
-                    reason = f"{value:.4g} at {step} % of its budget"
+                passed = [share for share in _RUNGS if (last or 0) < share <= step] if self._asked.halves else []
+                reasons = [reason, *(self._compare(_number(run), share) for share in passed)]
+                reason, last = next(filter(None, reasons), ""), step
         return reason, found
+
+    def _compare(self, number: int, share: int) -> str:
+        """Returns why a trial is worse than others at a share of its budget, or ""."""
+        curves = [trial.intermediate_values for trial in self._study.get_trials(deepcopy=False)]
+        if min(filter(None, curves[number])) >= _TOO_LATE and not self._has_told:
+            self._has_told = True
+            self._say(
+                "no trial is stopped early if fewer than three evaluations fit into its budget, as into that of trial "
+                f"{number}: evaluate more often, or give a larger budget"
+            )
+        baselines = [curve[0] for curve in curves if 0 in curve]
+        untrained = sum(baselines) / len(baselines) if baselines else None
+        found = [at_share(curve, share, untrained) for curve in curves]
+        if (own := found[number]) is None:
+            return ""
+        best = sorted((value for value in found if value is not None), reverse=True)
+        is_good = own >= best[max(1, len(best) // _KEEP) - 1]
+        return "" if is_good else f"{own:.4g} at {share} % of its budget"
 
     def end(self, run: sweeps.PlannedRun, failure: str) -> tuple[str, str]:
         """Takes a run's end, as a grid does; the study takes the objective of a finished one."""
@@ -248,7 +298,7 @@ class Search(sweeps.Grid):
             if run.name not in self.states and super().end(run, failure)[0] == sweeps.FINISHED:
                 _, found = self._report(run)
                 if len(found.values):
-                    self._study.tell(self.planned.index(run), float(found.values[-1, 0]))
+                    self._study.tell(_number(run), float(found.values[-1, 0]))
                 else:
                     known = ", ".join(found.names) or "no number"
                     reason = f"metrics.jsonl has no {self._asked.objective}, but {known}; give another --objective"
@@ -257,8 +307,9 @@ class Search(sweeps.Grid):
 
     def ranking(self) -> list[dict[str, Any]]:
         """Returns the trials with a value, the best first; those that were stopped early follow the finished ones."""
-        rows = []
-        for run, trial in zip(self.planned, self._study.get_trials(), strict=True):
+        rows, found = [], self._study.get_trials(deepcopy=False)
+        for run in self.planned:
+            trial = found[_number(run)]
             value = trial.value if trial.value is not None else trial.intermediate_values.get(trial.last_step or 0)
             state = self.states.get(run.name, (sweeps.STOPPED, ""))[0]
             if value is not None:
@@ -266,9 +317,19 @@ class Search(sweeps.Grid):
         return sorted(rows, key=lambda row: (row["state"] not in (sweeps.FINISHED, sweeps.SKIPPED), -row["value"]))
 
 
+def _number(run: sweeps.PlannedRun) -> int:
+    """Returns the number of a trial in the study."""
+    return int(run.name.rpartition("-")[2])
+
+
 @contextlib.contextmanager
-def opened(asked: SearchPlan) -> Iterator[Search]:
-    """Yields the search in its directory, which no other process may search meanwhile. Raises Occupied."""
+def opened(asked: SearchPlan, say: Callable[[str], None] = printable.say) -> Iterator[Search]:
+    """Yields the search in its directory, which no other process may search meanwhile. Raises Occupied.
+
+    say: receives messages for the user.
+    """
     with contextlib.ExitStack() as undo:
         run_lock.take(asked.root, undo, name=_LOCK, who="search")
-        yield Search(asked)
+        search = Search(asked, say)
+        undo.callback(search.journal.save)
+        yield search

@@ -101,13 +101,15 @@ class RowFile:
             return self.path.stat().st_size if self.path.exists() else 0
 
 
-def append(path: pathlib.Path, content: bytes) -> None:
-    """Appends bytes to a file, all or none. Raises OSError."""
+def append(path: pathlib.Path, content: bytes, *, durably: bool = False) -> None:
+    """Appends bytes to a file, all or none. durably: waits until a lost machine has them. Raises OSError."""
     with open(path, "ab", buffering=0, opener=plain_files.opener) as file:
         end = file.seek(0, os.SEEK_END)
         try:
             if file.write(content) != len(content):
                 raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+            if durably:
+                os.fsync(file.fileno())
         except OSError:
             with contextlib.suppress(OSError):
                 file.truncate(end)

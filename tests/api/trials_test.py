@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import json
 import math
 import os
 import pathlib
@@ -10,6 +11,7 @@ import sys
 from collections.abc import Iterator, Mapping
 from typing import Any
 
+import full_disk
 import golden
 import pytest
 import saved_run
@@ -17,6 +19,7 @@ import saved_run
 from seedzero.api import sweeps, trials
 from seedzero.config import sections
 from seedzero.core import errors
+from seedzero.monitoring import metrics_log
 
 optuna = pytest.importorskip("optuna")
 
@@ -119,7 +122,7 @@ def test_the_budget_used_is_that_of_the_end_which_is_nearest() -> None:
 
 
 def test_trials_worse_than_the_best_third_are_stopped(tmp_path: pathlib.Path) -> None:
-    # Compared at the first evaluations past 12 and 36 %, at 20 and 40 %. Of up to five, the best third is one.
+    # Compared at 12 and 36 %, between the evaluations around them. Of up to five, the best third is one.
     with _search(tmp_path) as search:
         todo = search.todo()
         first = next(todo)
@@ -129,14 +132,60 @@ def test_trials_worse_than_the_best_third_are_stopped(tmp_path: pathlib.Path) ->
         _write(first, 9.0, 1.0, 5.0)
         assert not search.is_bad(first)  # nobody to compare with
         second = next(todo)
-        _write(second, 0.0, 9.0, 4.0)
-        assert search.is_bad(second) and not search.is_bad(second)  # 4 < 5; once is enough
-        assert search.end(second, "") == (trials.EARLY, "4 at 20 % of its budget")
+        _write(second, 9.0, 0.0, 8.0)
+        assert search.is_bad(second) and not search.is_bad(second)  # 0.8 * 0 + 0.2 * 8 < 0.8 * 1 + 0.2 * 5; once
+        assert search.end(second, "") == (trials.EARLY, "1.6 at 12 % of its budget")
         third = next(todo)
-        _write(third, 0.0, 0.0, 5.0, 0.0, 7.0)
+        _write(third, 0.0, 1.0, 5.0, 0.0, 10.0)
         assert not search.is_bad(third)  # as good as the first
-        _write(first, 9.0, 1.0, 5.0, 8.0, 6.0)
-        assert search.is_bad(first)  # 6 < 7 at 40 %
+        _write(first, 9.0, 1.0, 5.0, 8.0, 4.0)
+        assert search.is_bad(first)  # 0.4 * 8 + 0.6 * 4 < 0.4 * 0 + 0.6 * 10
+
+
+def test_equal_curves_are_equal_at_a_share_however_often_they_are_evaluated() -> None:
+    seldom, often = ({0: 8.0} | {step: step / 10 for step in steps} for steps in ((41, 82, 100), range(10, 101, 10)))
+    for share in (12, 36):
+        for curve in (seldom, often):
+            assert trials.at_share(curve, share, 0.0) == pytest.approx(share / 10)
+    assert trials.at_share(often, 36, None) == pytest.approx(3.6)
+    assert trials.at_share(seldom, 12, None) is None  # nothing before it is known
+    assert trials.at_share({0: 8.0, 10: 1.0}, 12, 0.0) is None  # not yet
+    assert trials.at_share({0: 8.0}, 12, 8.0) is None
+
+
+def _evaluate(run: sweeps.PlannedRun, values: Mapping[int, float]) -> None:
+    """Writes a run with evaluations by percent of its 1,000 steps; the first is at update 1, as every run's."""
+    _write(run)
+    rows = [
+        {"kind": "evaluation", "update": max(1, 10 * index), "env_steps": 10 * share, "evaluation_mean_return": value}
+        for index, (share, value) in enumerate(values.items())
+    ]
+    (run.path / metrics_log.METRICS_FILE).write_text("".join(json.dumps(row) + "\n" for row in rows))
+
+
+def test_untrained_play_stops_nobody(tmp_path: pathlib.Path) -> None:
+    with _search(tmp_path) as search:
+        todo = search.todo()
+        for untrained, trained in ((0.0, 5.0), (-4.0, 5.0), (-8.0, 5.0)):
+            run = next(todo)
+            _evaluate(run, {12: untrained})
+            assert not search.is_bad(run)
+            _evaluate(run, {12: untrained, 25: trained, 50: trained})
+            assert not search.is_bad(run)
+        run = next(todo)
+        _evaluate(run, {12: 9.0, 25: 4.0})
+        assert search.is_bad(run)
+
+
+def test_with_fewer_than_three_evaluations_none_is_stopped_and_it_is_said_once(
+    tmp_path: pathlib.Path, said: golden.Said
+) -> None:
+    heard = list[str]()
+    with trials.opened(_plan(root=tmp_path), heard.append) as search:
+        for value, run in zip((5.0, 1.0, 0.0), search.todo(), strict=False):
+            _evaluate(run, {1: 0.0, 50: value, 100: value})
+            assert not search.is_bad(run)
+    said("\n".join(heard))
 
 
 def test_without_halving_none_is_stopped(tmp_path: pathlib.Path) -> None:
@@ -171,6 +220,45 @@ def test_a_search_resumes_where_it_was_interrupted(tmp_path: pathlib.Path) -> No
             ("trial-000", 6.0, sweeps.SKIPPED),
             ("trial-001", 4.0, trials.EARLY),
         ]
+
+
+def test_a_trial_without_its_settings_is_drawn_anew(tmp_path: pathlib.Path, said: golden.Said) -> None:
+    with _search(tmp_path, num_trials=2) as search:
+        first, second = search.todo()
+    journal = tmp_path / trials.JOURNAL
+    journal.write_text("".join(journal.read_text().splitlines(keepends=True)[:-1]))  # a kill between its two lines
+    heard = list[str]()
+    for _ in range(2):  # remembered, and told once
+        with trials.opened(_plan(root=tmp_path, num_trials=2), heard.append) as search:
+            todo = list(search.todo())
+            assert [run.name for run in todo] == ["trial-000", "trial-002"] and todo[0] == first
+            assert todo[1].settings[_LR] != second.settings[_LR]
+            assert all(1e-4 <= float(run.settings[_LR]) <= 1e-1 for run in todo) and not search.ranking()
+    said("\n".join(heard))
+
+
+def test_a_directory_of_a_lost_draw_is_no_other_trials(tmp_path: pathlib.Path, said: golden.Said) -> None:
+    with _search(tmp_path, num_trials=1) as search:
+        _write(*search.todo())
+    (tmp_path / trials.JOURNAL).unlink()
+    heard = list[str]()
+    with trials.opened(_plan(root=tmp_path, num_trials=1), heard.append) as search:
+        assert [run.name for run in search.todo()] == ["trial-001"]
+    said("\n".join(heard), replace={f"{tmp_path}": "DIRECTORY"})
+
+
+def test_a_disk_full_for_a_moment_costs_no_trial(tmp_path: pathlib.Path) -> None:
+    with _search(tmp_path) as search:
+        todo = search.todo()
+        first = next(todo)
+        _write(first, 0.0, 0.0, 5.0, finished="--max_env_steps")
+        with full_disk.after(tmp_path / trials.JOURNAL, 40):
+            assert not search.is_bad(first) and search.end(first, "")[0] == sweeps.FINISHED
+            second = next(todo)
+        drawn = list(search.planned)
+    with _search(tmp_path) as again:
+        assert again.planned == drawn and again.ranking()[0]["value"] == 5.0
+        assert next(again.todo()) == second
 
 
 def test_the_next_trials_follow_the_best_ones(tmp_path: pathlib.Path) -> None:

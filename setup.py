@@ -122,14 +122,50 @@ EXTRAS = {
 }
 
 
+FINDER = """\
+'''Finds seedzero in its clone, as an entry of sys.path.
+
+The finder of setuptools comes after sys.path: beside the clone, whose folder is called seedzero too, Python takes that
+folder for the package. Among the entries of sys.path a package comes before such a folder.
+'''
+
+import importlib.util
+import sys
+
+ENTRY = "__editable__.seedzero"
+PACKAGE = {package!r}
+
+
+class Finder:
+    @staticmethod
+    def find_spec(name, target=None):
+        return importlib.util.spec_from_file_location(name, f"{{PACKAGE}}/__init__.py") if name == "seedzero" else None
+
+
+def hook(entry):
+    if entry != ENTRY:
+        raise ImportError(entry)
+    return Finder
+
+
+sys.path_hooks.append(hook)
+sys.path.append(ENTRY)
+"""
+
+
 class BuildWithStubs(build_py.build_py):
-    """Generates the stubs: into the wheel, or beside the sources for an editable installation."""
+    """Generates the stubs: into the wheel, or beside the sources for an editable installation, which gets `FINDER`."""
 
     def run(self) -> None:
         super().run()
         target = ROOT if self.editable_mode else pathlib.Path(self.build_lib).resolve()
         generate_stubs(target)
-        if not self.editable_mode:
+        if self.editable_mode:
+            packages = pathlib.Path(self.get_finalized_command("install").install_lib)
+            text = FINDER.format(package=str(ROOT / "seedzero"))
+            (packages / "_seedzero_in_its_clone.py").write_text(text, encoding="utf-8")
+            (packages / "_seedzero_in_its_clone.pth").write_text("import _seedzero_in_its_clone\n", encoding="utf-8")
+        else:
             for proto in PROTOS:
                 self.copy_file(str(PROTO_ROOT / proto), str(target / proto))
 

@@ -12,6 +12,7 @@ import shutil
 import signal
 import subprocess
 import sys
+import sysconfig
 
 import golden
 import pytest
@@ -331,6 +332,36 @@ def test_another_lock_is_installed(copy: pathlib.Path) -> None:
     lock = copy / "requirements" / "learner.txt"
     lock.write_text(lock.read_text() + "# another\n")
     assert "installed;" in _run_local("catch", root=copy, **environment).stderr
+
+
+@pytest.mark.parametrize("installer", ["pip", "uv"])
+def test_the_package_is_found_beside_its_clone_and_nothing_else_of_it(installer: str, tmp_path: pathlib.Path) -> None:
+    if installer == "uv" and shutil.which("uv") is None:
+        pytest.skip("uv is not installed")
+    clone, venv = tmp_path / "seedzero", tmp_path / "venv"
+    shutil.copytree(ROOT / "protos", clone / "protos")
+    (clone / "docker").mkdir()
+    (clone / "seedzero" / "transport").mkdir(parents=True)
+    for name in ("setup.py", "pyproject.toml", "README.md", "LICENSE"):
+        shutil.copy(ROOT / name, clone)
+    (clone / "seedzero" / "__init__.py").write_text('__version__ = "1.2"\nload = 1\n')
+    (clone / "seedzero" / "transport" / "__init__.py").touch()
+    subprocess.run([sys.executable, "-m", "venv", "--without-pip", str(venv)], check=True)
+    (packages,) = venv.glob("lib/python*/site-packages")
+    # What this Python has installed, such as setuptools, but not what its own .pth files add.
+    (packages / "others.pth").write_text(sysconfig.get_path("purelib") + "\n")
+    python = str(venv / "bin" / "python")
+    command = [python, "-m", "pip"] if installer == "pip" else ["uv", "pip"]
+    here = [] if installer == "pip" else ["--python", python]
+    words = [*here, "--quiet", "--no-deps", "--no-build-isolation"]
+    subprocess.run([*command, "install", *words, "--editable", str(clone)], check=True)
+    script = tmp_path / "beside.py"
+    script.write_text(
+        "import importlib.util, seedzero, seedzero.transport\n"
+        "print(seedzero.load, seedzero.__file__, importlib.util.find_spec('docker'))\n"
+    )
+    found = subprocess.run([python, str(script)], check=True, capture_output=True, text=True).stdout
+    assert found == f"1 {clone}/seedzero/__init__.py None\n"
 
 
 def test_an_extra_without_a_lock_names_packages_and_no_conditions() -> None:

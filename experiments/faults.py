@@ -177,6 +177,18 @@ ROWS = (
         ),
     ),
     Row(
+        "process-fork-policy",
+        "a policy of `seedzero.load` or `connect` in a forked process, in eight threads, or dropped without `close`",
+        "an error at once; each thread its own answers; the server's rows are free",
+        (
+            "tests/core/forks_test.py::test_a_library_in_use_before_a_fork_is_refused_after_it_and_no_other",
+            "tests/remote/remote_policy_test.py::test_a_forked_process_is_told_at_once",
+            "tests/remote/remote_policy_test.py::test_threads_that_share_a_policy_get_the_answers_to_their_own_requests",
+            "tests/remote/remote_policy_test.py::test_a_dropped_policy_frees_its_rows",
+            "tests/evaluation/acting_policy_test.py::test_a_forked_process_is_told_at_once_and_a_copy_has_a_memory_of_its_own",
+        ),
+    ),
+    Row(
         "process-crash",
         "SIGSEGV within a step, as of an engine in C++; kill -9 of processes that share compiled levels",
         "the worker comes back; a level is whole or absent",

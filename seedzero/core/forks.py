@@ -1,7 +1,8 @@
-"""Keeps descriptors from forked processes, where a copy would keep a lock, a port or a pipe alive.
+"""Keeps descriptors from forked processes, and libraries that would hang there.
 
 A callback or the caller's script may fork (multiprocessing's default on Linux), and such a child may outlive training.
-In the child, each of these descriptors becomes /dev/null. A program that is executed gets none of them anyway.
+A copy of a descriptor would keep a lock, a port or a pipe alive, so in the child each becomes /dev/null. A program
+that is executed gets none of them anyway. The threads of JAX and gRPC are not in the child, which would wait for them.
 """
 
 from __future__ import annotations
@@ -11,7 +12,9 @@ import os
 import socket
 import weakref
 from collections.abc import Iterable
-from typing import Protocol
+from typing import Any, Protocol
+
+from seedzero.core import errors
 
 
 class HasDescriptor(Protocol):
@@ -24,6 +27,30 @@ _own = weakref.WeakSet[HasDescriptor]()
 _own_places = set[int | str]()  # ports, and paths of unix sockets
 _null: list[int] = []
 """Opened at the first use, because a child at its limit of descriptors could not open it."""
+_users = dict[str, weakref.WeakSet[Any]]()
+"""Libraries with threads -> things that need these."""
+_left_behind = set[str]()
+"""Libraries whose threads only the process has that forked this one."""
+
+
+def uses(library: str, thing: Any) -> None:
+    """Notes that a library's threads work for a thing while it lives. Raises UsageError as `check`."""
+    check(library)
+    _users.setdefault(library, weakref.WeakSet()).add(thing)
+
+
+def is_lost(library: str) -> bool:
+    """Returns whether this process was forked while a library was in use, so that its calls would hang here."""
+    return library in _left_behind
+
+
+def check(library: str) -> None:
+    """Raises UsageError if a library is lost, see `is_lost`."""
+    if is_lost(library):
+        raise errors.UsageError(
+            f"{library} was in use when this process was forked, and cannot be used here; begin the process by "
+            "multiprocessing.get_context('spawn'), or load and connect in forked processes alone, not before"
+        )
 
 
 def keep(*things: HasDescriptor | None) -> None:
@@ -49,6 +76,7 @@ def _begin() -> None:
 
 
 def _let_go() -> None:
+    _left_behind.update(library for library, things in _users.items() if len(things))
     for thing in list(_own):
         with contextlib.suppress(OSError, ValueError):
             if (descriptor := thing.fileno()) > 2:

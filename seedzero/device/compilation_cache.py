@@ -9,7 +9,7 @@ import types
 
 import jax
 
-from seedzero.core import user_cache
+from seedzero.core import forks, user_cache
 
 _chosen_here: set[str] = set()
 
@@ -17,8 +17,10 @@ _chosen_here: set[str] = set()
 def enable(directory: pathlib.Path | None = None) -> str:
     """Turns the cache on, in JAX_COMPILATION_CACHE_DIR, else in `directory`, else in the user's cache directory.
 
-    Returns a sentence for the user if there is no cache because the user has no directory for it, else "".
+    Returns a sentence for the user if there is no cache because the user has no directory for it, else "". Raises
+    UsageError in a process that was forked while JAX was in use.
     """
+    forks.uses("JAX", jax)
     if "JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS" not in os.environ:
         jax.config.update("jax_persistent_cache_min_compile_time_secs", 0.1)
     chosen = _chosen()

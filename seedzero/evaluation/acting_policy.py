@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Mapping, Sequence
-from typing import Any, TypeAlias
+from typing import Any, NoReturn, TypeAlias
 
 import jax
 import numpy as np
@@ -16,7 +16,7 @@ from numpy import typing as npt
 
 from seedzero.agents import agent_table, base
 from seedzero.config import configs, families
-from seedzero.core import errors, policy_inputs, printable, types
+from seedzero.core import errors, forks, policy_inputs, printable, types
 from seedzero.device import acting, batches
 from seedzero.evaluation import agent_choice, codecs, greedy, positions, search_traces
 
@@ -91,7 +91,7 @@ class Policy:
     `--env.wrappers`; actions are what its `step` takes (`spec.action_space`). A batch [B, ...] has one leading axis
     more in each array, as in Gymnasium's vector environments, or is a list of dictionaries or of tuples; masks,
     rewards and actions then have that axis, too. A row begins an episode at its first call and after `reset`. Use a
-    policy from one thread at a time.
+    policy from one thread at a time; in a process that was forked afterwards every call raises UsageError.
 
     Attributes:
       spec: spaces and arrays of the environments.
@@ -224,10 +224,22 @@ class Policy:
         elif self._carried is not None:
             policy_inputs.restart(self._first, rows)
 
+    def __copy__(self) -> Policy:
+        found = object.__new__(Policy)
+        found.__dict__.update(self.__dict__, _first=self._first.copy())
+        return found
+
+    def __deepcopy__(self, memo: object) -> Policy:
+        return self.__copy__()
+
+    def __reduce_ex__(self, protocol: object) -> NoReturn:
+        raise errors.UsageError("a policy cannot be sent to another process; call seedzero.load there")
+
     def _seen(
         self, observation: Observation, reward: npt.ArrayLike | None, action_mask: npt.ArrayLike | None, explore: bool
     ) -> tuple[batches.Batch, bool]:
         """Returns the checked arrays as a batch, and whether the input was a single observation."""
+        forks.check("JAX")
         saved, (frame, is_single) = self._saved, self._codec.encode(observation)
         first = self._first if len(self._first) == len(frame) else np.ones(len(frame), bool)
         if action_mask is None and saved.spec.has_action_mask:

@@ -6,13 +6,14 @@ Shape letters: B rows (environments), A actions, D numbers of a continuous actio
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable, Sequence
-from typing import Any, NamedTuple
+import threading
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any, NamedTuple, NoReturn
 
 import numpy as np
 from numpy import typing as npt
 
-from seedzero.core import errors, policy_inputs, types
+from seedzero.core import errors, forks, policy_inputs, types
 from seedzero.transport import policy_client, policy_codec, security
 
 
@@ -68,9 +69,11 @@ def connect(
 
 
 class RemotePolicy(contextlib.AbstractContextManager["RemotePolicy"]):
-    """A policy with the same methods as that of `seedzero.load`, for one thread at a time.
+    """A policy with the same methods as that of `seedzero.load`.
 
-    Rows begin an episode at their first call and after `reset`. The server keeps their frames and memory.
+    Rows begin an episode at their first call and after `reset`. The server keeps their frames and memory. Of several
+    threads one is served after the other, and all share the rows. A forked process can use a policy only if gRPC was
+    not in use before; otherwise every call there raises UsageError.
 
     Attributes:
       spec: describes the arrays as they are sent, with actions from 0.
@@ -85,6 +88,7 @@ class RemotePolicy(contextlib.AbstractContextManager["RemotePolicy"]):
         self._encode, self._decode, self._mask = _coders(offer.spec)
         self._client: policy_client.PolicyClient | None = None
         self._first = np.ones(0, bool)
+        self._lock = threading.RLock()
 
     def __call__(
         self,
@@ -99,9 +103,10 @@ class RemotePolicy(contextlib.AbstractContextManager["RemotePolicy"]):
         Arguments and errors are those of `seedzero.Policy`. Raises ProtocolError and AccessDenied, too, as `connect`
         does; the session has ended then, so call `reset`.
         """
-        rows, is_single = self._rows(observation, reward, action_mask)
-        acted = self._ask(rows._replace(explore=explore))
-        self._first = np.zeros(len(rows.row), bool)
+        with self._alone():
+            rows, is_single = self._rows(observation, reward, action_mask)
+            acted = self._ask(rows._replace(explore=explore))
+            self._first = np.zeros(len(rows.row), bool)
         return self._decode(acted.actions, is_single)
 
     def probabilities(
@@ -116,8 +121,9 @@ class RemotePolicy(contextlib.AbstractContextManager["RemotePolicy"]):
         """Returns the agent's findings; remembers nothing. Raises UsageError if the agent has none."""
         if not self.offer.has_probabilities:
             raise errors.UsageError(f"agent {self.offer.agent} learns only values, or its actions are continuous")
-        rows, is_single = self._rows(observation, reward, action_mask)
-        acted = self._ask(rows._replace(findings=True, only_look=True))
+        with self._alone():
+            rows, is_single = self._rows(observation, reward, action_mask)
+            acted = self._ask(rows._replace(findings=True, only_look=True))
         shown = {name: array[0] if is_single else array for name, array in acted.findings.items()}
         return RemoteFindings(
             action=self._decode(acted.actions, is_single),
@@ -133,16 +139,30 @@ class RemotePolicy(contextlib.AbstractContextManager["RemotePolicy"]):
 
         None means all rows; their number may change then.
         """
-        if rows is None:
-            self._first = np.ones(len(self._first), bool)
-            return
-        policy_inputs.restart(self._first, rows)
+        with self._alone():
+            if rows is None:
+                self._first = np.ones(len(self._first), bool)
+                return
+            policy_inputs.restart(self._first, rows)
 
     def close(self) -> None:
-        """Frees the rows at the server; a later call begins a new session."""
-        client, self._client, self._first = self._client, None, np.ones(0, bool)
-        if client is not None:
-            client.close()
+        """Frees the rows at the server; a later call begins a new session. In a forked process it does nothing."""
+        if forks.is_lost("gRPC"):
+            return
+        with self._alone():
+            client, self._client, self._first = self._client, None, np.ones(0, bool)
+            if client is not None:
+                client.close()
+
+    def __reduce_ex__(self, protocol: object) -> NoReturn:
+        raise errors.UsageError("a connected policy cannot be copied or sent to another process; connect there")
+
+    @contextlib.contextmanager
+    def _alone(self) -> Iterator[None]:
+        """Keeps other threads out. Raises UsageError in a process that was forked while gRPC was in use."""
+        forks.check("gRPC")  # first, because a thread of the other process may have had the lock
+        with self._lock:
+            yield
 
     def __exit__(self, *_: object) -> None:
         self.close()

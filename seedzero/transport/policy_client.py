@@ -16,7 +16,7 @@ from typing import Any, NamedTuple
 import grpc
 
 from seedzero.config import sections
-from seedzero.core import errors
+from seedzero.core import errors, forks
 from seedzero.transport import (
     grpc_status,
     inference_pb2,
@@ -72,8 +72,10 @@ class PolicyClient(contextlib.AbstractContextManager["PolicyClient"]):
         ends the session, because a late answer would be taken for that to the next request.
 
         Raises ProtocolError if the server refuses the request or cannot be reached, or the session is over because its
-        lease has expired or the server is new. Raises AccessDenied as `describe` does.
+        lease has expired or the server is new. Raises AccessDenied as `describe` does, and UsageError in a process
+        that was forked while gRPC was in use.
         """
+        forks.check("gRPC")
         if not self._session_id and not rows.first.all():
             raise errors.ProtocolError("the session is over: an earlier request failed or was interrupted; call reset")
         try:
@@ -104,12 +106,17 @@ class PolicyClient(contextlib.AbstractContextManager["PolicyClient"]):
         raise AssertionError("the last attempt returns or raises")
 
     def close(self) -> None:
-        """Frees the session's rows at the server. Further calls do nothing."""
+        """Frees the session's rows at the server. Further calls, and those in a forked process, do nothing."""
+        if forks.is_lost("gRPC"):
+            return
         if self._stream is not None:
-            self._stream.put(policy_codec.from_client(goodbye=dict(reason="done")))
-            self._stream.put(None)
+            self._stream.leave()
             self._stream.finish()
         self._drop()
+
+    def __del__(self) -> None:
+        if self._stream is not None:  # otherwise its thread would keep the session by heartbeats
+            self._stream.leave()
 
     def __exit__(self, *_: object) -> None:
         self.close()
@@ -159,6 +166,11 @@ class _Stream:
     def beat_every(self, seconds: float) -> None:
         """Writes heartbeats after the next one."""
         self._beat_seconds = seconds
+
+    def leave(self) -> None:
+        """Queues the session's end."""
+        self.put(policy_codec.from_client(goodbye=dict(reason="done")))
+        self.put(None)
 
     def finish(self) -> None:
         """Waits until the server ends the stream, once everything is written."""

@@ -29,7 +29,7 @@ from typing import Any
 import grpc
 
 from seedzero.config import combinations, sections
-from seedzero.core import errors
+from seedzero.core import errors, forks
 from seedzero.transport import addresses
 
 SYSTEM_ROOTS = "system"
@@ -215,12 +215,19 @@ def for_client(address: str, access: Access = PLAIN, token: str = "") -> ClientS
 
 
 def channel(security: ClientSecurity, library: Any = grpc, given: Sequence[tuple[str, int]] = ()) -> Any:
-    """Returns a new channel of `grpc`, which blocks, or of `grpc.aio`, for an event loop. `given`: its options."""
+    """Returns a new channel of `grpc`, which blocks, or of `grpc.aio`, for an event loop. `given`: its options.
+
+    Raises UsageError in a process that was forked while gRPC was in use.
+    """
+    forks.check("gRPC")
     if security.credentials is None:
-        return library.insecure_channel(security.target, options=given)
-    name = security.access.server_name
-    names = [("grpc.ssl_target_name_override", name)] if name else []
-    return library.secure_channel(security.target, security.credentials, options=[*given, *names])
+        made = library.insecure_channel(security.target, options=given)
+    else:
+        name = security.access.server_name
+        names = [("grpc.ssl_target_name_override", name)] if name else []
+        made = library.secure_channel(security.target, security.credentials, options=[*given, *names])
+    forks.uses("gRPC", made)
+    return made
 
 
 def explain(code: grpc.StatusCode, details: str, security: ClientSecurity) -> errors.AccessDenied | None:

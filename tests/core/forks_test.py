@@ -1,4 +1,7 @@
-"""A forked process holds no lock, port or pipe of this one. In processes of their own: JAX warns of forks."""
+"""A forked process holds no lock, port or pipe of this one, and calls no library that would hang.
+
+In processes of their own: JAX warns of forks.
+"""
 
 from __future__ import annotations
 
@@ -57,3 +60,38 @@ def test_a_forked_process_keeps_no_port_no_connection_and_no_pipe_open(how: str)
         command = [sys.executable, "-c", FORKED, how, f"{folder}/a.sock"]
         done = subprocess.run(command, capture_output=True, text=True, timeout=600, check=False)
     assert done.stdout + done.stderr == "free\n"
+
+
+LEFT = """
+import os
+from seedzero.core import errors
+from seedzero.device import compilation_cache
+from seedzero.transport import security
+
+there = security.for_client("127.0.0.1:1")
+
+def forked(call):
+    if (pid := os.fork()) == 0:
+        try:
+            call()
+        except errors.UsageError:
+            os._exit(7)
+        os._exit(0)
+    return os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
+
+def connect():
+    return security.channel(there)
+
+channel = connect()
+print(forked(connect), forked(compilation_cache.enable), end=" ")
+channel.close()
+del channel
+compilation_cache.enable()
+print(forked(connect), forked(compilation_cache.enable))
+"""
+
+
+def test_a_library_in_use_before_a_fork_is_refused_after_it_and_no_other() -> None:
+    command = [sys.executable, "-W", "ignore", "-c", LEFT]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=600, check=False)
+    assert done.stdout + done.stderr == "7 0 0 7\n"

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import copy
 import dataclasses
 import pathlib
+import pickle
 from typing import Any
 
 import golden
@@ -16,7 +18,7 @@ from gymnasium import spaces
 import seedzero
 from seedzero.checkpoints import player_files, run_dirs, spec_file
 from seedzero.config import configs, options
-from seedzero.core import errors, types
+from seedzero.core import errors, forks, types
 from seedzero.device import acting
 from seedzero.envs import gym_spaces
 from seedzero.evaluation import acting_policy, agent_choice, greedy
@@ -433,3 +435,20 @@ def test_a_directory_without_a_spec_has_no_policy_yet(tmp_path: pathlib.Path, sa
     said(raised.value, "64 bits")
     with pytest.raises(errors.UsageError, match="step='first': "):
         seedzero.load(tmp_path, "first")  # type: ignore[arg-type]
+
+
+def test_a_forked_process_is_told_at_once_and_a_copy_has_a_memory_of_its_own(
+    said: golden.Said, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    policy = _policy(network__frame_stack=3)
+    policy(_SEEN[0])
+    copied = copy.deepcopy(policy)
+    copied.reset([0])
+    assert (policy._first.tolist(), copied._first.tolist()) == ([False, False], [True, False])
+    with said.raises(errors.UsageError, "seedzero.load"):
+        pickle.dumps(policy)
+    monkeypatch.setattr(forks, "_left_behind", {"JAX"})
+    with said.raises(errors.UsageError, "JAX", "forked"):
+        policy(_SEEN[1])
+    with pytest.raises(errors.UsageError, match="JAX"):
+        policy.search(_SEEN[1])

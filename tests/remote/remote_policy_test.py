@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import gc
 import pathlib
+import pickle
 import subprocess
 import sys
 import threading
+from concurrent import futures
 
 import certificates
 import golden
@@ -15,9 +18,9 @@ import pytest
 
 import seedzero
 from seedzero.config import sections
-from seedzero.core import errors
+from seedzero.core import errors, forks
 from seedzero.evaluation import acting_policy
-from seedzero.transport import inference_pb2, policy_client, policy_codec, security
+from seedzero.transport import inference_pb2, policy_client, policy_codec, policy_sides, security
 
 TOKEN = "0123456789abcdef"
 WATCH = f"/{policy_codec.SERVICE}/Watch"
@@ -181,3 +184,50 @@ def test_mistakes_are_named(said: golden.Said) -> None:
 def test_a_client_imports_neither_jax_nor_gymnasium() -> None:
     code = "import sys, seedzero; seedzero.connect; print(sorted({'jax', 'gymnasium', 'flax'} & set(sys.modules)))"
     assert subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout == "[]\n"
+
+
+def test_threads_that_share_a_policy_get_the_answers_to_their_own_requests() -> None:
+    saved = policy_world.agent(policy_world.PLAIN, seed=5, run__agent="ppo")
+    rows = np.random.default_rng(1).normal(size=(64, 3)).astype(np.float32)
+    expected = [acting_policy.Policy(saved)(row) for row in rows]
+    with policy_world.serving({"main": saved}) as world, seedzero.connect(world.address) as remote:
+        with futures.ThreadPoolExecutor(8) as pool:
+            assert list(pool.map(remote, rows)) == expected and len(set(expected)) > 1
+        assert world.server.num_sessions == 1
+
+
+def test_a_dropped_policy_frees_its_rows(monkeypatch: pytest.MonkeyPatch) -> None:
+    saved = policy_world.agent(policy_world.PLAIN, run__agent="ppo")
+    with policy_world.serving({"main": saved}) as world:
+        side, is_free = world.server._side, threading.Event()
+        end = side.end
+
+        def ended(session: policy_sides.PolicySession, reason: str) -> None:
+            end(session, reason)
+            is_free.set()
+
+        monkeypatch.setattr(side, "end", ended)
+        remote = seedzero.connect(world.address)
+        remote(FRAMES)
+        assert world.server.num_sessions == 1 and not is_free.is_set()
+        del remote
+        gc.collect()
+        assert is_free.wait(60) and world.server.num_sessions == 0
+
+
+def test_a_forked_process_is_told_at_once(said: golden.Said, monkeypatch: pytest.MonkeyPatch) -> None:
+    saved = policy_world.agent(policy_world.PLAIN, run__agent="ppo")
+    with policy_world.serving({"main": saved}) as world, seedzero.connect(world.address) as remote:
+        remote(FRAMES)
+        with monkeypatch.context() as forked:
+            forked.setattr(forks, "_left_behind", {"gRPC"})
+            with said.raises(errors.UsageError, "gRPC"):
+                remote(FRAMES)
+            for call in (remote.reset, lambda: seedzero.connect(world.address)):
+                with pytest.raises(errors.UsageError, match="gRPC"):
+                    call()
+            remote.close()
+            assert world.server.num_sessions == 1  # it is the other process's
+        with said.raises(errors.UsageError, "connect", "pickled"):
+            pickle.dumps(remote)
+        assert remote(FRAMES).shape == (4,)

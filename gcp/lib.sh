@@ -597,6 +597,7 @@ JSON
 
 # Flags of the scripts that train; each script sets its own defaults before.
 run="" env="" accelerator="" workers=2 worker_machine="" max_hours=24 spot=false build=cloud
+measured="how long training takes on these machines has not been measured" # a sentence of the plan
 worker_file=worker worker_extras="" # the workers' image: docker/worker_file.Dockerfile, and its argument EXTRAS
 vertex_flags() {
     takes_settings=true
@@ -642,6 +643,8 @@ train_on_vertex() { # PRESET SETTINGS of the learner...
     plan_machines learner 1 vertex "$spot" $(learner_prices)
     [ "$workers" -eq 0 ] || plan_machines workers "$workers" vertex "$spot" "$worker_machine"
     plan_sum
+    plan_line budget "at most $(awk -v a="$plan_total" -v h="$max_hours" 'BEGIN { printf "%.0f", a * h }') US dollars in $max_hours hours"
+    plan_line "" "$measured"
     plan_line run "$run in gs://$bucket/runs/$run, a custom job of Vertex AI that ends with training, after $max_hours hours at the latest"
     plan_line images "$learner_image, $worker_image"
     confirm "Go on?"

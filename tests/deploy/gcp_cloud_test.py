@@ -127,7 +127,7 @@ def test_a_job_is_built_submitted_refused_twice_shown_and_stopped(bare: Cloud) -
     assert [pool["containerSpec"]["imageUri"] for pool in pools] == [learner["_IMAGE"], worker["_IMAGE"]]
     assert job["labels"] == {"app": "seedzero", "run": "pong-1"}
     scheduling = job["jobSpec"]["scheduling"]
-    assert scheduling == {"strategy": "SPOT", "timeout": "86400s", "restartJobOnWorkerRestart": False}
+    assert scheduling == {"strategy": "SPOT", "timeout": "14400s", "restartJobOnWorkerRestart": False}
 
     again = cloud.run("train_atari.sh", "--run=pong-1", code=2)
     assert "pong-1 " in again.stderr and "job" in again.stderr

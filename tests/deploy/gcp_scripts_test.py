@@ -353,6 +353,7 @@ def test_the_estimate_is_the_sum_of_the_list_prices(path: str) -> None:
     assert re.search(r"learner +1 x g2-standard-16 +1\.32\n", done.stderr)
     assert re.search(r"workers +3 x n1-highcpu-32 +3\.91\n", done.stderr)
     assert re.search(r"estimate +5\.23 ", done.stderr)
+    assert re.search(r"budget +at most 21 US dollars in 4 hours\n.* not measured on l4\n", done.stderr)
     spot = _run("train_atari.sh", "--dry_run", PROJECT, "--workers=3", "--spot", path=path)
     assert re.search(r"estimate +2\.62 ", spot.stderr)
     tpu = _run("train_atari_tpu_vm.sh", "--dry_run", PROJECT, "--accelerator=v6e-1", "--workers=0", path=path)

@@ -312,6 +312,19 @@ ROWS = (
         ),
     ),
     Row(
+        "storage-descriptors",
+        "no file can be opened while a checkpoint is saved; a disk that does not answer",
+        "training continues and reports it, the next save counts; ending has a limit",
+        (
+            "tests/checkpoints/trees_test.py::test_a_save_fails_at_once_while_no_file_can_be_opened",
+            "tests/checkpoints/checkpointers_test.py"
+            "::test_without_free_descriptors_a_save_is_reported_and_the_next_one_counts",
+            "tests/checkpoints/checkpointers_test.py::test_an_interrupted_run_leaves_a_disk_that_does_not_answer",
+            "tests/checkpoints/save_thread_test.py",
+            "tests/monitoring/usage_test.py::test_without_a_free_descriptor_no_process_is_known",
+        ),
+    ),
+    Row(
         "storage-full-host",
         "a full disk of one of two learner hosts",
         "the status names the host; the next checkpoint that all can write counts; Ctrl-C saves",

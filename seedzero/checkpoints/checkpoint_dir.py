@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import errno
 import math
 import pathlib
 import threading
@@ -63,7 +64,7 @@ class CheckpointDir:
         self._config = config
         self._clock = clock
         self._host = host
-        self._lock = threading.RLock()  # guards steps/, because `write_state` may run during a long `write` or `prune`
+        self.lock = threading.RLock()  # guards steps/, because `write_state` may run during a long `write` or `prune`
         self._last_state = -1
         # The frozen players of the next checkpoint by name: their files, or what is still to be written.
         self._frozen: dict[str, manifest.Files | player_files.Frozen] = {}
@@ -101,7 +102,7 @@ class CheckpointDir:
 
     def write_frozen(self, name: str) -> None:
         """Writes a frozen player unless it is written or given up. Errors are those of `player_files.write`."""
-        with self._lock:
+        with self.lock:
             found = self._frozen.get(name)
             if not isinstance(found, player_files.Frozen):
                 return
@@ -132,7 +133,7 @@ class CheckpointDir:
 
         Raises OSError, ValueError, RuntimeError or CheckpointError.
         """
-        with self._lock:
+        with self.lock:
             files, problems = self._files_of_frozen(frozen)
             # earlier ones may have been deleted
             saved_files.check_segments(self.path, _files_of(replay), content=False)
@@ -180,7 +181,7 @@ class CheckpointDir:
 
     def give_up(self, names: Collection[str]) -> None:
         """Forgets frozen players that no later checkpoint needs; `prune` deletes those that none names."""
-        with self._lock:
+        with self.lock:
             for name in names:
                 self._frozen.pop(name, None)
 
@@ -189,7 +190,7 @@ class CheckpointDir:
 
         If one is missing, the next save writes all rows; returns the error or "".
         """
-        with self._lock:
+        with self.lock:
             try:
                 saved_files.check_segments(self.path, _files_of(self.newest.replay), content=False)
             except errors.CheckpointError as error:
@@ -201,7 +202,7 @@ class CheckpointDir:
         self, step: int, parts: Mapping[str, trees.Tree], counters: Mapping[str, Any], frozen: Collection[str] = ()
     ) -> list[str]:
         """Writes a checkpoint that reuses the newest checkpoint's replay, if it has one; otherwise like `write`."""
-        with self._lock:
+        with self.lock:
             files, problems = self._files_of_frozen(frozen)
             described = manifest.Manifest(
                 step, self._clock(), self.newest.ordinal + 1, counters=counters, frozen=files
@@ -228,7 +229,7 @@ class CheckpointDir:
 
     def disown(self, steps: Iterable[int], after: int = -1) -> None:
         """Marks checkpoints later than `after` as unusable, because another host lacks them; `prune` deletes them."""
-        with self._lock:
+        with self.lock:
             found = {step for step in steps if step > after}
             self.newest = self.newest._replace(unusable=self.newest.unusable | found)
 
@@ -251,7 +252,7 @@ class CheckpointDir:
 
         Raises OSError if the disk cannot be written, CheckpointError if a manifest cannot be read.
         """
-        with self._lock:
+        with self.lock:
             steps = saved_files.finished(self.path / saved_files.STEPS)
             kept = saved_files.kept_steps(
                 steps,
@@ -264,6 +265,24 @@ class CheckpointDir:
                 if step not in kept and step != self.newest.step:  # the next checkpoint builds on the newest one
                     durable.remove(saved_files.step_directory(self.path, step))
             saved_files.remove_unreferenced(self.path, self.frozen_names())
+
+    def failure(self, subject: str, error: BaseException) -> str:
+        """Returns a sentence about a failed write. subject: what could not be written."""
+        full = isinstance(error, OSError) and error.errno in (errno.ENOSPC, errno.EDQUOT)
+        advice = "free some space there" if full or "No space left" in str(error) else "see whether it can be written"
+        if "Too many open files" in str(error):
+            advice = "raise the limit of open files (ulimit -n), or see what holds them"
+        newest = self.newest.step
+        kept = "there is no earlier one" if newest is None else f"{newest} is kept"
+        return (
+            f"{subject} could not be written to {self.path}: {reason(error)}; {advice}; {kept}; "
+            f"training continues, and the next checkpoint is tried as planned"
+        )
+
+
+def reason(error: BaseException) -> str:
+    """Describes an error without the settings that tensorstore adds."""
+    return str(error).partition(" [tensorstore_spec=")[0] or type(error).__name__
 
 
 def _files_of(replay: segments.SavedReplay | None) -> dict[str, manifest.Files]:

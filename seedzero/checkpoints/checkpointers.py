@@ -18,9 +18,7 @@ from __future__ import annotations
 import collections
 import concurrent.futures
 import contextlib
-import ctypes
 import dataclasses
-import errno
 import pathlib
 import secrets
 import time
@@ -31,7 +29,16 @@ from typing import Any, Protocol
 import jax
 import numpy as np
 
-from seedzero.checkpoints import checkpoint, checkpoint_dir, durable, player_files, saved_files, segments, trees
+from seedzero.checkpoints import (
+    checkpoint,
+    checkpoint_dir,
+    durable,
+    player_files,
+    save_thread,
+    saved_files,
+    segments,
+    trees,
+)
 from seedzero.config import sections
 from seedzero.core import errors
 from seedzero.replay import ring_store
@@ -117,7 +124,8 @@ class Checkpointer:
         self._uploader, self._peers = uploader, peers
         self._whole: int | None = None  # the newest step of which every host has its part
         self._max_copy_bytes = max_copy_bytes
-        self._thread = concurrent.futures.ThreadPoolExecutor(1, thread_name_prefix="checkpoint")
+        self._thread = save_thread.SaveThread()
+        self.hurry, self.check = self._thread.hurry, self._thread.check
         self._copying: _Save | None = None
         self._saving: concurrent.futures.Future[Any] | None = None
         self._saving_best: concurrent.futures.Future[None] | None = None
@@ -154,7 +162,7 @@ class Checkpointer:
           frozen: names of all frozen players that the run still needs, from earlier calls of `freeze` or from the
             restored checkpoint. The others are deleted once no checkpoint needs them.
         """
-        _wait_for(self._saving, self._saving_best)
+        self._thread.wait(self._saving, self._saving_best)
         name, given_up = f"{step:012d}-{secrets.token_hex(4)}", self._directory.frozen_names().difference(frozen)
         self._copying = save = _Save(step, name, counters, frozen=tuple(frozen), given_up=given_up)
         try:
@@ -162,14 +170,14 @@ class Checkpointer:
             if rings is not None:
                 self._copy_replay(save, rings)
             save.parts |= checkpoint.parts_of(trees.copy(dict(state)))
-        except RuntimeError as error:
+        except (OSError, RuntimeError) as error:
             save.error = error
         self._copying = None
         self._saving = self._thread.submit(self._finish, save)
 
     def confirm(self, step: int) -> None:
         """Begins to report to the other hosts that this one already has a checkpoint."""
-        _wait_for(self._saving)
+        self._thread.wait(self._saving)
         self._saving = self._thread.submit(_settle, self._peers, step, "", self._on_error)
 
     def abandon_save(self) -> bool:
@@ -188,7 +196,9 @@ class Checkpointer:
         save.observation = trees.describe(checkpoint.described(rings))
         # This is the only wait for the device: its cursors determine the new rows.
         cursor, length = checkpoint.cursors(small), each[0].weight.shape[1]
-        if gone := self._directory.check_newest():
+        with self._thread.holding(self._directory.lock):
+            gone = self._directory.check_newest()
+        if gone:
             self._on_error(f"the saved replay is damaged: {gone}; checkpoint {save.step} will hold all of it again")
         built_on = segments.base(self._directory.newest.replay, cursor, length)
         save.replay = segments.SavedReplay(cursor, built_on.segments)
@@ -201,7 +211,7 @@ class Checkpointer:
             waiting.append((copied.nbytes, self._thread.submit(self._write_segment, save, copied, chunk.used, runs)))
             del copied
             while len(waiting) > 1 and sum(num_bytes for num_bytes, _ in waiting) > self._max_copy_bytes:
-                concurrent.futures.wait([waiting.popleft()[1]])
+                self._thread.wait(waiting.popleft()[1])
 
     def save_state(
         self, step: int, state: Mapping[str, trees.Tree], counters: Mapping[str, Any], frozen: Collection[str] = ()
@@ -212,9 +222,12 @@ class Checkpointer:
         of the same step replaces this checkpoint. Arguments are those of `save`.
         """
         try:
-            lost = self._directory.write_state(step, checkpoint.parts_of(trees.copy(dict(state))), counters, frozen)
+            with self._thread.holding(self._directory.lock):
+                lost = self._directory.write_state(
+                    step, checkpoint.parts_of(trees.copy(dict(state))), counters, frozen
+                )
         except _FAILURES as error:
-            self._on_error(_failure(self._directory, f"checkpoint {step} without its replay", error))
+            self._on_error(self._directory.failure(f"checkpoint {step} without its replay", error))
             return
         for sentence in lost:
             self._on_error(sentence)
@@ -258,26 +271,32 @@ class Checkpointer:
         Raises CheckpointError if a checkpoint that counts has another frozen player of this name.
         """
         while self._freezing and (self._freezing[0].done() or self._directory.num_unwritten() >= MAX_FREEZES):
-            self._freezing.popleft().result()
+            self._thread.wait(self._freezing.popleft())
         try:
             if self._directory.num_unwritten() >= MAX_FREEZES:
                 raise errors.CheckpointError(f"{MAX_FREEZES} others wait for the disk")
             frozen = player_files.Frozen(trees.copy(params), trees.copy(dict(scales)), step, info)
         except (RuntimeError, errors.CheckpointError) as error:
-            self._on_error(_failure(self._directory, f"the frozen player {name}", error))
+            self._on_error(self._directory.failure(f"the frozen player {name}", error))
             return False
-        self._directory.add_frozen(name, frozen)
+        try:
+            self._directory.add_frozen(name, frozen)
+        except OSError as error:
+            self._on_error(self._directory.failure(f"the frozen player {name}", error))
+            return False
         self._freezing.append(self._thread.submit(self._write_frozen, name))
         return True
 
     def wait(self) -> None:
-        """Waits until no save or freeze is in progress."""
-        _wait_for(self._saving, self._saving_best, *self._freezing)
+        """Waits until no save or freeze is in progress. Raises CheckpointError if the disk does not answer."""
+        self._thread.wait(self._saving, self._saving_best, *self._freezing)
 
     def close(self) -> None:
-        """Waits for saves in progress, and ends the thread."""
-        self.wait()
-        self._thread.shutdown()
+        """Waits as `wait` does, and ends the thread, unless it is stuck."""
+        try:
+            self.wait()
+        finally:
+            self._thread.shutdown(wait=False)
 
     # The following methods run on the checkpoint thread.
 
@@ -289,7 +308,8 @@ class Checkpointer:
         name = f"{save.name}-{len(save.written):04d}"
         root = self._directory.path / saved_files.SEGMENTS
         try:
-            save.written.append(segments.write(root, name, segments.to_host(copied, used), runs))
+            with self._thread.writing():
+                save.written.append(segments.write(root, name, segments.to_host(copied, used), runs))
         except _FAILURES as error:
             save.error = error
         except Exception as error:  # for example MemoryError: the checkpoint lacks rows in any case, so it must fail
@@ -301,14 +321,16 @@ class Checkpointer:
         try:
             if save.error is not None:
                 raise save.error
-            lost = self._directory.write(save.step, save.parts, save.counters, save.observation, replay, save.frozen)
+            with self._thread.writing():
+                described = save.counters, save.observation, replay, save.frozen
+                lost = self._directory.write(save.step, save.parts, *described)
         except _FAILURES as error:
             for segment in save.written:
                 with contextlib.suppress(OSError):  # the next start deletes what remains
                     durable.remove(self._directory.path / saved_files.SEGMENTS / segment.name)
             if not isinstance(error, _Abandoned):
-                self._on_error(_failure(self._directory, f"checkpoint {save.step}", error))
-            _settle(self._peers, save.step, _reason(error), self._on_error)
+                self._on_error(self._directory.failure(f"checkpoint {save.step}", error))
+            _settle(self._peers, save.step, checkpoint_dir.reason(error), self._on_error)
             return
         for sentence in lost:
             self._on_error(sentence)
@@ -319,29 +341,32 @@ class Checkpointer:
         elif self._peers is not None and save.step != self._whole:
             self._directory.disown([save.step])
         try:
-            self._directory.prune()
+            with self._thread.writing():
+                self._directory.prune()
         except (OSError, errors.CheckpointError) as error:
             self._on_error(f"old checkpoints in {self._directory.path} could not be deleted: {error}")
         if is_durable:
             self._on_durable(save.step)  # after reports of other failures, because this save succeeded
             if self._uploader is not None:
                 self._uploader.prune(save.step)
-        _trim_heap()
+        save_thread.trim_heap()
 
     def _write_best(self) -> None:
         if not self._best:  # a later one has replaced it and is written already
             return
         step, parts, info = self._best.pop()
         try:
-            self._directory.write_best(step, parts, info)
+            with self._thread.writing():
+                self._directory.write_best(step, parts, info)
         except _FAILURES as error:
-            self._on_error(_failure(self._directory, f"the best checkpoint, {step},", error))
+            self._on_error(self._directory.failure(f"the best checkpoint, {step},", error))
 
     def _write_frozen(self, name: str) -> None:
         try:
-            self._directory.write_frozen(name)
+            with self._thread.writing():
+                self._directory.write_frozen(name)
         except Exception as error:  # for example MemoryError: in any case the next save writes the player, or fails
-            self._on_error(_failure(self._directory, f"the frozen player {name}", error))
+            self._on_error(self._directory.failure(f"the frozen player {name}", error))
 
 
 def _upload(uploader: Uploader | None, step: int, report: Callable[[str], None]) -> str:
@@ -354,7 +379,7 @@ def _upload(uploader: Uploader | None, step: int, report: Callable[[str], None])
             f"checkpoint {step} could not be uploaded: {error}; it is kept on this machine, "
             f"training continues, and the next checkpoint brings what is missing"
         )
-        return _reason(error)
+        return checkpoint_dir.reason(error)
     return ""
 
 
@@ -366,34 +391,3 @@ def _settle(peers: Peers | None, step: int, problem: str, report: Callable[[str]
     if missing and not problem:  # otherwise it has been reported already
         report(f"{missing}, so it does not count; training continues, and all hosts try the next one")
     return not missing
-
-
-def _wait_for(*pending: concurrent.futures.Future[Any] | None) -> None:
-    for one in pending:
-        if one is not None:
-            one.result()
-
-
-def _failure(directory: checkpoint_dir.CheckpointDir, subject: str, error: BaseException) -> str:
-    full = isinstance(error, OSError) and error.errno in (errno.ENOSPC, errno.EDQUOT)
-    advice = "free some space there" if full or "No space left" in str(error) else "see whether it can be written"
-    newest = directory.newest.step
-    kept = "there is no earlier one" if newest is None else f"{newest} is kept"
-    return (
-        f"{subject} could not be written to {directory.path}: {_reason(error)}; {advice}; {kept}; "
-        f"training continues, and the next checkpoint is tried as planned"
-    )
-
-
-def _reason(error: BaseException) -> str:
-    """Describes an error without the settings that tensorstore adds."""
-    return str(error).partition(" [tensorstore_spec=")[0] or type(error).__name__
-
-
-def _trim_heap() -> None:
-    """Returns freed memory to the system; does nothing without glibc.
-
-    Writing a checkpoint frees hundreds of megabytes in small pieces, which glibc would keep in the thread's heap.
-    """
-    with contextlib.suppress(OSError, AttributeError):
-        ctypes.CDLL(None).malloc_trim(0)

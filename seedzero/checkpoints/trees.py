@@ -116,23 +116,32 @@ def save(directory: pathlib.Path, tree: Tree) -> None:
     leaves = [(name, leaf) for name, leaf in zip(names, jax.tree.leaves(tree), strict=True) if leaf.size]
     if not leaves:
         return
+    # In memory first: if it cannot open a file (EMFILE), the commit of tensorstore 0.1.86 to a disk never returns.
+    memory = {"driver": "memory"}
     # shared, because otherwise each array would be a separate store with its own files
     context = tensorstore.Context()
     with tensorstore.Transaction(atomic=True) as transaction:
         for name, leaf in leaves:
             array = np.asarray(leaf)
-            spec = {**_spec(directory, name), "metadata": {"chunks": array.shape, "compressor": COMPRESSOR}}
+            spec = {**_spec(memory, name), "metadata": {"chunks": array.shape, "compressor": COMPRESSOR}}
             create: dict[str, Any] = {"create": True, "dtype": array.dtype, "shape": array.shape}
             store = tensorstore.open(spec, context=context, transaction=transaction, **create).result()
             store.write(array).result()
+    files = tensorstore.KvStore.open(memory, context=context).result()
+    for key in files.list().result():
+        path = directory / key.decode()
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_bytes(files.read(key).result().value)
+        files.delete_range(tensorstore.KvStore.KeyRange(key, key + b"\0")).result()
 
 
 def load(directory: pathlib.Path, leaves: Sequence[TreeLeaf]) -> list[np.ndarray]:
     """Returns the arrays of a saved tree in the order of `leaves`. Raises CheckpointError."""
+    base = {"driver": "file", "path": f"{directory.resolve()}/"}
     context = tensorstore.Context()
     try:
         return [
-            tensorstore.open(_spec(directory, leaf.name), context=context, open=True).result().read().result()
+            tensorstore.open(_spec(base, leaf.name), context=context, open=True).result().read().result()
             if leaf.num_bytes
             else np.zeros(leaf.shape, leaf.dtype)
             for leaf in leaves
@@ -141,8 +150,7 @@ def load(directory: pathlib.Path, leaves: Sequence[TreeLeaf]) -> list[np.ndarray
         raise errors.CheckpointError(f"{directory.name} cannot be read: {error}") from error
 
 
-def _spec(directory: pathlib.Path, name: str) -> dict[str, Any]:
-    base = {"driver": "file", "path": f"{directory.resolve()}/"}
+def _spec(base: dict[str, str], name: str) -> dict[str, Any]:
     kvstore = {"driver": "ocdbt", "base": base, "path": f"{name}/"}
     return {"driver": "zarr", "kvstore": kvstore, "store_data_equal_to_fill_value": True}
 

@@ -9,6 +9,7 @@ once, and workers never load it.
 
 from __future__ import annotations
 
+import errno
 import io
 import os
 import sys
@@ -70,6 +71,9 @@ COMMANDS: Mapping[str, parse.Command] = {
 }
 
 
+_NO_ADDRESSES = "this process gets no more memory; see `ulimit -v`, and what else runs on this machine"
+
+
 def main(args: Sequence[str] | None = None) -> int:
     """Runs a command line (default: this process's) and returns the exit code."""
     try:
@@ -79,10 +83,13 @@ def main(args: Sequence[str] | None = None) -> int:
     except errors.Error as error:
         return output.fail(error)
     except ImportError as error:
-        reason = installed.explain(error)
+        reason = _NO_ADDRESSES if "failed to map" in str(error) else installed.explain(error)
         if reason is None:
             raise
         output.say(f"error: {reason}")
+        return exit_codes.FAILED
+    except MemoryError:
+        output.say(f"error: {_NO_ADDRESSES}")
         return exit_codes.FAILED
     except KeyboardInterrupt as error:
         output.say(f"interrupted{error}")
@@ -90,6 +97,11 @@ def main(args: Sequence[str] | None = None) -> int:
     except BrokenPipeError:
         # The reader of our output has gone, so nothing more can be written, not even when Python exits.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return exit_codes.FAILED
+    except OSError as error:
+        if error.errno not in (errno.EMFILE, errno.ENFILE):
+            raise
+        output.say(f"error: {error.filename}: {error.strerror}; raise `ulimit -n`, or see what holds them")
         return exit_codes.FAILED
 
 

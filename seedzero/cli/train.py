@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import resource
 import shlex
 import shutil
 import sys
@@ -14,9 +15,19 @@ from seedzero.config import cluster_config, configs, presets
 from seedzero.core import errors, exit_codes
 from seedzero.learner import callbacks
 
+MIN_ADDRESSES_BYTES = 3 * 10**9
+"""Addresses of a learner of the smallest network on a CPU; with 20 % less, a library hangs or aborts as it starts."""
+
 
 def run(arguments: parse.Arguments) -> int:
     """Trains; returns the exit code. Raises UsageError for wrong settings, or a run directory of another run."""
+    allowed, _ = resource.getrlimit(resource.RLIMIT_AS)
+    if allowed != resource.RLIM_INFINITY and allowed < MIN_ADDRESSES_BYTES:
+        raise errors.UsageError(
+            f"this shell allows {allowed / 1e9:.3g} GB of addresses (ulimit -v), and a learner needs at least "
+            f"{MIN_ADDRESSES_BYTES / 1e9:g} GB, most of which it never fills; give `ulimit -v unlimited`, and limit "
+            "memory by a container or a cgroup"
+        )
     supervised = arguments.switch("supervised")
     with stopping.leaving_at_once("training"):
         if supervised:

@@ -264,18 +264,29 @@ def keep_time(parts: learner_parts.LearnerParts, loop: device_loop.DeviceLoop, o
         if now >= next_save and not parts.saves.checkpointer.busy:
             next_save, reported_late = now + config.checkpoint.every_seconds, False
             loop.request(parts.saves.save)
-        elif now >= next_save and parts.mirrored is not None and not reported_late:
+        elif now >= next_save and not reported_late and (late := _why_late(parts)):
             reported_late = True
-            parts.view.screen.message(
-                f"a checkpoint is due, but the last one is still on its way to {parts.mirrored.url}: it waits; "
-                f"raise --checkpoint.every_seconds={config.checkpoint.every_seconds:g} if that continues"
-            )
+            parts.view.screen.message(late)
         if parts.callbacks.reason and not is_told_to_end:
             is_told_to_end = True
             loop.end(parts.callbacks.reason)
         if parts.seconds_left() <= 0:
             end = functools.partial(stopping.stop, parts, loop) if stopping.still_compiles(parts) else loop.end
             end(f"--max_seconds={config.run.max_seconds:g} passed")
+
+
+def _why_late(parts: learner_parts.LearnerParts) -> str:
+    """Says why a checkpoint that is due waits for the last one, or returns "" while that is no news."""
+    if parts.mirrored is not None:
+        return (
+            f"a checkpoint is due, but the last one is still on its way to {parts.mirrored.url}: it waits; "
+            f"raise --checkpoint.every_seconds={parts.config.checkpoint.every_seconds:g} if that continues"
+        )
+    try:
+        parts.saves.checkpointer.check()
+    except errors.CheckpointError as error:
+        return str(error)
+    return ""
 
 
 def _show_next(

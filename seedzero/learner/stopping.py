@@ -17,6 +17,7 @@ def interrupt(parts: learner_parts.LearnerParts) -> None:
     """Thread of the signals: asks for a stop."""
     parts.workers.finish()  # all processes of a machine that is taken away may have been asked to stop
     parts.ending.interrupt()
+    parts.saves.checkpointer.hurry()
     loop = parts.stage.loop  # another thread may end it
     if loop is None and parts.hosts is not None:
         leave_at_once(parts, "left before all hosts had begun")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import errno
 import os
 import pathlib
 from collections.abc import Callable, Mapping
@@ -21,13 +22,21 @@ class ProcessUse(NamedTuple):
 
 
 def processes(proc: pathlib.Path = pathlib.Path("/proc")) -> dict[int, ProcessUse]:
-    """Returns the living processes by pid, of every user; empty on systems without /proc."""
-    found = {}
+    """Returns the living processes by pid, of every user.
+
+    Empty on systems without /proc, and while this process cannot open another file.
+    """
+    found: dict[int, ProcessUse] = {}
     ticks, page_bytes = os.sysconf("SC_CLK_TCK"), os.sysconf("SC_PAGE_SIZE")
-    for file in proc.glob("[0-9]*/stat"):
-        with contextlib.suppress(OSError):  # it has ended meanwhile
-            # The program's name, in brackets, may have spaces and brackets. The third field follows.
-            fields = file.read_bytes().rpartition(b")")[2].split()
+    with contextlib.suppress(OSError):
+        for file in proc.glob("[0-9]*/stat"):
+            try:
+                # The program's name, in brackets, may have spaces and brackets. The third field follows.
+                fields = file.read_bytes().rpartition(b")")[2].split()
+            except OSError as error:
+                if error.errno in (errno.EMFILE, errno.ENFILE):
+                    return {}
+                continue  # it has ended meanwhile
             spent = (int(fields[11]) + int(fields[12])) / ticks  # in the program and in the kernel
             found[int(file.parent.name)] = ProcessUse(int(fields[1]), spent, int(fields[21]) * page_bytes)
     return found
@@ -62,7 +71,8 @@ class Usage:
                 found[name + MEMORY] = sum(now[pid].memory_bytes for pid in pids)
         if (used := self._device_bytes()) is not None:
             found["device" + MEMORY] = used
-        self._before, self._seconds = now, seconds
+        if now:
+            self._before, self._seconds = now, seconds
         return found
 
     def _spent(self, pid: int) -> float:

@@ -1,10 +1,12 @@
 """States, replays and checkpointers for the tests of this folder."""
 
+import contextlib
 import errno
 import os
 import pathlib
+import resource
 import threading
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Iterator
 from typing import Any, NamedTuple
 
 import jax
@@ -112,6 +114,17 @@ def fill_disk(monkeypatch: pytest.MonkeyPatch, kind: str) -> None:
     """Fails the last flush of every new directory of a kind."""
     flush_tree = durable.flush_tree
     monkeypatch.setattr(durable, "flush_tree", lambda path: (full if path.parent.name == kind else flush_tree)(path))
+
+
+@contextlib.contextmanager
+def no_descriptors() -> Iterator[None]:
+    """This process can open no file while entered."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (0, hard))
+    try:
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
 
 
 class Gate:

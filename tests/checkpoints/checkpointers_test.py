@@ -1,6 +1,5 @@
 """Saving: everything bit for bit, whatever happens to the originals, the disk, or the process."""
 
-import ctypes
 import os
 import pathlib
 import resource
@@ -18,7 +17,16 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from seedzero.checkpoints import checkpoint, checkpointers, player_files, saved_files, segments, trees
+from seedzero.checkpoints import (
+    checkpoint,
+    checkpointers,
+    durable,
+    player_files,
+    save_thread,
+    saved_files,
+    segments,
+    trees,
+)
 from seedzero.config import sections
 from seedzero.core import errors
 from seedzero.replay import ring_store
@@ -485,22 +493,6 @@ def test_rows_of_the_host_are_copied_before_a_save_returns(
     np.testing.assert_array_equal(np.asarray(restored.rings.observation), expected)
 
 
-def test_the_heap_is_trimmed_by_the_c_library_and_another_library_is_no_error(monkeypatch: pytest.MonkeyPatch) -> None:
-    class Library:
-        trimmed = 0
-
-        def malloc_trim(self, pad: int) -> int:
-            self.trimmed += 1
-            return pad
-
-    library = Library()
-    monkeypatch.setattr(ctypes, "CDLL", lambda name: library)
-    checkpointers._trim_heap()
-    assert library.trimmed == 1
-    monkeypatch.setattr(ctypes, "CDLL", lambda name: object())
-    checkpointers._trim_heap()
-
-
 SAVE_FOR_EVER = """
 import pathlib, secrets, sys
 import jax, jax.numpy as jnp, numpy as np
@@ -589,3 +581,35 @@ def test_killed_at_any_moment_it_goes_on_at_or_after_the_last_durable_step(tmp_p
     assert set(player_files.names(tmp_path)) == {
         name for one in saved_files.manifests(tmp_path) for name in one.frozen
     }
+
+
+def test_without_free_descriptors_a_save_is_reported_and_the_next_one_counts(disk: harness.Disk) -> None:
+    state, rings = harness.make_state(), harness.filled(3)
+    checkpointer = disk.open()
+    disk.save(1, state, {}, rings)
+    rings = harness.go_on(rings, np.random.default_rng(1), 1)
+    with harness.no_descriptors():
+        checkpointer.save(2, state, {}, rings)
+        checkpointer.wait()
+    assert disk.durable == [1]
+    assert "checkpoint 2 could not be written" in disk.errors[0] and "(ulimit -n)" in disk.errors[0]
+    disk.save(3, state, {}, rings)
+    assert disk.durable == [1, 3]
+    harness.assert_same(harness.restore(disk.open(), state, rings).rings, rings)
+
+
+def test_an_interrupted_run_leaves_a_disk_that_does_not_answer(
+    disk: harness.Disk, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    state, checkpointer = harness.make_state(), disk.open()
+    monkeypatch.setattr(save_thread, "HURRIED_SECONDS", 0.0)
+    gate = harness.Gate(monkeypatch, durable, "flush_tree")
+    checkpointer.save(1, state, {}, None)
+    assert gate.begun.wait(60)
+    checkpointer.hurry()
+    checkpointer.save_state(1, state, {})  # which needs what the stuck thread holds
+    assert "checkpoint 1 without its replay could not be written" in disk.errors[0]
+    for wait in (checkpointer.wait, checkpointer.close):
+        with pytest.raises(errors.CheckpointError, match="which does not answer"):
+            wait()
+    gate.open()

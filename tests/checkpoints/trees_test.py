@@ -1,8 +1,10 @@
 """Trees as files: earlier versions' are read, and writing keeps nothing in memory."""
 
+import errno
 import gc
 import pathlib
 import shutil
+import threading
 import tracemalloc
 
 import checkpoint_harness as harness
@@ -55,6 +57,28 @@ def test_a_save_leaves_nothing_behind_in_memory(tmp_path: pathlib.Path) -> None:
         tracemalloc.stop()
     # Orbax left 40,000 bytes a save. The least growth counts: a cache may fill, or Python's tables grow, now and then.
     assert min(np.diff(num_bytes)) < 4000 * num_saves, num_bytes
+
+
+def test_a_save_fails_at_once_while_no_file_can_be_opened(tmp_path: pathlib.Path) -> None:
+    tree = trees.copy(harness.make_state())
+    trees.save(tmp_path / "first", tree)  # threads and libraries are loaded
+    raised: list[OSError] = []
+
+    def save() -> None:
+        try:
+            trees.save(tmp_path / "second", tree)
+        except OSError as error:
+            raised.append(error)
+
+    thread = threading.Thread(target=save, daemon=True)  # because tensorstore's own commit to a disk never returns
+    with harness.no_descriptors():
+        thread.start()
+        thread.join(30)
+    assert [error.errno for error in raised] == [errno.EMFILE]
+    trees.save(tmp_path / "third", tree)
+    harness.assert_same(
+        trees.load(tmp_path / "third", trees.describe(tree)), trees.load(tmp_path / "first", trees.describe(tree))
+    )
 
 
 def test_copies_of_other_names_need_no_other_program() -> None:

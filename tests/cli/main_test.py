@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import errno
 import re
 import subprocess
 import sys
@@ -122,6 +123,25 @@ def test_an_error_that_is_not_ours_keeps_its_traceback(monkeypatch: pytest.Monke
     monkeypatch.setattr(commands, "COMMANDS", {"fail": parse.Command("", "", {}, fail)})
     with pytest.raises(ZeroDivisionError):
         commands.main(["fail"])
+
+
+@pytest.mark.parametrize(
+    ("error", "told"),
+    [
+        (MemoryError(), "error: this process gets no more memory; see `ulimit -v`"),
+        (ImportError("x.so: failed to map segment from shared object"), "no more memory; see `ulimit -v`"),
+        (OSError(errno.EMFILE, "Too many open files", "/x"), "error: /x: Too many open files; raise `ulimit -n`"),
+    ],
+)
+def test_a_limit_of_the_shell_is_one_line(
+    error: Exception, told: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def run(arguments: parse.Arguments) -> int:
+        raise error
+
+    monkeypatch.setattr(commands, "COMMANDS", {"fail": parse.Command("", "", {}, run)})
+    assert commands.main(["fail"]) == 1
+    assert told in capsys.readouterr().err
 
 
 def test_the_exit_code_of_a_command_is_passed_on(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import json
 import pathlib
+import resource
 import shlex
 import signal
 import socket
@@ -108,6 +109,12 @@ def test_one_sentence_says_what_is_missing(
     shown = capsys.readouterr().err
     assert message in shown and len(shown.splitlines()) == 1 and not calls
     said(shown, args)
+
+
+def test_too_few_addresses_are_refused_in_one_line(monkeypatch: pytest.MonkeyPatch, said: golden.Said) -> None:
+    monkeypatch.setattr(resource, "getrlimit", lambda kind: (2 * 10**9, resource.RLIM_INFINITY))
+    with said.raises(errors.UsageError, "ulimit -v"):
+        train.run(parse.read("train", train.COMMAND, ["--preset=catch"]))
 
 
 def test_without_run_dir_a_new_one_is_made_and_the_way_to_go_on_is_told(

@@ -117,6 +117,23 @@ def test_the_status_is_written_while_a_run_goes_on_also_where_updates_are_its_ti
     assert world.calls == ["wait", "ours", "status"] and len(world.rows) == (not deterministic)
 
 
+def test_a_checkpoint_that_the_disk_never_takes_is_reported_once(
+    make_parts: parts_world.Make, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    clock = itertools.count(0.0, 10.0)
+    monkeypatch.setattr(entry, "time", python_types.SimpleNamespace(monotonic=clock.__next__))
+    over = futures.Future[str]()
+    world = make_parts(checkpoint__every_seconds=20.0)
+
+    def check() -> None:
+        raise errors.CheckpointError("the disk does not answer")
+
+    world.checkpointer.busy, world.checkpointer.check = True, check
+    world.news = lambda: over.set_result("") if world.calls.count("wait") == 9 else None
+    entry.keep_time(world.parts, world.loop, over)
+    assert world.said == ["the disk does not answer"] and "save" not in world.calls
+
+
 @pytest.mark.parametrize("resumed", [False, True])
 def test_a_run_that_is_stopped_before_its_workers_come_compiles_no_more(
     make_parts: parts_world.Make, tmp_path: pathlib.Path, resumed: bool

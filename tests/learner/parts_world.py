@@ -87,7 +87,12 @@ class PartsWorld:
             check_ours=lambda: self.calls.append("ours"),
             write_learner=lambda address, started, local: self.calls.append(address),
         )
-        self.checkpointer = _Named(busy=False, wait=lambda: self.calls.append("wait for saves"))
+        self.checkpointer = _Named(
+            busy=False,
+            wait=lambda: self.calls.append("wait for saves"),
+            hurry=lambda: None,
+            check=lambda: None,
+        )
         self.saves: Any = _Named(
             durable_update=None,
             checkpointer=self.checkpointer,

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import pathlib
+import resource
 from collections.abc import Mapping
 
 from seedzero.monitoring import usage
@@ -55,6 +56,21 @@ def test_what_is_unknown_is_left_out() -> None:
     assert _usage({}, {}).row(10.0) == {}  # without /proc, on a CPU
     alone = {10: _use(1, 4.0, 100)}
     assert _usage(alone, alone).row(0.0) == {"learner_memory_bytes": 100 * _MIB}
+
+
+def test_a_read_that_fails_is_left_out_and_the_next_row_spans_both() -> None:
+    measured = _usage({10: _use(1, 4.0, 100)}, {}, {10: _use(1, 6.0, 100)})
+    assert measured.row(10.0) == {}
+    assert measured.row(20.0)["learner_cpu_percent"] == 10.0  # 2 s of 20
+
+
+def test_without_a_free_descriptor_no_process_is_known() -> None:
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (0, hard))
+    try:
+        assert usage.processes() == {}
+    finally:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
 
 
 def test_processes_are_read_whatever_their_names(tmp_path: pathlib.Path) -> None:

@@ -12,7 +12,7 @@ from collections.abc import Mapping, Set
 from typing import NamedTuple
 
 from seedzero.config import combinations, configs, options, presets, seat_rules, seats_config
-from seedzero.core import env_ids, errors, types
+from seedzero.core import control_groups, env_ids, errors, types
 
 MAX_AUTO_BATCH = 1024
 UNKNOWN_WORKERS = 4
@@ -20,8 +20,9 @@ UNKNOWN_WORKERS = 4
 
 
 def num_cores() -> int:
-    """Returns the process's number of cores; a container's share of time (`--cpus`) is not visible."""
-    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    """Returns the number of cores that the process may use: its own, or a container's share of time (`--cpus`)."""
+    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    return min(cores, control_groups.num_cores() or cores)
 
 
 def processor() -> str:

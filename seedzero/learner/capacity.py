@@ -8,7 +8,7 @@ import jax
 
 from seedzero.checkpoints import checkpoint
 from seedzero.config import sections
-from seedzero.core import errors
+from seedzero.core import control_groups, errors
 
 _GIB = 2**30
 _SPARE = 0.2
@@ -127,17 +127,12 @@ def free_bytes(device: jax.Device) -> int | None:
 def _free_host_bytes(root: pathlib.Path = pathlib.Path("/")) -> int | None:
     """Returns the memory that the kernel has available, or less under a control group's limit.
 
-    Both count cached files as free, because the kernel gives them up first. root: the root of the file system.
+    root: the root of the file system.
     """
     meminfo = root / "proc/meminfo"
     if not meminfo.exists():
         return None
     lines = dict(line.split(":", 1) for line in meminfo.read_text().splitlines())
     available = int(lines["MemAvailable"].split()[0]) * 1024
-    group = root / "sys/fs/cgroup"
-    limit, used, stat = (group / f"memory.{name}" for name in ("max", "current", "stat"))
-    if limit.exists() and used.exists() and (text := limit.read_text().strip()) != "max":
-        kinds = dict(line.split() for line in stat.read_text().splitlines()) if stat.exists() else {}
-        cached = sum(int(kinds.get(name, 0)) for name in ("inactive_file", "active_file"))
-        available = min(available, int(text) - int(used.read_text()) + cached)
-    return available
+    below_limit = control_groups.free_bytes(root)
+    return available if below_limit is None else min(available, below_limit)

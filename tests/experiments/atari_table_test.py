@@ -53,7 +53,7 @@ def test_entries_have_names_of_their_own_and_commands_that_train_takes() -> None
     ]  # fmt: skip
 
 
-def test_a_finished_run_leaves_a_row_a_curve_and_the_parameters_of_its_last_checkpoint(
+def test_a_finished_run_leaves_a_row_a_curve_and_parameters(
     tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def train(path: pathlib.Path, settings: list[str], *, resumes: bool) -> None:

@@ -116,6 +116,15 @@ ROWS = (
         (E2E + "league_run_test.py::test_killed_around_a_freeze_or_reset_it_goes_on_at_its_last_checkpoint",),
     ),
     Row(
+        "process-league-devices",
+        "a league whose builder adds and retires players, resumed on 1 to 4 other devices (a slow test)",
+        "the players are dealt again; none is without environments",
+        (
+            "tests/league_play/group_homes_test.py::test_a_league_of_any_players_is_dealt_to_other_devices",
+            E2E + "several_players_test.py::test_a_league_of_players_that_come_and_go_resumes_on_other_devices",
+        ),
+    ),
+    Row(
         "process-host",
         "kill -9 of one of two learner hosts",
         "all start again together, with equal parameters",

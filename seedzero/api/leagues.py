@@ -149,8 +149,8 @@ def read(path: pathlib.Path, place: str, step: saved_files.Step = "last") -> Sav
         return _parse(found.counters, settings.league)
     except (LookupError, TypeError, ValueError, AttributeError) as error:
         raise errors.CheckpointError(
-            f"the league in checkpoint {found.step} of {place} cannot be read ({error}); delete that checkpoint to "
-            "take an earlier one"
+            f"the league in checkpoint {found.step} of {place} cannot be read ({error!r}); read it with the "
+            "version of seedzero that saved it, or move that checkpoint elsewhere to take an earlier one"
         ) from error
 
 
@@ -214,7 +214,8 @@ def _parse(counters: Mapping[str, Any], settings: league_config.LeagueConfig) ->
     homes = saved.get("homes", [{"name": members.MAIN, "active": saved["active"]}])
     active = {home["name"]: tuple(home["active"]) for home in homes}
     devices, numbers = dict[str, tuple[int, ...]](), itertools.accumulate((0, *counters.get("places", ())))
+    each = counters.get("players", {members.MAIN: counters})  # a single player's counters are the run's
     for place, (first, end) in enumerate(itertools.pairwise(numbers)):
-        here = [name for name, own in counters["players"].items() if own["place"] == place]
+        here = [name for name, own in each.items() if own["place"] == place]
         devices |= dict.fromkeys(here, tuple(range(first, end)))
     return SavedLeague(update, env_steps, settings, pool, payoff, active, int(saved["num_void"]), devices)

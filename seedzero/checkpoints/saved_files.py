@@ -98,7 +98,7 @@ def manifests(directory: pathlib.Path, kind: str = STEPS) -> Iterator[manifest.M
             continue
         except OSError as error:
             raise errors.CheckpointError(
-                f"{path} cannot be read: {error.strerror}; if that persists, delete its directory to "
+                f"{path} cannot be read: {error.strerror}; if that persists, move its directory elsewhere to "
                 f"continue without it"
             ) from error
 

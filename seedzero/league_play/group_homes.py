@@ -70,11 +70,12 @@ class GroupHomes:
         self._begin(pool)
         if of_groups is None:
             return
-        known = {*_numbers(pool), *([NOBODY] if len(set(self._places)) > 1 else [])}
+        known = {*_numbers(pool), NOBODY}  # on other devices, a place may have had no player
         if len(of_groups) != len(self._places) or set(of_groups) - known:
             raise ValueError(f"the homes of groups are {of_groups}; expected {len(self._places)} of {sorted(known)}")
+        taken = {self.where.get(number, 0) for number in _numbers(pool)}
         places = zip(of_groups, self._places.tolist(), strict=True)
-        if all(home == NOBODY or self.where.get(home, 0) == place for home, place in places):
+        if all(place not in taken if home == NOBODY else self.where.get(home, 0) == place for home, place in places):
             self._seat(of_groups, pool)
 
     def mine(self) -> list[np.ndarray]:

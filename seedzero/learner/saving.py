@@ -290,8 +290,9 @@ def reading_counters(step: int) -> Iterator[None]:
         yield
     except (LookupError, TypeError, ValueError, AttributeError) as error:
         raise errors.CheckpointError(
-            f"the counters of checkpoint {step} are damaged ({error!r}); delete it to resume from an earlier one, or "
-            "give another --run_dir"
+            f"the counters of checkpoint {step} do not fit this run ({error!r}); resume with the settings and the "
+            "version of seedzero that saved it, move it elsewhere to resume from an earlier one, or give another "
+            "--run_dir"
         ) from error
 
 

@@ -96,6 +96,11 @@ def test_damaged_counters_are_named_with_their_checkpoint(tmp_path: pathlib.Path
         _read(saved_league.make(tmp_path / "run", counters))
 
 
+def test_a_single_player_on_one_of_several_devices_is_shown_before_others_come(tmp_path: pathlib.Path) -> None:
+    counters = {**saved_league.made_counters(), "places": [2, 1], "place": 0}
+    assert _read(saved_league.make(tmp_path / "run", counters)).devices == {"main": (0, 1)}
+
+
 @pytest.fixture(scope="module")
 def playable(tmp_path_factory: pytest.TempPathFactory) -> pathlib.Path:
     """A run of tic-tac-toe; its frozen player OLD has main's parameters, NEW other ones."""

@@ -94,6 +94,22 @@ def test_players_on_several_devices_repeat_their_bits_though_killed(
     run_state.check_league(tmp_path / "whole")
 
 
+@pytest.mark.slow  # tests/league_play/group_homes_test.py deals players of every kind to other devices
+def test_a_league_of_players_that_come_and_go_resumes_on_other_devices(host: harness.Host) -> None:
+    host.make_devices(4)
+    run, goal = host.directory / "moved", 0
+    for number in (2, 1, 4):
+        goal += EVERY
+        words = (*run_state.COMING, "--league.build_every=6", f"--training.num_devices={number}")
+        host.train(run, *words, f"--max_updates={goal}").wait().ok()
+        saved = run_state.newest(run)
+        assert saved.step == goal and len(saved.counters.get("places", [1])) == min(number, 3)
+        found = host.seedzero("league", "show", f"--run_dir={run}")
+        assert found.code == 0, found.err
+    run_state.check_league(run)
+    assert len(leagues.read(run, "").pool.learning) > 0
+
+
 # ------------------------------------------------------------------------------------ a builder of a user's
 
 

@@ -1,9 +1,12 @@
 from __future__ import annotations
 
+import itertools
+
 import numpy as np
 import pytest
 
-from seedzero.config import league_config
+from seedzero.config import configs, league_config, presets
+from seedzero.device import placements
 from seedzero.league import members
 from seedzero.league_play import group_homes
 
@@ -79,3 +82,41 @@ def test_where_players_are_dealt_over_other_devices_their_groups_begin_anew() ->
     found = group_homes.GroupHomes(8, 2, pool, np.repeat([0, 0, 1, 1], 2))
     found.restore(saved.of_groups, pool)
     assert found.of_groups == [0, 0, 1, 1]
+
+
+def _dealt(num_devices: int, pool: members.Pool) -> group_homes.GroupHomes:
+    """Returns the homes of a start on so many devices, as a checkpoint of other devices finds them."""
+    chosen = {"league.max_players": 3, "worker.envs_per_group": 4, "replay.num_slots": 24, "batcher.max_batch": 24}
+    config = configs.override(presets.get("league-tictactoe"), {**chosen, "replay.batch_size": 8})
+    planned = placements.plan(config, num_devices)
+    places = placements.table([one.layout for one in planned]) if len(planned) > 1 else None
+    found = group_homes.GroupHomes(24, 4, members.initial_pool(config.league), places)
+    numbers = [pool.of(name).number for name in pool.learning]
+    found.where |= {number: at % len(planned) for at, number in enumerate(numbers)}
+    return found
+
+
+def _pools() -> dict[str, members.Pool]:
+    """Returns the players of a league to which a builder adds, and from which it retires."""
+    first = members.initial_pool(league_config.LeagueConfig(max_players=3))
+    two, _ = members.add(first, "main_exploiter")
+    three, _ = members.add(two, "league_exploiter")
+    fewer = three.retire("main_exploiter_0")
+    return {"one": first, "two": two, "three": three, "one retired": fewer, "again": members.add(fewer, "main")[0]}
+
+
+@pytest.mark.parametrize(("was", "now"), list(itertools.product((1, 2, 3, 4), repeat=2)))
+@pytest.mark.parametrize("players", _pools())
+def test_a_league_of_any_players_is_dealt_to_other_devices(was: int, now: int, players: str) -> None:
+    pool = _pools()[players]
+    saved, found = _dealt(was, pool), _dealt(now, pool)
+    saved.change(pool)
+    found.restore(saved.of_groups, pool)
+    numbers = {pool.of(name).number for name in pool.learning}
+    taken = {found.where[number] for number in numbers}
+    for home, place in zip(found.of_groups, found._places, strict=True):
+        assert (home == group_homes.NOBODY) == (place not in taken), found.of_groups
+        assert home == group_homes.NOBODY or found.where[home] == place
+    assert set(found.of_groups) - {group_homes.NOBODY} == numbers  # nobody is without environments
+    if was == now:
+        assert found.of_groups == saved.of_groups

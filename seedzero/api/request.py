@@ -132,6 +132,7 @@ def _saved(run_dir: str, settings: Mapping[str, str], *, trusted: bool, is_here:
             f"{run_dir} is no run directory: {missing}; for a new run give --env=ENV or --preset=NAME too"
         )
     with run_copy.local(run_dir) as path:
+        run_dirs.check_resumable(path)
         saved = run_dirs.with_moved_code(run_dirs.read_saved(path), settings)
     consent.check(run_dir, saved, trusted=trusted, asked=settings, is_here=is_here)
     agent = settings.get("run.agent", saved.config.run.agent)

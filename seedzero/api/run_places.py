@@ -78,6 +78,24 @@ def _below(path: str, note: Callable[[str], object]) -> Iterator[str]:
                 yield run
 
 
+def read_all(places: Sequence[str], wanted: Sequence[str], note: Callable[[str], object]) -> list[RunRecord]:
+    """Returns the runs that `find` finds, with series as of `read`, without those that cannot be read.
+
+    note: takes a sentence about each that is left out. Raises as `find`, and as `read` if no run can be read.
+    """
+    runs, failures = list[RunRecord](), list[errors.Error]()
+    for place in find(places, note):
+        try:
+            runs.append(read(place, wanted))
+        except (errors.ResumeError, errors.BucketError) as error:
+            failures.append(error)
+    if not runs and failures:
+        raise failures[0]
+    for failure in failures:
+        note(f"left out: {failure}")
+    return runs
+
+
 def read(place: str, wanted: Sequence[str]) -> RunRecord:
     """Returns a run with a series of metrics, as `series.read` does; in a bucket it is the last upload.
 

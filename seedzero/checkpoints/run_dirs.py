@@ -22,7 +22,7 @@ import itertools
 import os
 import pathlib
 from collections.abc import Callable, Mapping
-from typing import Any
+from typing import Any, TypeVar
 
 from seedzero.checkpoints import durable, migrations, run_lock
 from seedzero.config import cluster_config, configs, ends, machines, options, removed, renamed
@@ -196,6 +196,8 @@ def open_run_dir(
                 _check_not_foreign(path)
         # Without a checkpoint there is nothing to resume, so settings of a rejected start are not binding.
         resumed = (path / CONFIG_FILE).exists() and bool(durable.numbered(path / "checkpoints" / "steps"))
+        if resumed:
+            check_resumable(path)
         saved, notes = _resume(path, read_saved(path), asked) if resumed else (asked, ())
         if resumed and options.AUTO not in (saved.config.training.num_devices, saved.config.replay.num_slots):
             machines.check_shares(saved.config, is_begun=True)  # with the slots that the directory keeps
@@ -252,9 +254,16 @@ def new_path(parent: pathlib.Path, name: str, now: datetime.datetime) -> pathlib
 
 def read_saved(path: str | os.PathLike[str]) -> SavedConfig:
     """Returns the content of a run directory's config.json. Raises ResumeError if it is missing or cannot be read."""
+    return _read_saved(path, parse_saved)
+
+
+_Parsed = TypeVar("_Parsed")
+
+
+def _read_saved(path: str | os.PathLike[str], parse: Callable[[Mapping[str, Any]], _Parsed]) -> _Parsed:
     file = pathlib.Path(path) / CONFIG_FILE
     try:
-        return parse_saved(json_object.parse(plain_files.read(file)))
+        return parse(json_object.parse(plain_files.read(file)))
     except (FileNotFoundError, NotADirectoryError):
         missing = "it is a file" if os.path.exists(path) else "there is no such directory"
         missing = f"{CONFIG_FILE} is missing" if os.path.isdir(path) else missing
@@ -267,6 +276,17 @@ def read_saved(path: str | os.PathLike[str]) -> SavedConfig:
         raise errors.ResumeError(f"{file} is damaged ({error!r}); give another --run_dir") from None
     except errors.ConfigError as error:
         raise errors.ResumeError(f"{file} does not fit this version of seedzero: {error}") from None
+
+
+def check_resumable(path: str | os.PathLike[str]) -> None:
+    """Raises ResumeError for a run that only readers can use, or as `read_saved`."""
+    _read_saved(path, lambda content: removed.check(content["config"]))
+
+
+def played_otherwise(path: str | os.PathLike[str]) -> list[str]:
+    """Describes each removed setting that changed how a run's agent plays. Raises as `read_saved`."""
+    found = _read_saved(path, lambda content: removed.refused(content["config"]))
+    return [text for name, text in found.items() if name.partition(".")[0] in removed.PLAYED]
 
 
 def with_moved_code(saved: SavedConfig, asked: Mapping[str, str]) -> SavedConfig:

@@ -82,7 +82,7 @@ def read_runs(places: Sequence[str], wanted: Sequence[str]) -> list[run_places.R
     """Returns the runs at places with a series of metrics; damaged lines are reported."""
     from seedzero.api import run_places
 
-    runs = [run_places.read(place, wanted) for place in run_places.find(places, output.say)]
+    runs = run_places.read_all(places, wanted, output.say)
     for found in runs:
         if found.series.num_damaged:
             output.say(f"unreadable lines of metrics of {found.place} that are left out: {found.series.num_damaged}")

@@ -65,17 +65,28 @@ SETTINGS: Mapping[str, Removed] = {
 """The removed settings by their names SECTION.KEY."""
 
 
-def of_saved(values: Mapping[str, options.Value]) -> dict[str, options.Value]:
-    """Returns a run directory's values without those of removed settings.
+PLAYED = frozenset({"env", "search", "network"})
+"""Sections whose settings change how a saved agent plays; the others concern training alone."""
 
-    Raises:
-      ConfigError: the run was trained with a value that is no longer possible.
-    """
-    for name, removed in SETTINGS.items():
-        if not removed.is_free and (value := values.get(name, removed.default)) != removed.default:
-            raise errors.ConfigError(
-                f"the run has --{name}={options.shown(value)}, which is no setting any more: {removed.now}. Only runs "
-                f"with {options.shown(removed.default)} can be resumed; train a new one, or continue with the version "
-                "of seedzero that began this one"
-            )
+
+def of_saved(values: Mapping[str, options.Value]) -> dict[str, options.Value]:
+    """Returns a run directory's values without those of removed settings."""
     return {name: value for name, value in values.items() if name not in SETTINGS}
+
+
+def refused(values: Mapping[str, options.Value]) -> dict[str, str]:
+    """Describes each value of a run directory that is no longer possible, by name; only readers can use such a run."""
+    return {
+        name: f"the run has --{name}={options.shown(value)}, which is no setting any more: {removed.now}"
+        for name, removed in SETTINGS.items()
+        if not removed.is_free and (value := values.get(name, removed.default)) != removed.default
+    }
+
+
+def check(values: Mapping[str, options.Value]) -> None:
+    """Raises ConfigError for a run that cannot be resumed, because a value of it is no longer possible."""
+    for name, text in refused(values).items():
+        raise errors.ConfigError(
+            f"{text}. Only runs with {options.shown(SETTINGS[name].default)} can be resumed; train a new one, or "
+            "continue with the version of seedzero that began this one"
+        )

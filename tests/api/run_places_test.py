@@ -58,6 +58,15 @@ def test_a_run_has_settings_series_and_state(tmp_path: pathlib.Path) -> None:
     assert (other.state, other.finished) == (run_places.STOPPED, "")
 
 
+def test_of_several_runs_an_unreadable_one_is_left_out_with_a_message(tmp_path: pathlib.Path) -> None:
+    run, broken, told = saved_run.make(tmp_path / "run"), saved_run.make(tmp_path / "broken"), list[str]()
+    (broken / "config.json").write_text("{")
+    found = run_places.read_all([str(broken), str(run)], (series.EVALUATION,), told.append)
+    assert [one.place for one in found] == [str(run)] and len(told) == 1 and "broken" in told[0]
+    with pytest.raises(errors.ResumeError, match="broken"):
+        run_places.read_all([str(broken)], (series.EVALUATION,), told.append)
+
+
 def test_a_run_in_a_bucket_is_read_from_there(tmp_path: pathlib.Path, gcs: fake_gcs.FakeGcs) -> None:
     path = saved_run.make(tmp_path / "run")
     for file in path.glob("*.json*"):

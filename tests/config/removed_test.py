@@ -9,12 +9,13 @@ from collections.abc import Callable
 import golden
 import pytest
 
-from seedzero.api import run_groups, training
+from seedzero.api import request, run_groups, training
 from seedzero.checkpoints import run_dirs
 from seedzero.cli import main as commands
 from seedzero.cli import parse
 from seedzero.config import configs, options, preset_files, removed, worker_options
 from seedzero.core import errors
+from seedzero.evaluation import agent_choice
 
 NAMES = sorted(removed.SETTINGS)
 
@@ -47,12 +48,31 @@ def test_a_run_with_another_value_is_refused_unless_a_resume_ignored_it_before(
     name: str, tmp_path: pathlib.Path, said: golden.Said
 ) -> None:
     values = {name: _other(removed.SETTINGS[name].default)}
+    assert _saved(tmp_path, values).config == configs.Config()  # readers use it
     if removed.SETTINGS[name].is_free:
-        assert _saved(tmp_path, values).config == configs.Config()
+        run_dirs.check_resumable(tmp_path)
         return
     with pytest.raises(errors.ResumeError, match=f"--{name}={options.shown(values[name])}, ") as raised:
-        _saved(tmp_path, values)
+        run_dirs.check_resumable(tmp_path)
     said(raised.value, name)
+    plays = name.partition(".")[0] in removed.PLAYED
+    assert run_dirs.played_otherwise(tmp_path) == [str(raised.value).split("seedzero: ")[1].split(". Only")[0]] * plays
+
+
+def test_a_run_that_cannot_be_resumed_is_left_as_it_is_and_still_acts(
+    tmp_path: pathlib.Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    _saved(tmp_path, {"search.pb_c_init": 2.0})
+    (tmp_path / "checkpoints" / "steps" / "000000000005").mkdir(parents=True)
+    before = (tmp_path / run_dirs.CONFIG_FILE).read_bytes()
+    config = run_dirs.read_saved(tmp_path).config
+    with pytest.raises(errors.ResumeError, match=r"search\.pb_c_init=2"):
+        run_dirs.open_run_dir(tmp_path, config, preset="catch", given={})
+    with pytest.raises(errors.ResumeError, match=r"search\.pb_c_init=2"):
+        request.make({"run_dir": str(tmp_path)}, {})
+    assert (tmp_path / run_dirs.CONFIG_FILE).read_bytes() == before
+    assert agent_choice.AgentChoice(tmp_path, trusted=True).config() == config
+    assert "--search.pb_c_init=2" in capsys.readouterr().err
 
 
 def _on_command_line(name: str, path: pathlib.Path) -> None:

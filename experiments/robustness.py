@@ -36,7 +36,7 @@ import numpy as np
 import runs
 
 from seedzero.checkpoints import durable, run_dirs
-from seedzero.config import sections
+from seedzero.config import evaluation_config, sections
 from seedzero.core import errors
 from seedzero.envs import registry
 from seedzero.metrics import episodes, human_scores
@@ -312,7 +312,7 @@ def random_return(env: str, num_episodes: int = RANDOM_EPISODES) -> float:
     with contextlib.closing(registry.make(env, sections.EnvConfig(id=env), num_envs)) as group:
         spec, slots = group.spec, np.arange(num_envs)
         low, high = np.array(spec.action_low), np.array(spec.action_high)
-        played = episodes.Played(slots, num_episodes, max_steps=sections.EvaluationConfig().max_episode_steps)
+        played = episodes.Played(slots, num_episodes, max_steps=evaluation_config.EvaluationConfig().max_episode_steps)
         step, first = group.reset(range(num_envs)), np.ones(num_envs, bool)
         while not played.done:
             played.record(slots, step, first)

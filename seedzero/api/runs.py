@@ -105,8 +105,9 @@ def load(
       seed: seeds drawn actions, and the noise when the policy explores; 0 to 2^31 - 1.
       player: name of a player of the run's league, frozen or learning, or a policy of a run with --seats.policies. A
         frozen player excludes `step`. None takes the first player, such as "main".
-      policy: "greedy" takes the best action, "sample" draws from the agent's policy. None draws in games of seats
-        (hidden information or simultaneous moves) and is greedy elsewhere.
+      policy: "greedy" takes the best action, "sample" draws from the agent's policy. None acts as the run's
+        evaluations (evaluation.policy), which draw in games of seats (hidden information or simultaneous moves) and
+        are greedy elsewhere, unless that is set.
       trust_run_dir: import the network's module if the run names one; that code may do anything here.
 
     Raises:

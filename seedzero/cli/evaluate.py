@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import itertools
 import os
 import pathlib
@@ -47,13 +48,33 @@ def run(arguments: parse.Arguments) -> int:
             reports = served.Reports(output.say, output.progress("episodes"))
             result = served.evaluate(here, episodes, access, reports)
         _report("evaluated", here, result)
+        drawn = _drawn(here, result)
     if "stderr_return" in result:
         output.say(
             f"mean return {result['mean_return']:.4g}, standard error {result['stderr_return']:.2g} over "
             f"{result['episodes']} episodes"
         )
+    if drawn is not None:
+        output.say(f"training's newest episodes drew their actions and returned {drawn:.4g}: --policy=sample plays so")
     output.print_json(result)
     return 0
+
+
+def _drawn(choice: agent_choice.AgentChoice, result: Mapping[str, Any]) -> float | None:
+    """Returns the return of training's drawn actions if a greedy score is lower by more than chance, else None."""
+    from seedzero.checkpoints import run_dirs, spec_file
+    from seedzero.monitoring import learning_curves, symptoms
+
+    if {"policy", "opponent", "player"} & result.keys() or "stderr_return" not in result:
+        return None
+    with contextlib.suppress(errors.Error):  # the score itself needed none of these files
+        curve, _ = learning_curves.read(choice.path)
+        config = run_dirs.read_saved(choice.path).config
+        case = symptoms.RunCase(config, spec_file.read(choice.path), curve)
+        score = result["mean_return"], result["std_return"], result["episodes"]
+        if config.run.agent in symptoms.DRAWS and symptoms.tells_by_return(case) and symptoms.is_above(curve, *score):
+            return curve.newest_return
+    return None
 
 
 def _access(arguments: parse.Arguments, *, is_served: bool) -> configs.Config | None:
@@ -195,9 +216,8 @@ _PLAYER = {
 }
 _POLICY = {
     "policy=greedy|sample": "greedy: the best action; sample: a draw from the agent's policy "
-    "(for MuZero the search's; Ape-X and R2D2 have no policy); default: "
-    "sample in games of seats (hidden information or simultaneous "
-    "moves), otherwise greedy",
+    "(for MuZero the search's; Ape-X and R2D2 have no policy); default: as the run's evaluations "
+    "(--evaluation.policy): sample in games of seats (hidden information or simultaneous moves), otherwise greedy",
 }
 CHECKPOINT = {
     "step=N|best|last": "checkpoint: an update's number, best (by evaluations while "

@@ -316,6 +316,11 @@ def _search_problems(config: configs.Config) -> Iterator[str]:
 
 def _actor_critic_problems(config: configs.Config) -> Iterator[str]:
     ppo, agent = config.ppo, config.run.agent
+    if config.evaluation.policy == "sample" and agent in ("apex", "r2d2"):
+        yield (
+            f"--evaluation.policy=sample: agent {agent} learns only values and has no policy to draw actions from; "
+            "leave it out"
+        )
     if agent == "r2d2" and not config.network.lstm_width:
         yield "--network.lstm_width=0: R2D2 has an LSTM; give --network.lstm_width=64 or more, or --agent=apex"
     if agent == "ppo" and config.network.lstm_width and ppo.num_minibatches > ppo.batch_size:

@@ -15,6 +15,7 @@ from seedzero.config import (
     alphazero_config,
     apex_config,
     cluster_config,
+    evaluation_config,
     league_config,
     muzero_config,
     options,
@@ -69,7 +70,7 @@ class Config:
     seats: seats_config.SeatsConfig = seats_config.SeatsConfig()
     cluster: cluster_config.ClusterConfig = cluster_config.ClusterConfig()
     training: sections.TrainingConfig = sections.TrainingConfig()
-    evaluation: sections.EvaluationConfig = sections.EvaluationConfig()
+    evaluation: evaluation_config.EvaluationConfig = evaluation_config.EvaluationConfig()
     checkpoint: sections.CheckpointConfig = sections.CheckpointConfig()
     bucket: sections.BucketConfig = sections.BucketConfig()
     metrics: sections.MetricsConfig = sections.MetricsConfig()

@@ -167,7 +167,7 @@ class Batch(NamedTuple):
     # [R, *observation_shape] of the spec's dtype; None before a call, because the messages have them
     observation: Any = None
     action_mask: Any = None  # [R, A] bool, true means legal, and for padding; before a call None without masks
-    action_mode: Any = None  # [R] int8: EXPLORE in training, `EnvSpec.default_mode` in evaluations
+    action_mode: Any = None  # [R] int8: EXPLORE in training, `EvaluationConfig.mode` in evaluations
     terminated: Any = None  # [R] bool; None in evaluations, because nobody learns from their steps
     truncated: Any = None  # [R] bool
     task: Any = None  # [R] int32, index in `EnvSpec.tasks`; None: 0 everywhere

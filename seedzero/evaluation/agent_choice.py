@@ -28,7 +28,7 @@ class AgentChoice:
       step: update number of a checkpoint, "best" or "last". None: the best, or the last if there is none; always the
         last in a contest (`is_contest`).
       player: name of a player of the run's league, frozen or learning, or of a policy; None: the first that learns.
-      policy: "greedy", or "sample" to draw from the agent's policy; None: `EnvSpec.default_mode` of the game.
+      policy: "greedy", or "sample" to draw from the agent's policy; None: as in the run's evaluations.
       trusted: as in `consent.check`.
       seed: seed of the environments and of drawn actions.
       max_steps: an episode is cut after this many steps and counts with its rewards so far; None: the run's

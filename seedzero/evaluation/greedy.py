@@ -89,7 +89,7 @@ def in_mode(saved: SavedAgent, policy: str | None) -> SavedAgent:
             f"--policy=sample: agent {saved.config.run.agent} learns only values and has no policy to draw actions "
             "from; leave it out, or give greedy"
         )
-    mode = saved.spec.default_mode if policy is None else types.MODES[policy]
+    mode = saved.config.evaluation.mode(saved.spec) if policy is None else types.MODES[policy]
     return saved._replace(mode=mode if saved.agent.has_policy else types.GREEDY)
 
 

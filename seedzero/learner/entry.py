@@ -299,6 +299,8 @@ def _show_next(
         screen.message(f"nothing to score: {result.without_updates(config)}; train longer")
     elif parts.saves.durable_update is not None and has_parameters:
         screen.message("score it:", f"{command('evaluate')}{' --listen=127.0.0.1:0' if is_remote else ''}")
+        if worse := parts.view.worse_greedily():
+            screen.message(f"greedy play is worse than training: {worse}")
         if len(seats) == 2 and "league" in config.agent.SECTIONS and not is_remote:
             from seedzero.equilibria import game_tree, phantom
 

@@ -172,7 +172,7 @@ class Dispatcher:
         joined = batches.join(messages)
         ended = self.evaluator.record(messages, player.num_updates, self.clock(), is_last=is_last)
         if ended is None:
-            calls, mode = list[ticks.ActingCall](), player.place.setup.spec.default_mode
+            calls, mode = list[ticks.ActingCall](), self._config.evaluation.mode(player.place.setup.spec)
             for home, hand in self.seating.evaluating(joined, running.measured):
                 one = self.players[home]
                 hand = hand._replace(params=running.params[one.name], action_mode=mode)

@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from seedzero.agents import base
-from seedzero.config import sections
+from seedzero.config import evaluation_config
 from seedzero.core import json_object
 from seedzero.device import batches
 from seedzero.loop import phase, rosters, seatings
@@ -61,7 +61,7 @@ class Evaluator:
 
     def __init__(
         self,
-        config: sections.EvaluationConfig,
+        config: evaluation_config.EvaluationConfig,
         env_id: str = "",
         *,
         now: float = 0.0,

@@ -91,7 +91,8 @@ RULES = (
         "return",
         (),
         ("episode_return",),
-        f"neither training nor an evaluation is {symptoms.RISE:.0%} above the first evaluation and random actions (as "
+        "an environment that reports `is_success` has reported no success; or neither training nor an evaluation is "
+        f"{symptoms.RISE:.0%} above the first evaluation and random actions (as "
         f"`check-env` measured them, or else the first episodes), after {symptoms.RISING_ENV_STEPS:,} steps "
         f"({symptoms.FEW_ENV_STEPS:,} with {symptoms.RISING_STEPS:,} optimizer steps) and half of `--max_env_steps`",
         f"{_LOWER_RATE}; rewards and observations by `seedzero check-env`; more steps",
@@ -180,7 +181,8 @@ RULES = (
         f"below {symptoms.DECIDED:.0%} of the logarithm of the number of actions (continuous: deviations below "
         f"{symptoms.SMALLEST_DEVIATION:g}) before {symptoms.FEW_STEPS} optimizer steps, or later while a single "
         "player's return has not risen. A policy that was this certain in the first row, without a first evaluation, "
-        "is healthy while its return is at its best",
+        "is healthy while its return is at its best, and so is one whose return has risen by "
+        f"{symptoms.AT_ONCE:.0%} to that of the first evaluation and all others",
         f"{_LOWER_RATE}, or with a larger {{entropy_weight}}",
         symptoms.decided,
         warns=True,
@@ -218,8 +220,10 @@ RULES = (
         "greedy play",
         (),
         ("episode_return",),
-        "evaluations return nearly as little as the first episodes, while training episodes have risen",
-        "the agent moves back and forth, or never fires: a larger {entropy_weight}; for MuZero more {num_simulations}",
+        "evaluations return nearly as little as the first episodes, while training episodes have risen; or they "
+        f"return less than these by {symptoms.RISE:.0%} and {symptoms.ERRORS:g} standard errors",
+        "the agent moves back and forth, or never fires: drawn actions, by `--policy=sample` of `evaluate` and "
+        "`--evaluation.policy=sample` of a new run; a larger {entropy_weight}; for MuZero more {num_simulations}",
         symptoms.worse_greedily,
         by_return=True,
     ),

@@ -30,6 +30,7 @@ class LearningCurve:
     best_return: float = -math.inf  # largest mean of `returns` so far
     same_return: bool = True  # whether all rows have the same return
     num_episodes: int = 0  # of training
+    counts: tuple[int, ...] = ()  # of episodes that `returns` are means of
     largest_return: float = 0.0  # largest absolute mean return of a row
     largest_target: float = 0.0  # largest absolute mean of value targets
     largest_loss: float = 0.0  # largest value loss in a row of training
@@ -41,6 +42,8 @@ class LearningCurve:
     first_entropy: float | None = None  # mean entropy of the policy in the first row that has one, or None
     first_evaluation: tuple[int, float] | None = None  # update and mean return, or None
     evaluation: tuple[int, float] | None = None  # update and mean return of the newest one
+    deviation: tuple[float, int] | None = None  # standard deviation and number of its episodes, or None
+    largest_success: float | None = None  # largest mean of `is_success` in a row or an evaluation, or None without any
     evaluations: tuple[float, ...] = ()  # mean returns of the newest ones without the first, at most NUM_EVALUATIONS
 
     def after(self, row: Mapping[str, metrics_log.Value]) -> LearningCurve:
@@ -49,9 +52,13 @@ class LearningCurve:
         if "evaluation_mean_return" in numbers:
             newest = update, numbers["evaluation_mean_return"]
             later = () if self.first_evaluation is None else (*self.evaluations, newest[1])[-NUM_EVALUATIONS:]
-            first = self.first_evaluation or newest
-            return dataclasses.replace(self, first_evaluation=first, evaluation=newest, evaluations=later)
-        curve = self._after_episodes(numbers)
+            first, number = self.first_evaluation or newest, int(numbers.get("evaluation_episodes", 0))
+            spread = (numbers["evaluation_std_return"], number) if "evaluation_std_return" in numbers else None
+            curve = self._after_successes(numbers, "evaluation_info/is_success")
+            return dataclasses.replace(
+                curve, first_evaluation=first, evaluation=newest, evaluations=later, deviation=spread
+            )
+        curve = self._after_episodes(numbers)._after_successes(numbers, "info/is_success")
         policy_loss = numbers.get("loss_policy", -math.inf)
         targets = [abs(numbers[name]) for name in TARGETS if math.isfinite(numbers.get(name, math.nan))]
         return dataclasses.replace(
@@ -68,19 +75,24 @@ class LearningCurve:
             largest_loss=max([self.largest_loss, *([value_loss(numbers)] if "loss" in numbers else [])]),
         )
 
+    def _after_successes(self, numbers: Mapping[str, float], name: str) -> LearningCurve:
+        known = [value for value in (self.largest_success, numbers.get(name)) if value is not None]
+        return dataclasses.replace(self, largest_success=max(known, default=None))
+
     def _after_episodes(self, numbers: Mapping[str, float]) -> LearningCurve:
         if "episode_return" not in numbers:
             return self
         newest = numbers["episode_return"]
         first = newest if self.first_return is None else self.first_return
-        returns = (*self.returns, newest)[-NUM_RECENT:]
+        returns, number = (*self.returns, newest)[-NUM_RECENT:], int(numbers.get("episodes", 1))
         return dataclasses.replace(
             self,
             returns=returns,
+            counts=(*self.counts, number)[-NUM_RECENT:],
             first_return=first,
             best_return=max(self.best_return, sum(returns) / len(returns)),
             same_return=self.same_return and newest == first,
-            num_episodes=self.num_episodes + int(numbers.get("episodes", 1)),
+            num_episodes=self.num_episodes + number,
             largest_return=max(self.largest_return, abs(newest)),
         )
 

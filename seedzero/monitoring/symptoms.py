@@ -62,6 +62,12 @@ LARGEST_KL = 0.1
 """Largest healthy divergence of PPO's new policy from the acting one."""
 LARGEST_LAG_ERROR = 0.1
 """Largest healthy distance from 1 of V-trace's mean ratio."""
+AT_ONCE = 0.02
+"""Rise of the return, as a share of its size, of a run whose first evaluation was at the best already."""
+ERRORS = 2.0
+"""How many standard errors two means differ by beyond chance."""
+DRAWS = ("vtrace", "ppo", "sac")
+"""Agents whose training episodes draw actions from the policy, without other noise."""
 FAR_BELOW = 5.0
 """How many nats an action dimension's entropy may be below SAC's target; the temperature prevents more."""
 
@@ -123,11 +129,34 @@ def not_risen(case: RunCase) -> str:
     found = [value for value in (curve.newest_return, evaluated) if value is not None]
     if not firsts or not found:
         return ""
+    if curve.largest_success == 0.0:
+        return f"info/is_success is 0 in every row, whatever the return: {curve.describe_return()}"
     (first, name), newest = max(firsts), max(found)
-    if newest - first >= RISE * max(abs(first), abs(newest)):
+    if newest - first >= RISE * max(abs(first), abs(newest)) or _is_solved_at_once(case):
         return ""
     hint = "" if random is not None else "; `seedzero check-env` with the run's settings takes that of random actions"
     return f"return {newest:.4g} after {curve.env_steps:,} steps has not risen above {first:.4g} of {name}{hint}"
+
+
+def _is_solved_at_once(case: RunCase) -> bool:
+    """Returns whether the first evaluation was at the best, and training has come up to it with a decided policy."""
+    curve, random = case.curve, case.random_return
+    baseline, newest, first = (
+        curve.baseline(case.config.evaluation.every_updates),
+        curve.newest_return,
+        curve.first_return,
+    )
+    if baseline is None or newest is None or first is None or not _is_decided(case):
+        return False
+    size = max(abs(newest), abs(first), abs(baseline))
+    is_better = random is None or newest - random >= RISE * max(abs(random), abs(newest))
+    lowest = min(curve.evaluations, default=newest)
+    return is_better and newest - first >= AT_ONCE * size and min(newest, lowest) >= baseline - AT_ONCE * size
+
+
+def _is_decided(case: RunCase) -> bool:
+    entropies = [row.get("policy_entropy", math.inf) for row in case.curve.recent]
+    return max(entropies, default=math.inf) < _decided_entropy(case)
 
 
 def clipped_targets(case: RunCase) -> str:
@@ -240,7 +269,7 @@ def _is_good(case: RunCase, bound: float) -> bool:
     is_at_best = newest is not None and best - newest < RISE * max(abs(best), abs(newest), sys.float_info.min)
     has_risen = curve.is_risen(RISE) or curve.is_risen(RISE, baseline)
     is_at_goal = newest is not None and newest >= case.config.run.stop_at_return
-    return has_risen or is_at_goal or (is_unknown and is_at_best)
+    return has_risen or is_at_goal or (is_at_best and (is_unknown or _is_solved_at_once(case)))
 
 
 def _decided_entropy(case: RunCase) -> float:
@@ -324,19 +353,33 @@ def stale(case: RunCase) -> str:
 
 
 def worse_greedily(case: RunCase) -> str:
-    """Finds greedy play that is far worse than the training episodes."""
+    """Finds greedy play that is far worse than the training episodes, or worse by more than chance."""
     curve = case.curve
     baseline = curve.baseline(case.config.evaluation.every_updates)
     is_baseline = baseline is not None and curve.evaluation == curve.first_evaluation
     if (
         curve.evaluation is None
+        or case.config.evaluation.policy == "sample"
         or not tells_by_return(case)
         or is_baseline
-        or not curve.is_risen(RISE)
         or 2 * curve.evaluation[0] < curve.update
     ):
         return ""
     first, newest, (update, evaluated) = curve.first_return or 0.0, curve.newest_return or 0.0, curve.evaluation
-    if evaluated >= first + 0.25 * (newest - first):
+    is_far = curve.is_risen(RISE) and evaluated < first + 0.25 * (newest - first)
+    if not is_far and (curve.deviation is None or not is_above(curve, evaluated, *curve.deviation)):
         return ""
-    return f"evaluation_mean_return {evaluated:.4g} at update {update:,}, episode_return {newest:.4g}"
+    other = "; `seedzero evaluate --policy=sample` plays as training does" if case.config.run.agent in DRAWS else ""
+    return f"evaluation_mean_return {evaluated:.4g} at update {update:,}, episode_return {newest:.4g}{other}"
+
+
+def is_above(curve: learning_curves.LearningCurve, evaluated: float, deviation: float, num_episodes: int) -> bool:
+    """Returns whether training's newest return is RISE above an evaluation's, and above it by more than chance.
+
+    deviation: of the evaluation's episodes; training's are taken to have the same.
+    """
+    newest = curve.newest_return
+    if newest is None or num_episodes < 2:
+        return False
+    error = deviation * math.sqrt(1 / (num_episodes - 1) + 1 / max(1, sum(curve.counts)))
+    return newest - evaluated >= max(ERRORS * error, RISE * max(abs(newest), abs(evaluated)))

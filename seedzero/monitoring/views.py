@@ -23,6 +23,7 @@ from seedzero.monitoring import (
     league_log,
     metrics_log,
     progress_lines,
+    symptoms,
     tags,
     wandb_run,
     watch,
@@ -95,6 +96,11 @@ class View:
             self.screen.message("watch it meanwhile:", self.watch)
             self.watch = ""
         self.screen.update(self.shown(last=last), last=last)
+
+    def worse_greedily(self) -> str:
+        """Describes greedy evaluations that return less than training's drawn actions, or returns ""."""
+        draws = self.config.run.agent in symptoms.DRAWS
+        return self._watch.finds(symptoms.worse_greedily, self.progress.spec) if draws else ""
 
     def shown(self, *, last: bool = False) -> console.ConsoleSnapshot:
         """Returns the state for the console. last: the run is over."""

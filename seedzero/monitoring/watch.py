@@ -47,6 +47,12 @@ class Watch:
         for text in new:
             self._tell(text)
 
+    def finds(self, find: Callable[[symptoms.RunCase], str], spec: types.EnvSpec | None) -> str:
+        """Returns what a function finds in the rows so far."""
+        with self._lock:
+            curve = self._curve or learning_curves.LearningCurve()
+        return find(symptoms.RunCase(self._config, spec, curve))
+
     def _find_new(self, row: Mapping[str, metrics_log.Value], spec: types.EnvSpec | None) -> list[str]:
         self._curve = (self._curve or learning_curves.LearningCurve()).after(row)
         found = dict(diagnosis.warnings(symptoms.RunCase(self._config, spec, self._curve)))

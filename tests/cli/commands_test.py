@@ -12,6 +12,7 @@ from typing import Any
 
 import golden
 import pytest
+import saved_run
 
 from seedzero.api import runs
 from seedzero.checkpoints import run_dirs, saved_files, spec_file
@@ -106,6 +107,26 @@ def test_where_players_meet_each_other_evaluate_says_why_it_took_the_last(
     err = capsys.readouterr().err
     assert " update 7: the last one" in err
     said(err, replace={str(run_path): "RUN"})
+
+
+@pytest.mark.parametrize(("flags", "is_told"), [([], True), (["--policy=sample"], False)])
+def test_evaluate_names_drawn_actions_that_returned_more_in_training(
+    flags: list[str],
+    is_told: bool,
+    tmp_path: pathlib.Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+    said: golden.Said,
+) -> None:
+    path = saved_run.make(tmp_path / "run", (0.5, 0.6, 0.7))
+    drawn = {"policy": "sample"} if flags else {}
+    scores = {"mean_return": -0.28, "std_return": 0.3, "stderr_return": 0.03, "episodes": 100}
+    monkeypatch.setattr(scoring, "evaluate", lambda *args: {**_RESULT, **scores, **drawn})
+    assert commands.main(["evaluate", f"--run_dir={path}", *flags]) == 0
+    told = [line for line in capsys.readouterr().err.splitlines() if "--policy=sample plays" in line]
+    assert len(told) == is_told
+    if told:
+        said(told[0])
 
 
 def test_evaluate_listens_for_a_worker_with_token_and_certificate(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -80,6 +80,14 @@ def test_every_door_loads_the_same_checkpoint(
     assert {name: door(_run(env_id)) for name, door in doors.items()} == dict.fromkeys(doors, step)
 
 
+@pytest.mark.parametrize(("asked", "expected"), [(None, "sample"), ("greedy", None)])
+def test_a_saved_agent_acts_as_the_evaluations_of_its_run(
+    asked: Any, expected: str | None, tmp_path: pathlib.Path
+) -> None:
+    path = play_runs.make(tmp_path / "run", CATCH, "ppo", evaluation__policy="sample")
+    assert seedzero.evaluate(path, 1, policy=asked).policy == expected
+
+
 @pytest.mark.parametrize(
     ("fields", "changes", "expected"),
     [

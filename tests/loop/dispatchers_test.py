@@ -188,9 +188,17 @@ def test_evaluation_is_answered_by_frozen_parameters_and_never_stored(make: loop
     assert not {0.5, 0.25} & set(after.observation.ravel().tolist())
 
 
-@pytest.mark.parametrize(("seats", "expected"), [((), types.GREEDY), (("first", "second"), types.SAMPLE)])
-def test_evaluations_draw_their_actions_in_games_of_seats(
-    seats: tuple[str, ...], expected: np.int8, device: loop_world.Device
+@pytest.mark.parametrize(
+    ("seats", "policy", "expected"),
+    [
+        ((), "auto", types.GREEDY),
+        ((), "sample", types.SAMPLE),
+        (("first", "second"), "auto", types.SAMPLE),
+        (("first", "second"), "greedy", types.GREEDY),
+    ],
+)
+def test_evaluations_draw_their_actions_in_games_of_seats_or_if_asked(
+    seats: tuple[str, ...], policy: str, expected: np.int8, device: loop_world.Device
 ) -> None:
     modes: list[int] = []
 
@@ -200,7 +208,7 @@ def test_evaluations_draw_their_actions_in_games_of_seats(
 
     spec = dataclasses.replace(device.setup.spec, tasks=seats, seats=seats)
     seated = loop_world.replaced(device._replace(setup=device.setup._replace(spec=spec)), act=act)
-    world = loop_world.World(seated, evaluation__every_updates=1)
+    world = loop_world.World(seated, evaluation__every_updates=1, evaluation__policy=policy)
     watched = world.join(types.Role.EVALUATE, "evaluator")
     world.dispatcher.update(world.player)
     world.complete()

@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 from seedzero.checkpoints import migrations
-from seedzero.config import sections
+from seedzero.config import evaluation_config
 from seedzero.core import opponents, types
 from seedzero.loop import evaluators, phase
 from seedzero.metrics import human_scores
@@ -31,7 +31,7 @@ def _make(
     **changes: Any,
 ) -> evaluators.Evaluator:
     given = dict(every_updates=every_updates, every_seconds=every_seconds, episodes=num_envs, num_envs=num_envs)
-    config = sections.EvaluationConfig(**{**given, **changes})  # type: ignore[arg-type]
+    config = evaluation_config.EvaluationConfig(**{**given, **changes})  # type: ignore[arg-type]
     return evaluators.Evaluator(config, env_id, now=now)
 
 

@@ -215,7 +215,62 @@ def test_a_policy_that_had_learned_before_the_first_row_is_healthy(update: int) 
     rows, every = _returns(0.9, 1.0, 1.0, policy_entropy=0.01), {"evaluation__every_updates": 401}
     assert not symptoms.decided(_case(*rows))
     assert not symptoms.decided(_case({"update": update, "evaluation_mean_return": -0.6}, *rows, **every))
-    assert symptoms.decided(_case({"update": update, "evaluation_mean_return": 0.9}, *rows, **every))
+    flat = _returns(1.0, 1.0, 1.0, policy_entropy=0.01)
+    assert symptoms.decided(_case({"update": update, "evaluation_mean_return": 1.0}, *flat, **every))
+
+
+def _at_once(*returns: float, newest: float = 0.93, random: float | None = None) -> symptoms.RunCase:
+    """A run whose first evaluation returned 0.93; 60 thousand steps later the policy is decided."""
+    rows = _returns(*returns, policy_entropy=0.05, env_steps=60_000)
+    evaluated = {"update": 600, "evaluation_mean_return": newest}
+    first = {"update": 1, "evaluation_mean_return": 0.93}
+    found = _case(first, *rows, evaluated, evaluation__every_updates=500)
+    return found._replace(random_return=random)
+
+
+@pytest.mark.parametrize("find", [symptoms.decided, symptoms.not_risen])
+def test_a_run_that_was_solved_at_its_first_evaluation_is_healthy(find: _Find) -> None:
+    assert not find(_at_once(0.88, 0.92, 0.93, 0.93))
+    assert not find(_at_once(0.88, 0.92, 0.93, 0.93, random=0.1))
+    assert find(_at_once(0.93, 0.92, 0.92, 0.92)), "training has not come up to it"
+    assert find(_at_once(0.88, 0.92, 0.93, 0.93, random=0.9)), "no better than random actions"
+    assert find(_at_once(0.72, 0.78, 0.79, 0.79)), "below the first evaluation"
+
+
+def test_a_later_evaluation_below_the_first_is_a_collapse() -> None:
+    assert symptoms.decided(_at_once(0.88, 0.92, 0.93, 0.93, newest=0.5))
+
+
+@pytest.mark.parametrize("name", ["info/is_success", "evaluation_info/is_success"])
+def test_a_return_without_a_success_has_not_risen(name: str) -> None:
+    def rows(success: float) -> list[dict[str, Any]]:
+        evaluated = {"update": 9, "evaluation_mean_return": -1.0}
+        kind = [{name: success, **(evaluated if name.startswith("evaluation") else row)} for row in _RISEN[:1]]
+        return [*_RISEN, *kind, *_RISEN[-1:]]
+
+    assert "is_success" in symptoms.not_risen(_case(*rows(0.0)))
+    assert not symptoms.not_risen(_case(*rows(0.1)))
+
+
+@pytest.mark.parametrize(
+    ("evaluated", "deviation", "policy", "agent", "sick"),
+    [
+        (-0.24, 0.7, "auto", "ppo", True),
+        (-0.24, 0.7, "greedy", "vtrace", True),
+        (-0.24, 0.7, "auto", "apex", True),
+        (-0.24, 0.7, "sample", "ppo", False),
+        (-0.24, 9.0, "auto", "ppo", False),  # within the errors
+        (0.45, 0.01, "auto", "ppo", False),  # beyond them, but near
+    ],
+)
+def test_greedy_play_is_worse_by_more_than_the_errors(
+    evaluated: float, deviation: float, policy: str, agent: str, *, sick: bool
+) -> None:
+    scores = {"evaluation_mean_return": evaluated, "evaluation_std_return": deviation, "evaluation_episodes": 100}
+    rows = [{"update": number, **row} for number, row in enumerate(_returns(-3.0, 0.2, 0.5, 0.5, 0.5), 900)]
+    found = symptoms.worse_greedily(_case(*rows, {"update": 900, **scores}, agent=agent, evaluation__policy=policy))
+    assert bool(found) is sick
+    assert ("--policy=sample" in found) is (sick and agent != "apex")
 
 
 def test_a_policy_that_decided_after_the_first_row_is_to_have_a_risen_return() -> None:

@@ -289,3 +289,14 @@ def test_the_environment_s_own_numbers_are_in_the_line_the_first_few(tmp_path: p
     shown = view.shown()
     assert shown.infos == (("a", 1.0), ("b", 0.5), ("c", 0.5), ("d", 0.5)) and shown.more == (("info/z", 0.5),)
     assert "a 1  b 0.5" in console.line_of(shown)
+
+
+@pytest.mark.parametrize(("agent", "is_told"), [("ppo", True), ("apex", False)])
+def test_the_end_names_drawn_actions_that_return_more(agent: str, is_told: bool, tmp_path: pathlib.Path) -> None:
+    view, _, _ = _view(tmp_path, run__agent=agent)
+    for number, value in enumerate((0.1, 0.5, 0.5, 0.5)):
+        view.write_row({"update": 900 + number, "episode_return": value, "episodes": 50.0}, gathered=False)
+    scores = {"evaluation_mean_return": -0.3, "evaluation_std_return": 0.7, "evaluation_episodes": 20}
+    assert not view.worse_greedily()
+    view.write_row({"update": 903, **scores}, gathered=False)
+    assert ("--policy=sample" in view.worse_greedily()) == is_told

@@ -110,7 +110,7 @@ def make(config: configs.Config, spec: types.EnvSpec, platform: str) -> base.Age
         act=lambda params, memory, inputs, key: _act(parts, params, memory, inputs, key),
         update=lambda state, windows, key, axis_name: _update(parts, state, windows, key, axis_name),
         policy=None if spec.is_continuous else lambda params, memory, inputs: _policy(parts, params, memory, inputs),
-        scales=("returns",) if normalizes else (),
+        scales=(*(("returns",) if normalizes else ()), *(("central",) if central and central.no_moments() else ())),
         reads_reward=has_lstm,
     )
 

@@ -101,24 +101,61 @@ def snapshot(agent: base.Agent, train: base.TrainState) -> PlayerSnapshot:
     return PlayerSnapshot(agent.acting(train), {name: getattr(train, name) for name in agent.scales})
 
 
-def with_snapshot(setup: setups.Setup, train: base.TrainState, given: PlayerSnapshot) -> base.TrainState:
-    """Returns a train state before its first update with copies of a snapshot, also in its target network.
+def learned(agent: base.Agent, train: base.TrainState) -> dict[str, base.Params]:
+    """Returns the fields of a train state from which another run can start: all parameters, and their statistics.
 
-    Statistics that the snapshot lacks keep their initial values. Raises ConfigError if the agent's acting parameters
-    are not fields of its train state.
+    Acting may do without some of them, such as a central value or critics. A target network is among them if it is not
+    of the shape of all parameters. Raises ConfigError if there are no such fields.
     """
-    agent, fields = setup.agent, train._asdict()
+    fields, acting = train._asdict(), agent.acting(train)
+    names = {"params", *getattr(acting, "_fields", ()), *agent.scales} - {"opt_state", "num_updates", "num_rejected"}
+    target = jax.tree.structure(fields.get("target_params", ()))
+    if target.num_leaves and target != jax.tree.structure(fields.get("params")):
+        names.add("target_params")
+    found = {name: tree for name, tree in fields.items() if name in names}
+    if not found.keys() - {*agent.scales}:
+        raise _not_fields(acting, fields)
+    return found
+
+
+def fields_of(agent: base.Agent, train: base.TrainState, given: PlayerSnapshot) -> dict[str, base.Params]:
+    """Returns the fields of a train state that a snapshot has.
+
+    Raises ConfigError if the agent's acting parameters are not fields of its train state.
+    """
+    fields = train._asdict()
     is_whole = agent.acting(train) is fields.get("params")
     found = {"params": given.params} if is_whole else getattr(given.params, "_asdict", dict)()
     if not found or not found.keys() <= fields.keys():
-        raise errors.ConfigError(
-            "a player of this agent cannot take another's parameters: `acting` gives "
-            f"{type(given.params).__name__}, expected the train state's params, or a NamedTuple of its fields "
-            f"{', '.join(fields)}; fix the agent, or have the league's builder reset players to initial"
-        )
-    if jax.tree.leaves(fields.get("target_params", ())):
-        found["target_params"] = found["params"]
-    where, found = meshes.replicated(setup.learns_on), {**found, **given.scales}
+        raise _not_fields(given.params, fields)
+    return {**found, **given.scales}
+
+
+def _not_fields(params: base.Params, fields: Mapping[str, Any]) -> errors.ConfigError:
+    return errors.ConfigError(
+        "a player of this agent cannot take another's parameters: `acting` gives "
+        f"{type(params).__name__}, expected the train state's params, or a NamedTuple of its fields "
+        f"{', '.join(fields)}; fix the agent, leave --init_from out, or have the league's builder reset players to "
+        "initial"
+    )
+
+
+def with_snapshot(setup: setups.Setup, train: base.TrainState, given: PlayerSnapshot) -> base.TrainState:
+    """Returns `with_fields` of a snapshot. Raises as `fields_of`."""
+    return with_fields(setup, train, fields_of(setup.agent, train, given))
+
+
+def with_fields(setup: setups.Setup, train: base.TrainState, given: Mapping[str, base.Params]) -> base.TrainState:
+    """Returns a train state before its first update with copies of another's fields, also in its target network.
+
+    Statistics that are not given keep their initial values; so do parameters that acting does without.
+    """
+    own, found = train._asdict(), dict(given)
+    if isinstance(found.get("params"), dict):
+        found["params"] = {**own["params"], **found["params"]}
+    if jax.tree.leaves(own.get("target_params", ())):
+        found.setdefault("target_params", found.get("params"))
+    where = meshes.replicated(setup.learns_on)
     return train._replace(**{name: jax.device_put(copy(tree), where) for name, tree in found.items()})
 
 

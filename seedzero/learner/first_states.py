@@ -11,7 +11,7 @@ import numpy as np
 
 from seedzero.agents import base
 from seedzero.bucket import run_copy
-from seedzero.checkpoints import checkpoint, origins, player_files, run_dirs, saved_files, trees
+from seedzero.checkpoints import checkpoint, manifest, origins, player_files, run_dirs, saved_files, trees
 from seedzero.config import configs, league_config
 from seedzero.core import errors
 from seedzero.device import setups, states
@@ -40,7 +40,7 @@ def make(
     if not text or not (hosts is None or (hosts.index == 0 and hosts.step <= 0)):  # host 0's states are used by all
         return made
     given = read(origins.parse(text), saves.config, here[0].agent, next(iter(made.values())), saves.report)
-    return {name: states.with_snapshot(here[where[name]], train, given) for name, train in made.items()}
+    return {name: states.with_fields(here[where[name]], train, given) for name, train in made.items()}
 
 
 def read(
@@ -49,8 +49,8 @@ def read(
     agent: base.Agent,
     like: base.TrainState,
     report: Callable[[str], None],
-) -> states.PlayerSnapshot:
-    """Returns a player's parameters from another run's newest checkpoint, with the statistics that they depend on.
+) -> dict[str, base.Params]:
+    """Returns fields of a player's train state from another run's newest checkpoint, as in `states.learned`.
 
     like: a train state of the agent, of which shapes are enough. Errors are those of `make`.
     """
@@ -64,18 +64,22 @@ def read(
     with run_copy.local(origin.place, fetch) as path:
         there = run_dirs.read_saved(path).config
         origins.check_agent(origin, there, config)
-        wanted, directory = states.snapshot(agent, like), path / "checkpoints"
+        directory = path / "checkpoints"
         try:
             if "-" in origin.player:
+                wanted = states.snapshot(agent, like)
                 frozen = player_files.read(directory, origin.player, wanted.params, wanted.scales)
-                given, step = states.PlayerSnapshot(frozen.params, frozen.scales), frozen.step
+                given = states.fields_of(agent, like, states.PlayerSnapshot(frozen.params, frozen.scales))
+                step = frozen.step
             else:
-                is_whole = wanted.params is like._asdict().get("params")
-                given, step = _newest(directory, origin, wanted, is_whole=is_whole)
+                given, found, skipped = _newest(directory, origin, agent, like)
+                step = found.step
+                for text in skipped.values():
+                    report(f"--init_from={origin.text}: {text}")
         except _Misfit as misfit:
             raise errors.ResumeError(_advice(misfit, origin, there, config)) from None
     report(f"starts from update {step} of {origin.text}; optimizer and counters begin at 0")
-    if missing := sorted(wanted.scales.keys() - given.scales.keys()):
+    if missing := sorted(set(agent.scales) - given.keys()):
         report(f"that checkpoint lacks the statistics {', '.join(missing)}: they begin at 0, too")
     return given
 
@@ -103,13 +107,13 @@ class _Found(NamedTuple):
 
 
 def _newest(
-    directory: pathlib.Path, origin: origins.Origin, wanted: states.PlayerSnapshot, *, is_whole: bool
-) -> tuple[states.PlayerSnapshot, int]:
-    """Returns a learning player of the newest whole checkpoint, and its update.
+    directory: pathlib.Path, origin: origins.Origin, agent: base.Agent, like: base.TrainState
+) -> tuple[dict[str, base.Params], manifest.Manifest, dict[int, str]]:
+    """Returns the fields of a learning player in the newest whole checkpoint.
 
-    is_whole: whether the acting parameters are the train state's own. Raises _Misfit.
+    Returns the checkpoint's manifest, too, and why newer ones were skipped, by step. Raises _Misfit.
     """
-    path, found, _ = saved_files.find(directory, "last", "state")
+    path, found, skipped = saved_files.find(directory, "last", "state")
     saved_files.check_has_state(directory.parent, found)
     prefix = _prefix(origin, [part for part in found.arrays if saved_files.part_of(part) == saved_files.PARAMS])
     there = {
@@ -117,20 +121,26 @@ def _newest(
         for part in (f"{prefix}{saved_files.PARAMS}", f"{prefix}{checkpoint.STATE}")
         for leaf in found.arrays.get(part, ())
     }
-    beside = "" if is_whole else "train/"
     try:
-        params = _load(path, there, f"{prefix}{saved_files.PARAMS}", wanted.params)
-        keys = {name: f"{prefix}{beside}{name}" for name in wanted.scales}
-        scales = {
-            name: _load(path, there, key, wanted.scales[name])
-            for name, key in keys.items()
-            if any(_is_below(leaf, key) for leaf in there)
+        given = {
+            name: _load(path, there, f"{prefix}{key}", tree)
+            for name, (key, tree) in _saved_as(agent, like).items()
+            if name not in agent.scales or any(_is_below(leaf, f"{prefix}{key}") for leaf in there)
         }
     except errors.CheckpointError:
         if path.is_dir():
             raise
-        return _newest(directory, origin, wanted, is_whole=is_whole)  # its learner has deleted it in the meantime
-    return states.PlayerSnapshot(params, scales), found.step
+        return _newest(directory, origin, agent, like)  # its learner has deleted it in the meantime
+    return given, found, skipped
+
+
+def _saved_as(agent: base.Agent, like: base.TrainState) -> dict[str, tuple[str, trees.Tree]]:
+    """Returns the key in checkpoints, and the tree, of each field to read; see `states.parts`."""
+    acting, fields = agent.acting(like), states.learned(agent, like)
+    if acting is fields.get("params"):
+        return {name: (name, tree) for name, tree in fields.items()}
+    apart = {name: tree is getattr(acting, name, None) for name, tree in fields.items()}
+    return {name: (f"{'params' if apart[name] else 'train'}/{name}", tree) for name, tree in fields.items()}
 
 
 def _prefix(origin: origins.Origin, parts: Sequence[str]) -> str:

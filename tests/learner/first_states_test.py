@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import functools
 import pathlib
-import types
+import shutil
+import types as python_types
 from collections.abc import Mapping
 from typing import Any
 
@@ -19,23 +20,37 @@ import pytest
 from seedzero.agents import base
 from seedzero.checkpoints import checkpoint, checkpoint_dir, origins, player_files, run_dirs, trees
 from seedzero.config import configs, options
-from seedzero.core import errors
+from seedzero.core import errors, training_arrays, types
 from seedzero.device import meshes, setups, states
+from seedzero.envs import pgx_rules
 from seedzero.learner import first_states
+from seedzero.networks import central_value
 
 FROZEN = "main-0123456789ab"
 SETTINGS: dict[str, dict[str, options.Value]] = {
     "ppo": loop_world.PPO,
     "muzero": loop_world.MUZERO,
     "apex": {"run.agent": "apex", "network.width": 8, "network.kind": "mlp"},
+    "r2d2": {"run.agent": "r2d2", "network.width": 8, "network.lstm_width": 4},
+    "sac": {"run.agent": "sac", "network.width": 8},
+    "alphazero": {"run.agent": "alphazero", "env.id": "pgx:jax_nim:NIM", "network.width": 8},
+    "vtrace, popart": {**loop_world.VTRACE, "vtrace.popart": True},
+    "ppo, central": {**loop_world.PPO, "network.normalize_observations": True, "reward.normalize": True},
+    "ppo, central, plain": {**loop_world.PPO, "network.normalize_observations": False, "reward.normalize": False},
+    "muzero, target": {**loop_world.MUZERO, "muzero.target_network_updates": 5, "muzero.consistency_weight": 1.0},
 }
+"""Settings of agents, and of options that keep parameters or statistics apart."""
+CENTRAL = training_arrays.add(loop_world.SPEC, types.ArraySpec("joint", (3,), "float32", training_only=True))
+VECTORS = types.EnvSpec((3,), "float32", 0, action_low=(-2.0, 0.0), action_high=(2.0, 1.0))
 
 
 @functools.cache
 def _setup(agent: str, *changes: tuple[str, options.Value]) -> tuple[configs.Config, setups.Setup]:
     values = {**loop_world.SETTINGS, **SETTINGS[agent], **dict(changes)}
-    config = configs.override(configs.of_agent(agent), values)
-    return config, setups.make(config, loop_world.SPEC, meshes.make(1))
+    config = configs.override(configs.of_agent(agent.partition(",")[0]), values)
+    spec = {"sac": VECTORS}.get(agent, CENTRAL if "central" in agent else loop_world.SPEC)
+    spec = pgx_rules.game("jax_nim:NIM").spec(has_state=True) if agent == "alphazero" else spec
+    return config, setups.make(config, spec, meshes.make(1))
 
 
 def _trained(setup: setups.Setup, seed: int = 7) -> base.TrainState:
@@ -58,7 +73,7 @@ def _write(path: pathlib.Path, agent: str, players: Mapping[str, Any], *changes:
 
 def _saves(config: configs.Config, text: str, said: list[str] | None = None) -> Any:
     config = configs.override(config, {"run.init_from": text})
-    return types.SimpleNamespace(config=config, hosts=None, report=(said if said is not None else []).append)
+    return python_types.SimpleNamespace(config=config, hosts=None, report=(said if said is not None else []).append)
 
 
 def _make(agent: str, text: str, said: list[str] | None = None, *changes: tuple[str, options.Value]) -> Any:
@@ -78,13 +93,38 @@ def test_parameters_and_statistics_are_the_other_run_s_and_the_rest_begins_anew(
     source, told = _trained(setup), list[str]()
     _write(tmp_path / "run", agent, {"main": source})
     made, new = _make(agent, str(tmp_path / "run"), told), states.init_train(setup, 3)
-    acting = setup.agent.acting
-    assert _is_same(acting(made), acting(source)) and not _is_same(acting(made), acting(new))
-    assert all(_is_same(getattr(made, name), getattr(source, name)) for name in setup.agent.scales)
-    assert _is_same(made.opt_state, new.opt_state) and int(made.num_updates) == 0
-    if jax.tree.leaves(getattr(made, "target_params", ())):
-        assert _is_same(made.target_params, made.params)
+    assert jax.tree.structure(made) == jax.tree.structure(new)  # an update takes it
+    begin = {"opt_state", "num_updates", "num_rejected", "bonus"}
+    for name in made._fields:
+        if name == "target_params" and jax.tree.structure(made.target_params) == jax.tree.structure(made.params):
+            assert _is_same(made.target_params, made.params)
+        else:
+            assert _is_same(getattr(made, name), getattr(new if name in begin else source, name)), name
+    assert not _is_same(made.params, new.params)
     assert told == [f"starts from update 30 of {tmp_path / 'run'}; optimizer and counters begin at 0"]
+
+
+def test_a_central_value_begins_anew_from_a_frozen_player_and_ends_with_it(tmp_path: pathlib.Path) -> None:
+    _, setup = _setup("ppo, central")
+    source, new = _trained(setup), states.init_train(setup, 3)
+    _write(tmp_path / "run", "ppo, central", {"main": source})
+    made = _make("ppo, central", f"{tmp_path / 'run'}:{FROZEN}")
+    acting, name = setup.agent.acting, central_value.PARAMS
+    assert _is_same(acting(made), acting(source)) and _is_same(made.params[name], new.params[name])
+    changes = tuple(SETTINGS["ppo, central"].items())
+    without = _make("ppo", str(tmp_path / "run"), None, *changes)  # whose acting has the same parameters
+    assert _is_same(without.params, acting(source).params)
+
+
+def test_a_damaged_newest_checkpoint_is_named(tmp_path: pathlib.Path, said: golden.Said) -> None:
+    _, setup = _setup("ppo")
+    source, told = _trained(setup), list[str]()
+    _write(tmp_path / "run", "ppo", {"main": source})
+    steps = tmp_path / "run" / "checkpoints" / "steps"
+    shutil.copytree(steps / "000000000030", steps / "000000000040")  # whose manifest is of another update
+    made = _make("ppo", str(tmp_path / "run"), told)
+    assert _is_same(made.params, source.params) and "starts from update 30" in told[1]
+    said(told[0])
 
 
 def test_a_player_of_a_league_is_named(tmp_path: pathlib.Path, said: golden.Said) -> None:
@@ -145,7 +185,7 @@ def test_hosts_behind_the_first_and_resumes_read_nothing(tmp_path: pathlib.Path)
     new = states.init_train(setup, 3)
     for index, step in ((1, 0), (0, 30)):
         saves = _saves(config, str(tmp_path / "nowhere"))
-        saves.hosts = types.SimpleNamespace(index=index, step=step)
+        saves.hosts = python_types.SimpleNamespace(index=index, step=step)
         made = first_states.make(saves, [setup], {"main": 0}, {"main": 3})
         assert _is_same(made["main"], new)
     with pytest.raises(errors.ResumeError, match="nowhere"):

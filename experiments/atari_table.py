@@ -8,7 +8,8 @@ the repository at `--into`
 
 - a row of docs/curves/table.jsonl: commit, command, steps, updates, processor seconds, score and standard error;
 - the run's curve, docs/curves/GAME_AGENT_SEED.csv;
-- its acting parameters, examples/trained/GAME_AGENT_SEED, a run directory without replay and optimizer.
+- its acting parameters, a run directory without replay and optimizer, examples/trained/GAME, if no other run of that
+  game has a higher score.
 """
 
 from __future__ import annotations
@@ -30,7 +31,6 @@ EPISODES = 100
 LIMIT_SECONDS = 9_000.0
 """Most seconds that a run trains, resumes included."""
 _ROOT = pathlib.Path(__file__).parent.parent
-_STICKY_OFF = "--env.sticky_actions=0"
 _BENCHMARK_GAMES = ("Boxing", "Breakout", "Freeway", "Krull", "MsPacman", "Pong", "Qbert", "RoadRunner")
 _COLUMNS = ("env_steps", "update", "seconds", "episode_return", "evaluation_mean_return")
 
@@ -59,7 +59,7 @@ class Entry(NamedTuple):
 
 ENTRIES: tuple[Entry, ...] = (
     *(Entry("Pong", "muzero", seed) for seed in (1, 2, 3)),
-    *(Entry(game, "muzero-100k", 1, (_STICKY_OFF,)) for game in _BENCHMARK_GAMES),
+    *(Entry(game, "muzero-100k", 1) for game in _BENCHMARK_GAMES),
     *(Entry("Breakout", "muzero", seed) for seed in (1, 2)),
     *(Entry("Breakout", "ppo", seed, policy="sample") for seed in (1, 2)),
     Entry("Pong", "ppo", 1, policy="sample"),
@@ -111,6 +111,7 @@ def make(entry: Entry, directory: pathlib.Path, repository: pathlib.Path) -> dic
     _, last, _ = saved_files.find(path / "checkpoints", "last", "params")
     row = {
         "name": entry.name,
+        "game": entry.game,
         "commit": commit(),
         "command": " ".join(["seedzero train", *entry.arguments]),
         "env_steps": max(row["env_steps"] for row in rows),
@@ -124,7 +125,9 @@ def make(entry: Entry, directory: pathlib.Path, repository: pathlib.Path) -> dic
     curves = repository / "docs" / "curves"
     curves.mkdir(parents=True, exist_ok=True)
     write_curve(curves / f"{entry.name}.csv", rows)
-    keep_acting(path, repository / "examples" / "trained" / entry.name)
+    others = [other["score"] for other in rows_of(repository) if other["game"] == entry.game]
+    if all(row["score"] > score for score in others):
+        keep_acting(path, repository / "examples" / "trained" / entry.game.lower())
     with (curves / "table.jsonl").open("a") as file:
         file.write(json.dumps(row) + "\n")
     return row

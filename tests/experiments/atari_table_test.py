@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import json
 import pathlib
+import shutil
 from typing import Any
 
 import atari_table  # see conftest.py
@@ -48,9 +49,7 @@ def test_entries_have_names_of_their_own_and_commands_that_train_takes() -> None
     names = [entry.name for entry in atari_table.ENTRIES]
     assert len(set(names)) == len(names) and "pong_muzero_1" in names
     (benchmark,) = (entry for entry in atari_table.ENTRIES if entry.name == "krull_muzero-100k_1")
-    assert benchmark.arguments == [
-        "--preset=atari-100k", "--env=atari:Krull", "--seed=1", "--env.sticky_actions=0"
-    ]  # fmt: skip
+    assert benchmark.arguments == ["--preset=atari-100k", "--env=atari:Krull", "--seed=1"]
 
 
 def test_a_finished_run_leaves_a_row_a_curve_and_parameters(
@@ -74,7 +73,7 @@ def test_a_finished_run_leaves_a_row_a_curve_and_parameters(
     row = atari_table.make(ENTRY, tmp_path / "runs", tmp_path)
     assert (row["name"], row["score"], row["updates"], row["env_steps"]) == ("pong_muzero_1", 14.8, 7, 2_000)
     assert list(atari_table.rows_of(tmp_path)) == [row]
-    kept = tmp_path / "examples" / "trained" / "pong_muzero_1"
+    kept = tmp_path / "examples" / "trained" / "pong"
     _, found, _ = saved_files.find(kept / "checkpoints", "last", "params")
     assert found.step == 7 and list(found.arrays) == ["params"]
     (array,) = saved_files.load_arrays(
@@ -82,6 +81,10 @@ def test_a_finished_run_leaves_a_row_a_curve_and_parameters(
     )
     assert array.tolist() == [7, 7, 7]
     assert sorted(file.name for file in kept.iterdir()) == ["checkpoints", "config.json", "spec.json"]
+    shutil.rmtree(kept)
+    shutil.rmtree(tmp_path / "runs")
+    atari_table.make(ENTRY, tmp_path / "runs", tmp_path)
+    assert not kept.exists()  # an equal score is no better one
 
 
 def test_runs_with_a_row_are_left_out(

@@ -207,6 +207,17 @@ ROWS = (
         ),
     ),
     Row(
+        "process-exit",
+        "an environment that calls sys.exit(), os._exit() or abort(), or raises now and then",
+        "the failure and its line are named; training ends only without a completed episode between five failures",
+        (
+            "tests/worker/worker_test.py::test_sys_exit_is_a_failure_with_its_line_and_episodes_make_it_a_later_one",
+            "tests/worker/worker_test.py::test_an_environment_that_ends_its_process_is_named_with_its_line",
+            "tests/processes/programs_test.py",
+            "tests/envs/env_base_test.py",
+        ),
+    ),
+    Row(
         "process-clock",
         "a clock that jumps",
         "nothing but texts for people reads it",

@@ -11,6 +11,8 @@ BAD_USAGE = 2
 """A command line or configuration that cannot be run."""
 REFUSED = 65
 """A worker has impossible values, mostly from its environments, which a restart would mostly show again."""
+FAILED_LATER = 66
+"""A worker's environments failed after some of its episodes were completed, so a restart makes progress."""
 TRY_LATER = 75
 """Tells a supervisor that another learner still uses the run directory."""
 INTERRUPTED = 130

@@ -153,13 +153,14 @@ def no_such(thing: str, name: str, known: Iterable[str], advice: str, cutoff: fl
 def failures_of(what: str) -> Iterator[None]:
     """Turns an environment's exceptions into EnvironmentFailure.
 
-    It catches all of them, because an environment is foreign code and may raise anything.
+    It catches all of them, because an environment is foreign code and may raise anything; also `sys.exit()`, which
+    would end this process with success.
     """
     try:
         yield
     except errors.Error:
         raise
-    except Exception as error:
+    except (Exception, SystemExit) as error:
         raise errors.EnvironmentFailure(f"{what}: {told(error)}{_place(error)}") from error
 
 

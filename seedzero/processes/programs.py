@@ -170,10 +170,13 @@ class Program:
     def delay_seconds(self, death: Death) -> float | None:
         """Counts a failure; returns the pause before the next run, or None after too many failures.
 
-        SIGKILL comes from outside, so it does not count as a failure, but needs the same pause.
+        SIGKILL comes from outside, so it does not count as a failure, but needs the same pause. A worker
+        that completed episodes begins a new count.
         """
         now = self._system.clock()
-        if death.lived_seconds > LONG_LIFE_SECONDS:
+        if death.status == exit_codes.FAILED_LATER:
+            self._failures.clear()
+        if death.lived_seconds > LONG_LIFE_SECONDS or death.status == exit_codes.FAILED_LATER:
             self._deaths_in_a_row = 0
         if death.status != -signal.SIGKILL:
             self._failures.extend([now] * (FAILURES_OF_A_REFUSAL if death.status == exit_codes.REFUSED else 1))
@@ -198,6 +201,13 @@ class Program:
             process.kill_group()
 
     def _read(self, process: Process) -> None:
+        crash = ""  # what `faulthandler` calls the signal; below it are the frames, the innermost one first
         for line in process.lines():
-            self._last_line = line.decode(errors="replace").strip() or self._last_line
+            text = line.decode(errors="replace").strip()
+            if text.startswith("Fatal Python error: "):
+                self._last_line = crash = text
+            elif not crash:
+                self._last_line = text or self._last_line
+            elif self._last_line == crash and text.startswith("File "):
+                self._last_line = f"{crash} ({text})"
             self._write(line)

@@ -3,16 +3,25 @@
 from __future__ import annotations
 
 import dataclasses
+import faulthandler
+import functools
+import logging
 import os
+import pathlib
 import queue
 import signal
 import sys
 import threading
-from collections.abc import Sequence
+import traceback
+from collections.abc import Callable, Sequence
+from typing import NoReturn
 
 from seedzero.config import worker_options
 from seedzero.core import descendants, errors, exit_codes, logs, printable
 from seedzero.worker import worker
+
+_logger = logging.getLogger(__name__)
+_PACKAGE = str(pathlib.Path(__file__).parents[1]) + os.sep
 
 
 def main(words: Sequence[str] | None = None, *, env_factory: worker.EnvFactory | None = None) -> int:
@@ -41,12 +50,32 @@ def run(options: worker_options.WorkerOptions, *, env_factory: worker.EnvFactory
     signal.signal(signal.SIGINT, signal.SIG_IGN if options.supervised else lambda *_: told.put(False))
     words = (told, stop, ended, options.close_seconds)
     threading.Thread(target=_stop_when_told, args=words, name="seedzero-told", daemon=True).start()
+    progress = worker.Progress()
+    if sys.stderr is sys.__stderr__:
+        faulthandler.enable(all_threads=False)  # says which line was running when a simulator in C++ crashes
+    leave, os._exit = os._exit, functools.partial(_exit, os._exit, os.getpid(), progress)
     if options.supervised:
         descendants.at_end_of_input(lambda: told.put(True))
     try:
-        return worker.run(options, env_factory=env_factory, stop=stop, on_failure=lambda: told.put(False))
+        return worker.run(
+            options, env_factory=env_factory, stop=stop, on_failure=lambda: told.put(False), progress=progress
+        )
     finally:
+        os._exit = leave
         ended.set()
+
+
+def _exit(leave: Callable[[int], NoReturn], pid: int, progress: worker.Progress, status: int) -> NoReturn:
+    """Replaces `os._exit`: nothing else would say that an environment has called it.
+
+    A process that was forked, and seedzero itself, end as usual.
+    """
+    frame = traceback.extract_stack(sys._getframe(1), 1)[0]
+    if os.getpid() == pid and not frame.filename.startswith(_PACKAGE):
+        place = f"{frame.filename}, line {frame.lineno}, in {frame.name}"
+        _logger.error("EnvironmentFailure: an environment called os._exit(%s) (%s)", status, place)
+        status = progress.failure_code
+    leave(status)
 
 
 def _stop_when_told(

@@ -17,6 +17,8 @@ import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
 
+import numpy as np
+
 from seedzero.config import configs, sections, worker_options
 from seedzero.core import env_ids, errors, exit_codes, types
 from seedzero.envs import bots, env_base, registry
@@ -28,12 +30,25 @@ EnvFactory = Callable[[int], env_base.VectorEnv]
 _logger = logging.getLogger(__name__)
 
 
+@dataclasses.dataclass
+class Progress:
+    """What a worker has achieved."""
+
+    has_episodes: bool = False  # whether any of its episodes was completed
+
+    @property
+    def failure_code(self) -> int:
+        """The exit code if the environments fail now."""
+        return exit_codes.FAILED_LATER if self.has_episodes else exit_codes.FAILED
+
+
 def run(
     options: worker_options.WorkerOptions,
     *,
     env_factory: EnvFactory | None = None,
     stop: threading.Event | None = None,
     on_failure: Callable[[], None] = lambda: None,
+    progress: Progress | None = None,
 ) -> int:
     """Steps environments for a learner until End arrives; reconnects by itself without a time limit.
 
@@ -42,11 +57,13 @@ def run(
       env_factory: makes the user's own environments, for --env=remote; None means those of seedzero.envs.
       stop: once set, ends the worker as End does. It is also set at the end.
       on_failure: called when an error ends the worker, before its environments are closed, which may hang.
+      progress: notes what the worker has achieved.
 
     Returns the exit code: DONE after End or stop, REFUSED if the environments show, or the learner sends, impossible
-    values, FAILED if the environments fail or learner and worker refuse each other, BAD_USAGE for options that cannot
-    be used. Errors are logged in one line.
+    values, FAILED or FAILED_LATER if the environments fail or learner and worker refuse each other, BAD_USAGE for
+    options that cannot be used. Errors are logged in one line.
     """
+    progress = progress or Progress()
     hello = messages.Hello(
         worker_id=options.worker_id or default_worker_id(),
         session_id="",
@@ -67,22 +84,22 @@ def run(
                 ):
                     if warning := security.exposure(options.token_file):
                         _logger.warning("%s", warning)
-                    _serve(learner, groups)
+                    _serve(learner, groups, progress)
             except errors.Error as error:
-                code = _log(error)
+                code = _log(error, progress)
                 on_failure()
                 raise
         return exit_codes.DONE
     except errors.Error as error:
-        return _log(error) if code is None else code
+        return _log(error, progress) if code is None else code
 
 
-def _log(error: errors.Error) -> int:
+def _log(error: errors.Error, progress: Progress) -> int:
     if isinstance(error, errors.UsageError):
         _logger.error("%s", error)
         return exit_codes.BAD_USAGE
     _logger.error("%s: %s", type(error).__name__, error)
-    return exit_codes.REFUSED if isinstance(error, errors.InvalidMessage) else exit_codes.FAILED
+    return exit_codes.REFUSED if isinstance(error, errors.InvalidMessage) else progress.failure_code
 
 
 def default_worker_id() -> str:
@@ -178,7 +195,7 @@ def _settings_of(env_settings: str) -> sections.EnvConfig:
         ) from None
 
 
-def _serve(learner: client.Client, all_groups: _Groups) -> None:
+def _serve(learner: client.Client, all_groups: _Groups, progress: Progress) -> None:
     """Works on assignment after assignment until the learner sends End or `stop` is set."""
     began, num_steps = time.monotonic(), 0
     while (assignment := learner.join()) is not None:
@@ -191,6 +208,7 @@ def _serve(learner: client.Client, all_groups: _Groups) -> None:
             with env_base.failures_of(f"environments of group {event.group} raised in step"):
                 step = _step(groups[event.group], event, assignment.bots)
             learner.send(event.group, step)
+            progress.has_episodes |= bool(np.any(step.terminated | step.truncated))
             num_steps += assignment.envs_per_group
         if isinstance(event, messages.End):
             break

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import os
+import sys
 import threading
 from collections.abc import Callable
 from typing import Any
@@ -36,6 +37,10 @@ def _raise_without_text() -> None:
     raise _WithoutText
 
 
+def _exit() -> None:
+    sys.exit()
+
+
 def _raise_within_python() -> None:
     _ = os.environ["NO_SUCH_NAME"]
 
@@ -54,6 +59,10 @@ def _raise_within_python() -> None:
         (
             _raise_in_a_circle,
             r"^it raised: ValueError: no wheels \(envs/env_base_test\.py, line \d+, in _raise_in_a_circle\)$",
+        ),
+        (
+            _exit,
+            r"^it raised: SystemExit \(envs/env_base_test\.py, line \d+, in _exit\)$",
         ),
         (
             _raise_without_text,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import signal
+import sys
 
 import pytest
 
@@ -42,6 +43,31 @@ def test_a_second_refusal_within_a_minute_is_the_end() -> None:
         assert rule.delay_seconds(0.0, lived_seconds=10.5, status=exit_codes.REFUSED) == 0.25
         found = rule.delay_seconds(later, lived_seconds=10.5, status=exit_codes.REFUSED)
         assert (found is not None) == goes_on
+
+
+def test_failures_of_a_worker_that_completes_episodes_never_add_up() -> None:
+    rule, status = Rule(), exit_codes.FAILED_LATER
+    assert [rule.delay_seconds(float(now), lived_seconds=1.0, status=status) for now in range(9)] == [0.25] * 9
+    delays = [rule.delay_seconds(9.0, lived_seconds=1.0) for _ in range(4)]
+    assert delays == [0.5, 1.0, 2.0, None]  # with the last one of before, five without an episode in between
+
+
+@pytest.mark.parametrize(
+    ("output", "last"),
+    [
+        (b"one\n\ntwo\n\n", "two"),
+        (
+            b"one\nFatal Python error: Aborted\n\nCurrent thread 0x1 (most recent call first):\n"
+            b'  File "/x/envs.py", line 5 in step\n  File "/x/seedzero.py", line 9 in main\n\nExtension modules: a\n',
+            'Fatal Python error: Aborted (File "/x/envs.py", line 5 in step)',
+        ),
+    ],
+)
+def test_the_last_line_of_a_crash_is_the_frame_that_crashed(output: bytes, last: str) -> None:
+    script = f"import sys; sys.stdout.buffer.write({output!r})"
+    lines: list[bytes] = []
+    death = programs.Program(lines.append).live([sys.executable, "-c", script])
+    assert death == programs.Death(0, death.lived_seconds if death else 0.0, last) and b"".join(lines) == output
 
 
 def test_being_killed_from_outside_waits_like_a_failure_but_is_none() -> None:

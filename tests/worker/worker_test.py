@@ -4,6 +4,7 @@ import logging
 import os
 import pathlib
 import queue
+import re
 import select
 import signal
 import subprocess
@@ -684,6 +685,52 @@ def test_a_process_that_fails_says_why_in_one_line_and_exits_with_1(serve, addre
     assert "Nowhere" in log
 
 
+class Exits(catch.Catch):
+    """Ends its process in its step of a number, as some simulators do."""
+
+    def __init__(self, num_envs, leave, after):
+        super().__init__(num_envs)
+        self._leave, self._left = leave, after
+
+    def step(self, actions):
+        self._left -= 1
+        if not self._left:
+            self._leave()
+        return super().step(actions)
+
+
+@pytest.mark.parametrize(("after", "code"), [(2, exit_codes.FAILED), (30, exit_codes.FAILED_LATER)])
+def test_sys_exit_is_a_failure_with_its_line_and_episodes_make_it_a_later_one(serve, run, after, code):
+    learner = serve(dict(env="yours"))
+    assert run(env_factory=lambda num_envs: Exits(num_envs, sys.exit, after)).code() == code
+    told = learner.await_end()
+    assert told.startswith("failed: environments of group ") and "SystemExit (worker/worker_test.py, line" in told
+
+
+@pytest.mark.parametrize(
+    ("how", "code", "told"),
+    [
+        ("lambda: os._exit(0)", exit_codes.FAILED, "EnvironmentFailure: an environment called os._exit(0) ("),
+        ("os.abort", -signal.SIGABRT, "Fatal Python error: Aborted"),
+    ],
+)
+def test_an_environment_that_ends_its_process_is_named_with_its_line(serve, address, how, code, told):
+    serve(dict(env="yours"))
+    script = f"""
+        class Exits(catch.Catch):
+            def step(self, actions):
+                ({how})()
+
+        if not os.fork():
+            os._exit(0)  # a child's end is no failure
+        run(Exits, close_seconds=60)
+    """
+    ended = run_script(OWN + textwrap.dedent(script), address)
+    assert ended.returncode == code
+    assert told in ended.stderr and ended.stderr.count("os._exit(") == (code == exit_codes.FAILED)
+    assert re.search(r'"?, line \d+,? in (step|<lambda>)', ended.stderr)
+
+
 def test_an_environment_that_never_returns_cannot_hold_a_process_that_shall_end(serve, address):
     learner = serve(dict(env="yours"))
     script = """
@@ -752,7 +799,7 @@ def test_a_signal_may_come_while_another_is_handled():
         import signal
         from seedzero.worker import process, worker
 
-        def run(options, env_factory, stop, on_failure):
+        def run(options, env_factory, stop, on_failure, progress):
             with stop._cond:  # as within stop.set()
                 signal.raise_signal(signal.SIGTERM)
                 signal.raise_signal(signal.SIGINT)

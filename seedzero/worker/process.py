@@ -50,7 +50,7 @@ def run(options: worker_options.WorkerOptions, *, env_factory: worker.EnvFactory
     signal.signal(signal.SIGINT, signal.SIG_IGN if options.supervised else lambda *_: told.put(False))
     words = (told, stop, ended, options.close_seconds)
     threading.Thread(target=_stop_when_told, args=words, name="seedzero-told", daemon=True).start()
-    progress = worker.Progress()
+    progress = worker.WorkerProgress()
     if sys.stderr is sys.__stderr__:
         faulthandler.enable(all_threads=False)  # says which line was running when a simulator in C++ crashes
     leave, os._exit = os._exit, functools.partial(_exit, os._exit, os.getpid(), progress)
@@ -65,7 +65,7 @@ def run(options: worker_options.WorkerOptions, *, env_factory: worker.EnvFactory
         ended.set()
 
 
-def _exit(leave: Callable[[int], NoReturn], pid: int, progress: worker.Progress, status: int) -> NoReturn:
+def _exit(leave: Callable[[int], NoReturn], pid: int, progress: worker.WorkerProgress, status: int) -> NoReturn:
     """Replaces `os._exit`: nothing else would say that an environment has called it.
 
     A process that was forked, and seedzero itself, end as usual.

@@ -31,7 +31,7 @@ _logger = logging.getLogger(__name__)
 
 
 @dataclasses.dataclass
-class Progress:
+class WorkerProgress:
     """What a worker has achieved."""
 
     has_episodes: bool = False  # whether any of its episodes was completed
@@ -48,7 +48,7 @@ def run(
     env_factory: EnvFactory | None = None,
     stop: threading.Event | None = None,
     on_failure: Callable[[], None] = lambda: None,
-    progress: Progress | None = None,
+    progress: WorkerProgress | None = None,
 ) -> int:
     """Steps environments for a learner until End arrives; reconnects by itself without a time limit.
 
@@ -63,7 +63,7 @@ def run(
     values, FAILED or FAILED_LATER if the environments fail or learner and worker refuse each other, BAD_USAGE for
     options that cannot be used. Errors are logged in one line.
     """
-    progress = progress or Progress()
+    progress = progress or WorkerProgress()
     hello = messages.Hello(
         worker_id=options.worker_id or default_worker_id(),
         session_id="",
@@ -94,7 +94,7 @@ def run(
         return _log(error, progress) if code is None else code
 
 
-def _log(error: errors.Error, progress: Progress) -> int:
+def _log(error: errors.Error, progress: WorkerProgress) -> int:
     if isinstance(error, errors.UsageError):
         _logger.error("%s", error)
         return exit_codes.BAD_USAGE
@@ -195,7 +195,7 @@ def _settings_of(env_settings: str) -> sections.EnvConfig:
         ) from None
 
 
-def _serve(learner: client.Client, all_groups: _Groups, progress: Progress) -> None:
+def _serve(learner: client.Client, all_groups: _Groups, progress: WorkerProgress) -> None:
     """Works on assignment after assignment until the learner sends End or `stop` is set."""
     began, num_steps = time.monotonic(), 0
     while (assignment := learner.join()) is not None:

@@ -44,8 +44,10 @@ class ParallelMoves:
     def __init__(self, env: Any) -> None:
         self._env = env
         self._infos: Mapping[Any, Mapping[str, Any]] = {}
+        self._kept: set[Any] = set()  # agents whose episodes are over, and which have not left `agents` since
 
     def reset(self, seed: int) -> dict[Any, AgentStep]:
+        self._kept.clear()
         observations, self._infos = _values(self._env.reset(seed=seed), "observations", "infos")
         return {
             agent: AgentStep(_of(observations, "observation", agent), 0.0, False, False, self._info(agent))
@@ -57,7 +59,10 @@ class ParallelMoves:
             self._env.step(dict(actions)), "observations", "rewards", "terminations", "truncations", "infos"
         )
         living, shown = list(self._env.agents), {}
+        self._kept &= {*living}
         for agent in dict.fromkeys([*actions, *living]):
+            if agent in self._kept:
+                continue
             is_new = agent not in actions
             terminated, truncated = (
                 gym_protocol.flag(name, flags.get(agent, False) if is_new else _of(flags, name, agent))
@@ -68,6 +73,8 @@ class ParallelMoves:
             seen = AgentStep(observation, reward, terminated, truncated, self._info(agent))
             if agent not in living and not seen.is_last:
                 raise gym_protocol.Fault(f"neither termination nor truncation of {agent!r}, which left `agents`")
+            if seen.is_last and agent in living:
+                self._kept.add(agent)
             shown[agent] = seen
         return shown
 
@@ -109,6 +116,10 @@ class TurnMoves:
             ends = gym_protocol.flag("terminated", terminated), gym_protocol.flag("truncated", truncated)
             seen = AgentStep(observation, gym_protocol.number(reward), *ends, info or {})
             if not seen.is_last:
+                if agent in shown:
+                    raise gym_protocol.Fault(
+                        f"a turn of {agent!r} right after its end; expected another agent's first"
+                    )
                 self._begun.add(agent)
                 return {**shown, agent: seen}
             shown[agent] = seen
@@ -133,8 +144,8 @@ class AgentCourse:
         self.moves = moves
         self.moving: tuple[Any, ...] = ()
         self._generator = np.random.default_rng(0)
-        self._owed: dict[Any, float] = {}  # agent with a row -> reward it is still owed, because a first row has none
-        self._over: set[Any] = set()  # agents whose episodes are over
+        # agent with a row and no end yet -> reward it is still owed, because a first row has none
+        self._owed: dict[Any, float] = {}
 
     def begin(self, seed: int) -> dict[Any, AgentStep]:
         """Begins the first episode; the seed determines those of all episodes. See `step`."""
@@ -144,11 +155,12 @@ class AgentCourse:
     def step(self, actions: Mapping[Any, Any]) -> dict[Any, AgentStep]:
         """Takes an action for each mover, or begins an episode; returns the agents that have a row now.
 
-        An agent that ends without having had a turn gets no row. Raises `gym_protocol.Fault`.
+        An agent that ends without having had a turn gets no row; one that is back after its end begins an episode.
+        Raises `gym_protocol.Fault`.
         """
         begins = not self.moving
         if begins:
-            self._owed, self._over = {}, set()
+            self._owed = {}
             seen = self.moves.reset(int(self._generator.integers(2**31)))
         else:
             seen = self.moves.step(actions)
@@ -157,14 +169,13 @@ class AgentCourse:
             if agent in self._owed:
                 reward, self._owed[agent] = each.reward + self._owed[agent], 0.0
             elif each.is_last:
-                self._over.add(agent)
                 continue
             else:
                 reward, self._owed[agent] = 0.0, each.reward
-            if agent not in self._over:
-                shown[agent] = each._replace(reward=reward)
+            if each.is_last:
+                del self._owed[agent]
+            shown[agent] = each._replace(reward=reward)
         self.moving = tuple(agent for agent, each in shown.items() if not each.is_last)
-        self._over |= shown.keys() - {*self.moving}
         if begins and not self.moving:
             raise gym_protocol.Fault("no living agent")
         return shown

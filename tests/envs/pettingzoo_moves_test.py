@@ -101,6 +101,27 @@ def test_an_agent_has_no_row_before_its_first_turn_nor_after_its_end():
     assert told(stays.step({"a": 0})) == {"a": (1, "")} and stays.moving == ("a",)
 
 
+@pytest.mark.parametrize("wait", [0, 2])
+def test_an_agent_that_left_and_is_back_in_the_same_game_begins_an_episode(wait):
+    waiting = [after("a", {"a": 1})] * wait
+    env = Told(
+        begin("a", "b"),
+        after("a", {"a": 1, "b": 2}, over="b"),
+        *waiting,
+        after("ab", {"a": 1, "b": 5}),
+        after("ab", {"a": 1, "b": 3}),
+        after("", {"a": 1, "b": 4}, cut="ab"),
+    )
+    steps = course(env)
+    steps.begin(0)
+    assert told(steps.step({"a": 0, "b": 0}))["b"] == (2, "over")
+    for _ in range(wait):
+        assert told(steps.step({"a": 0})) == {"a": (1, "")}
+    assert told(steps.step({"a": 0})) == {"a": (1, ""), "b": (0, "")} and steps.moving == ("a", "b")
+    assert told(steps.step({"a": 0, "b": 0}))["b"] == (8, "")
+    assert told(steps.step({"a": 0, "b": 0}))["b"] == (4, "cut") and steps.moving == ()
+
+
 @pytest.mark.parametrize(
     ("returned", "fault"),
     [
@@ -189,6 +210,22 @@ def test_an_agent_without_a_turn_before_its_end_has_no_row():
     steps = course(Script(("a", 0, ""), ("b", -1, "over"), ("a", 1, "over")), pettingzoo_moves.TurnMoves)
     steps.begin(0)
     assert told(steps.step({"a": 0})) == {"a": (1, "over")}
+
+
+def test_an_agent_that_is_back_by_turns_begins_an_episode():
+    moments = [("a", 0, ""), ("b", 0, ""), ("a", 0, ""), ("b", 2, "over"), ("a", 1, ""), ("b", 5, ""), ("a", 1, "")]
+    env = Script(*moments, ("b", 3, "over"), ("a", 1, "over"))
+    steps = course(env, pettingzoo_moves.TurnMoves)
+    rows = [told(steps.begin(0))]
+    while steps.moving:
+        if moments[(env._at + 1) % len(moments)] == ("b", 5, ""):
+            env.agents.append("b")
+        rows.append(told(steps.step(dict.fromkeys(steps.moving, 9))))
+    assert [row["b"] for row in rows if "b" in row] == [(0, ""), (2, "over"), (0, ""), (8, "over")]
+    at_once = course(Script(("b", 0, ""), ("b", 0, "over"), ("b", 0, ""), ("a", 0, "")), pettingzoo_moves.TurnMoves)
+    at_once.begin(0)
+    with pytest.raises(gym_protocol.Fault, match="a turn of 'b' right after its end"):
+        at_once.step({"b": 0})
 
 
 def test_faults_of_turns_are_named():

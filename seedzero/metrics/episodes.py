@@ -128,7 +128,8 @@ class Played:
       tasks: as given.
       finished: episodes so far.
       num_finished: their number.
-      num_expected: total, without the episodes that environments skip after a stopped one.
+      num_expected: total, without the episodes that environments skip after a stopped one, and those of seats that
+        a game leaves without a turn.
       num_steps: of all environments.
     """
 
@@ -140,6 +141,8 @@ class Played:
         num_episodes = -(-num_episodes // size) * size
         quotas = num_episodes // number + (np.arange(number) < num_episodes % number)
         self._left = {int(slot): int(quota) for slot, quota in zip(slots, quotas, strict=True)}
+        self._games = {int(slot): place // size for place, slot in enumerate(slots)} if num_seats else {}
+        self._seen: set[int] = set()  # slots of seats with a row in their running game
         self._running = Episodes(int(slots.max()) + 1)
         self.finished: list[Episode] = []
         self.num_expected = num_episodes
@@ -156,6 +159,8 @@ class Played:
                 self._left[episode.slot] -= 1
                 info = infos.of(step.info, rows[episode.slot]) if rows else {}
                 self.finished.append(episode._replace(info=info))
+        if self._games:
+            self._skip(slots.tolist(), slots[~step.final].tolist())
         for row in np.flatnonzero((self._running.length[slots] >= self._max_steps) & ~step.final):
             slot = int(slots[row])
             if self._left[slot] > 0:
@@ -164,6 +169,16 @@ class Played:
                 self._cut_off += 1
                 task = 0 if step.tasks is None else int(step.tasks[row])
                 self.finished.append(self._running.so_far(slot, task))
+
+    def _skip(self, shown: Sequence[int], moving: Sequence[int]) -> None:
+        """Takes a game that is over from the quota of each seat without a row in it, because it has no episode."""
+        self._seen.update(shown)
+        over = {self._games[slot] for slot in shown} - {self._games[slot] for slot in moving}
+        for slot in (slot for slot, game in self._games.items() if game in over):
+            if slot not in self._seen and self._left[slot]:
+                self._left[slot] -= 1
+                self.num_expected -= 1
+            self._seen.discard(slot)
 
     def hurry(self) -> None:
         """Lowers the limit of steps to the longest finished episode's.

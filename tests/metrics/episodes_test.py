@@ -50,6 +50,23 @@ def test_seats_play_whole_games_and_rows_that_are_not_shown_count_for_nothing() 
     assert played.result().task_returns == {"a": 3.0, "b": 1.0}
 
 
+def test_games_without_a_turn_of_a_seat_count_for_it_too() -> None:
+    """Of two copies; c has a turn in the first game of the second one alone, or an evaluation would never end."""
+    slots, tasks = np.arange(6) + 2, np.tile(np.arange(3, dtype=np.int32), 2)
+    played = episodes.Played(slots, 12, ("a", "b", "c"), max_steps=9, num_seats=3)
+    first, num_steps = np.ones(6, bool), 0
+    shown_in_turn = ("ab.abc", "ab.a..", ".b.ab.", "ab.abc", "a..ab.", "ab.ab.")
+    for shown, final in zip(shown_in_turn, ("", "a.....", ".b....", "...abc", "", "ab.ab."), strict=True):
+        is_shown, is_final = (np.array([name != "." for name in text.ljust(6, ".")]) for text in (shown, final))
+        ones, no = np.ones(6, np.float32), np.zeros(6, bool)
+        step = types.EnvStep(np.zeros((6, 1)), ones, is_final, no, None, tasks, is_shown)
+        assert not played.done
+        played.record(slots, step, first)
+        first, num_steps = np.where(is_shown, is_final, first), num_steps + 1
+    assert played.done and played.num_finished == played.num_expected == 9 and num_steps == 6
+    assert played.result().unfinished == 0 and played.result().task_returns.keys() == {"a", "b", "c"}
+
+
 def test_each_task_has_a_mean_of_its_own() -> None:
     result = _play([2, 8, 4], num_episodes=6, tasks=("a", "b", "unplayed")[:2]).result()
     assert result.task_returns == {"a": 3.0, "b": 8.0}  # environments 0 and 2 play a

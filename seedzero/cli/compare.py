@@ -23,7 +23,8 @@ def run(arguments: parse.Arguments) -> int:
     if arguments.switch("json"):
         output.print_json({**to_json(groups), "notes": notes})
     else:
-        tables = [*notes, runs_table(groups), groups_table(groups), settings_table(groups)]
+        settings = settings_table(groups, all_settings=arguments.switch("all"))
+        tables = [*notes, runs_table(groups), groups_table(groups), settings]
         output.show("\n\n".join(filter(None, tables)))
     return 0
 
@@ -46,18 +47,24 @@ def _numbered(groups: Sequence[run_groups.RunGroup]) -> list[tuple[int, Any]]:
     return [(number, run) for number, group in enumerate(groups, 1) for run in group.runs]
 
 
-def settings_table(groups: Sequence[run_groups.RunGroup]) -> str:
-    """Returns the settings that differ, with a column for each group."""
+def settings_table(groups: Sequence[run_groups.RunGroup], *, all_settings: bool = False) -> str:
+    """Returns the settings that differ, with a column for each group.
+
+    all_settings: also those that the agent of a group does not have.
+    """
     from seedzero.api import scores
 
-    rows = []
-    for name, values, given in scores.differences(groups):
+    rows, found = list[dict[str, object]](), scores.differences(groups)
+    kept = [one for one in found if all_settings or None not in one.values]
+    for name, values, given in kept:
         cells = map(_marked, values, given)
         rows.append({"setting": name, **{str(number): cell for number, cell in enumerate(cells, 1)}})
+    hidden = len(found) - len(kept)
+    more = f"{hidden} settings that only some of the agents have: --all shows them" if hidden else ""
     if not rows:
-        return "settings: all are equal but for the seed"
+        return more or "settings: all are equal but for the seed"
     head = "settings that differ, by group; * given on the command line, others follow from preset and machine"
-    return f"{head}\n{output.table(rows)}"
+    return "\n".join(filter(None, [head, output.table(rows), more]))
 
 
 def _marked(value: str | None, is_given: bool) -> str | None:
@@ -122,10 +129,14 @@ def _group_row(number: int, group: run_groups.RunGroup, found: Mapping[str, Any]
 
 COMMAND = parse.Command(
     summary="Compares runs: their scores with intervals, and the settings in which they differ.",
-    usage="RUN [RUN ...] [--by=SETTING,...] [--json]",
+    usage="RUN [RUN ...] [--by=SETTING,...] [--all] [--json]",
     words=((),),
     more_words=10_000,
-    flags={**plot.BY, "json": "print one line of JSON instead of the tables"},
+    flags={
+        **plot.BY,
+        "all": "of several agents: also the settings that only some of them have",
+        "json": "print one line of JSON instead of the tables",
+    },
     details="""
 RUN is as for `seedzero plot`: a run directory, a directory of runs, a pattern, or gs://BUCKET/PATH of a run. Runs with
 equal settings except for the seed are a group; --by names other settings to group them by.

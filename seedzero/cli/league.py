@@ -224,7 +224,7 @@ def _elo(league: leagues.SavedLeague, anchors: Mapping[str, float] = {}) -> tupl
         {
             "player": labels.get(name, name),
             "rating": f"{ratings[name]:+.0f}",
-            "95 %": f"+-{1.96 * stderr[name]:.0f}" if stderr[name] else "held",
+            "stderr": f"{stderr[name]:.0f}" if stderr[name] else "held",
             "games": games[name],
         }
         for name in order

@@ -120,7 +120,7 @@ def approximate(arguments: parse.Arguments) -> int:
     ]
     output.show(
         f"{place}: after {found.update:,} updates, mixture {mixture}\n\n"
-        f"NashConv is at least {found.nash_conv:.4f}, +- {1.96 * found.stderr:.4f} at 95 % by the number of games\n\n"
+        f"NashConv is at least {found.nash_conv:.4f} +- {found.stderr:.4f}, by the number of games\n\n"
         f"returns against the mixture in the other seat\n{output.table(rows, num_left=2)}\n\n"
         f"{_LEARNED.format(found.num_moves)}"
     )

@@ -40,7 +40,7 @@ def run(arguments: parse.Arguments) -> int:
 
     def ready(url: str) -> None:
         behind = f", behind a proxy at {root}" if root else ""
-        output.say(f"the page of {place}: {url}{behind}{' asks for the token' if token else ''}; Ctrl-C ends it")
+        output.say(f"the page of {place}: {url}{behind}{' asks for the token' if token else ''} (Ctrl-C ends it)")
 
     with _followed(url) if url else contextlib.nullcontext(pathlib.Path(place).resolve()) as path:
         serve.serve(path, host, port, token, ready, trusted=arguments.switch("trust_run_dir"), proxy=proxy)

@@ -68,7 +68,7 @@ def _on_page(table: tables.HumanTable, choice: agent_choice.AgentChoice) -> dict
     human = human_seat.HumanSeat(table, choice.path / recordings.FOLDER)
 
     def ready(url: str) -> None:
-        output.say(f"play at {url}#/play; Ctrl-C ends the page")
+        output.say(f"play at {url}#/play (Ctrl-C ends the page)")
         play_page.open_browser(f"{url}#/play")
 
     try:

@@ -41,7 +41,7 @@ def run(arguments: parse.Arguments, choice: agent_choice.AgentChoice) -> int:
     address = urllib.parse.urlencode({"run": ".", "record": f"{folder}/{recording.file_name(0)}"})
 
     def ready(url: str) -> None:
-        output.say(f"the record: {url}#/record?{address}; Ctrl-C ends its page")
+        output.say(f"the record: {url}#/record?{address} (Ctrl-C ends its page)")
         open_browser(f"{url}#/record?{address}")
 
     serve.serve(choice.path.resolve(), HOST, 0, "", ready, trusted=choice.trusted)

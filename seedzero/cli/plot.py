@@ -49,6 +49,9 @@ def run(arguments: parse.Arguments) -> int:
             raise errors.UsageError(f"--out={out}: the name must end in {', '.join(curve_plot.FORMATS)}")
         curve_plot.check()
     runs = read_runs(arguments.words, (_Y.get(y, y),))
+    if full := _full_name(y, runs):
+        output.say(f"--y={y}: drawing {full}")
+        y, runs = full, read_runs(arguments.words, (full,))
     by = None if "by" not in arguments.flags else run_groups.read_names(arguments.flags["by"], runs)
     kept = _with_points(runs, y)
     found = [(group, band) for group in run_groups.group(kept, by) if (band := _band(group, x, smooth))]
@@ -87,6 +90,13 @@ def read_runs(places: Sequence[str], wanted: Sequence[str]) -> list[run_places.R
         if found.series.num_damaged:
             output.say(f"unreadable lines of metrics of {found.place} that are left out: {found.series.num_damaged}")
     return runs
+
+
+def _full_name(y: str, runs: Sequence[run_places.RunRecord]) -> str:
+    """Returns the metric that is meant by the end of its name, such as is_success, or "" if no run lacks the name."""
+    names = {name for run in runs for name in run.series.names}
+    full = (f"{prefix}{y}" for prefix in ("info/", "evaluation_info/", "evaluation_"))
+    return "" if y in _Y or y in names else next((name for name in full if name in names), "")
 
 
 def _with_points(runs: Sequence[run_places.RunRecord], y: str) -> list[run_places.RunRecord]:

@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from seedzero.core import opponents
 from seedzero.learner import callbacks, filming, saving
 from seedzero.loop import evaluators
+from seedzero.metrics import episodes
 from seedzero.monitoring import views
 
 _MOST_TOLD = 5
@@ -40,8 +41,10 @@ def evaluated(
     score = "" if normalized is None else f", human-normalized {normalized:.3f}"
     shown = _against(opponents.mean_returns(result.task_returns))
     shown += "".join(f", {name} {value:.4g}" for name, value in result.info.items())
+    scored = episodes.with_error(result.to_json(), len(ended.running.policies))
+    error = f" +- {scored['stderr_return']:.2g}" if "stderr_return" in scored else ""
     view.screen.message(
-        f"evaluation at update {update}: return {result.mean_return:.4g} +- {result.std_return:.3g} over "
+        f"evaluation at update {update}: return {result.mean_return:.4g}{error} over "
         f"{result.episodes} episodes{cut}{shown}{score}{best}"
     )
     films.evaluated(saves.durable_update)

@@ -87,7 +87,7 @@ def serve(
         undo.callback(server.stop, "the policy server stops")
         address = server.start()
         names = ", ".join(f"{name} of update {version}" for name, version in engine.offer().players.items())
-        say(f"serving {names} at {address}; Ctrl-C stops")
+        say(f"serving {names} at {address} (Ctrl-C stops)")
         if options.follows:
             undo.callback(follower.stop)
             follower.start()

@@ -60,3 +60,17 @@ def test_runs_of_different_environments_are_compared_with_a_note(
 def test_a_place_without_a_run_is_refused(runs: pathlib.Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert commands.main(["compare", "runs/a", "nowhere"]) == 2
     assert "nowhere" in capsys.readouterr().err
+
+
+def test_settings_that_only_some_agents_have_are_shown_if_asked_for(
+    runs: pathlib.Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    saved_run.make(runs / "other", run__agent="vtrace", optimizer__learning_rate=0.1, run__seed=1)
+
+    def compared(*flags: str) -> str:
+        assert commands.main(["compare", "runs/a", "other", *flags]) == 0
+        return capsys.readouterr().out
+
+    few, all_of_them = compared(), compared("--all")
+    assert "ppo.num_epochs" not in few and "agent" in few and few.splitlines()[-1].endswith(": --all shows them")
+    assert "ppo.num_epochs" in all_of_them and "--all" not in all_of_them

@@ -123,3 +123,13 @@ def test_runs_without_a_row_and_without_a_common_place_are_refused(
     (runs / "runs" / "b" / metrics_log.METRICS_FILE).write_text(json.dumps(row) + "\n")
     assert commands.main(["plot", "runs/a", "runs/b", "--json"]) == 2
     said(capsys.readouterr().err, "apart")
+
+
+def test_a_metric_is_found_by_the_end_of_its_name(runs: pathlib.Path, capsys: pytest.CaptureFixture[str]) -> None:
+    file = runs / "runs" / "a" / metrics_log.METRICS_FILE
+    row = {"update": 30, "env_steps": 3_000, "seconds": 9.0, "info/is_success": 0.5}
+    file.write_text(f"{file.read_text()}{json.dumps(row)}\n")
+    assert commands.main(["plot", "runs/a", "--y=is_success", "--json"]) == 0
+    told = capsys.readouterr()
+    assert json.loads(told.out.splitlines()[-1])["groups"][0]["mean"] == [0.5]
+    assert "--y=is_success: drawing info/is_success" in told.err

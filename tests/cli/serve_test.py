@@ -50,7 +50,7 @@ def test_it_answers_clients_and_stops_by_a_signal(
 
     def say(text: str) -> None:
         told.append(text)
-        if served := re.match(r"serving .* at (\S+); ", text):
+        if served := re.match(r"serving .* at (\S+) ", text):
             threading.Thread(target=ask, args=(served[1],)).start()
 
     monkeypatch.setattr(output, "say", say)
@@ -80,7 +80,7 @@ def test_a_failed_call_ends_the_server_with_a_message(
 
     def say(text: str) -> None:
         printable.say(text)
-        if served := re.match(r"serving .* at (\S+); ", text):
+        if served := re.match(r"serving .* at (\S+) ", text):
             threads.append(threading.Thread(target=ask, args=(served[1],)))
             threads[-1].start()
 

@@ -18,7 +18,7 @@ def test_the_newest_parameters_of_a_running_learner_are_served(host: harness.Hos
     learner = host.train(host.directory / "run", *words, *tokens)
     learner.until(lambda status: status["updates"] > 0, "updates")
     server = host.start(host.command("serve", f"--learner={learner.address}", tokens[1]), "serve")
-    address = server.says(r"serving main of update \d+ at (\S+);")[1]
+    address = server.says(r"serving main of update \d+ at (\S+) \(")[1]
     with seedzero.connect(address) as policy:
         observations = np.zeros((2, *policy.spec.observation_shape), policy.spec.observation_dtype)
         versions = [policy.version]

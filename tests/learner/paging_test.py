@@ -16,7 +16,7 @@ from seedzero.learner import paging
 from seedzero.processes import programs
 
 DEADLINE_SECONDS = 600.0
-URL = b"seedzero: the page of /runs/one: http://127.0.0.1:41235/; Ctrl-C ends it\n"
+URL = b"seedzero: the page of /runs/one: http://127.0.0.1:41235/ (Ctrl-C ends it)\n"
 
 
 class Process(made_up.Process):

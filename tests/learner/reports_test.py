@@ -41,7 +41,7 @@ class Told:
 
 
 def _ended(result: episodes.Scores, **options: bool) -> evaluators.Ended:
-    running = cast(Any, python_types.SimpleNamespace(update=3, env_steps=40))
+    running = cast(Any, python_types.SimpleNamespace(update=3, env_steps=40, policies=()))
     return evaluators.Ended(running, result, None, **options)
 
 

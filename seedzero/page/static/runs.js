@@ -106,7 +106,8 @@ export function runsPage(main) {
       change: () => (names.forEach((name) => (box.checked ? chosen.add(name) : chosen.delete(name))), tools()),
     });
     box.checked = names.every((name) => chosen.has(name));
-    const figure = (name) => `${number(one[name])}${one.half[name] ? ` ± ${number(one.half[name], 2)}` : ""}`;
+    const interval = (mean, half) => (half ? ` (${number(mean - half)} to ${number(mean + half)})` : "");
+    const figure = (name) => `${number(one[name])}${interval(one[name], one.half[name])}`;
     return el(
       "tr",
       {},

@@ -248,18 +248,13 @@ def _in_turn(shown: environment.Shown | None, config: configs.Config) -> bool:
 def resolve(asked: Request) -> tuple[configs.Config, list[str]]:
     """Returns the configuration with all values resolved for this machine, and notes. This loads JAX.
 
-    Raises ConfigError if no network fits, devices cannot divide the numbers, or JAX lacks the first of JAX_PLATFORMS.
+    Raises ConfigError if no network fits, devices cannot divide the numbers, or as `jax_settings.platform`.
     """
     import jax  # loading takes a second; everything that can be refused without JAX has been
 
-    machine = machines.Machine(jax.default_backend(), machines.num_cores(), jax.local_device_count())
-    platforms = getattr(jax.config, "jax_platforms", "") or "cpu"  # JAX's types do not know it
-    wanted = platforms.partition(",")[0]
-    if machine.platform == "cpu" != wanted:  # JAX silently ignores CUDA if it sees no GPU
-        raise errors.ConfigError(
-            f"JAX_PLATFORMS={platforms} asks for {wanted}, and JAX finds none here; see to its "
-            "driver and JAX's package for it, or set JAX_PLATFORMS=cpu"
-        )
+    from seedzero.device import jax_settings
+
+    machine = machines.Machine(jax_settings.platform(), machines.num_cores(), jax.local_device_count())
     config, notes = machines.resolve(
         asked.config, preset=asked.preset, explicit=asked.fixed, machine=machine, spec=asked.spec
     )

@@ -12,7 +12,7 @@ import numpy as np
 from seedzero.agents import muzero_model
 from seedzero.config import configs, machines, options, presets
 from seedzero.core import errors, types
-from seedzero.device import acting, batches, meshes, setups, states
+from seedzero.device import acting, batches, jax_settings, meshes, setups, states
 from seedzero.envs import registry
 from seedzero.replay import ring_store
 
@@ -56,7 +56,7 @@ def make(preset: str, settings: Settings, agents: Sequence[str] = ("muzero",)) -
       ConfigError: an unknown preset or setting.
       EnvironmentFailure: the environment, and so its spec, can't be made.
     """
-    platform = jax.default_backend()
+    platform = jax_settings.platform()
     preset = preset or (ON_CPU if platform == "cpu" else ON_ACCELERATOR)
     config = configs.override(presets.get(preset, str(settings.get("run.agent", agents[0]))), settings)
     if config.replay.placement == "host":

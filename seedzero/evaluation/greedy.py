@@ -19,7 +19,7 @@ from seedzero.agents import agent_table, base
 from seedzero.checkpoints import player_files, saved_files, spec_file, trees
 from seedzero.config import configs, league_config, seats_config
 from seedzero.core import errors, printable, training_arrays, types
-from seedzero.device import acting, batches, compilation_cache, patience, slow_compile
+from seedzero.device import acting, batches, compilation_cache, jax_settings, patience, slow_compile
 from seedzero.evaluation import agent_choice
 
 _SEED_KEY = 2
@@ -112,15 +112,11 @@ def make(path: pathlib.Path, config: configs.Config, spec: types.EnvSpec) -> tup
     """Returns the agent of a run directory, and the shapes of its acting parameters. Errors are those of `load`."""
     if uncached := compilation_cache.enable():
         printable.say(uncached)
-    if getattr(jax.config, "jax_enable_x64", False):
-        raise errors.UsageError(
-            "JAX computes with 64 bits here (jax_enable_x64), agents with 32; turn it off, "
-            "or use the agent in a separate process"
-        )
+    platform = jax_settings.platform()
     saved_spec = training_arrays.without(spec_file.read(path) or spec)
     # Evaluations of games by seats may report their opponents as tasks.
     spec_file.check_equal(dataclasses.replace(spec, tasks=spec.seats or spec.tasks), saved_spec)
-    agent = agent_table.make(config, saved_spec, jax.default_backend())
+    agent = agent_table.make(config, saved_spec, platform)
     return agent, jax.eval_shape(lambda: agent.acting(agent.init(jax.random.key(0))))
 
 

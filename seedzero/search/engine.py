@@ -55,10 +55,12 @@ def search(
         )
     else:
         evaluate = functools.partial(recurrent_fn, params)
-    result, forests = policy(
-        key, root, evaluate, config=config, score=score, explore=explore, invalid_actions=invalid_actions
-    )
-    return result._replace(tree=inspection.tree(forests, explore.shape[0])) if return_tree else result
+    # Whatever the caller allows for its own arrays.
+    with jax.numpy_rank_promotion("allow"), jax.numpy_dtype_promotion("standard"):
+        result, forests = policy(
+            key, root, evaluate, config=config, score=score, explore=explore, invalid_actions=invalid_actions
+        )
+        return result._replace(tree=inspection.tree(forests, explore.shape[0])) if return_tree else result
 
 
 def sweep_widths(config: muzero_config.SearchSection, num_actions: int) -> tuple[int, ...]:

@@ -29,7 +29,7 @@ def numbers(table: jax.Array, index: jax.Array) -> jax.Array:
 
     def compare(table: jax.Array, index: jax.Array) -> jax.Array:
         is_wanted = jnp.arange(len(table)).reshape(-1, *[1] * (table.ndim - 1)) == index
-        return jnp.sum(jnp.where(is_wanted, table, 0), axis=0)
+        return jnp.sum(jnp.where(is_wanted, table, 0), axis=0, dtype=table.dtype)
 
     def gather(table: jax.Array, index: jax.Array) -> jax.Array:
         # For single numbers, because the result then has the table's order.
@@ -59,7 +59,7 @@ def along(table: jax.Array, index: jax.Array) -> jax.Array:
     """Returns table [B, M] of numbers at index [B, W], [B, W]."""
 
     def compare(table: jax.Array, index: jax.Array) -> jax.Array:
-        return jnp.sum(jnp.where(_is_at(index, table), table[:, None], 0), axis=-1)
+        return jnp.sum(jnp.where(_is_at(index, table), table[:, None], 0), axis=-1, dtype=table.dtype)
 
     def gather(table: jax.Array, index: jax.Array) -> jax.Array:
         return jnp.take_along_axis(table, index, axis=-1)
@@ -72,7 +72,8 @@ def put(table: jax.Array, index: jax.Array, values: jax.Array) -> jax.Array:
 
     def compare(table: jax.Array, index: jax.Array, values: jax.Array) -> jax.Array:
         is_at = _is_at(index, table)
-        return jnp.where(jnp.any(is_at, axis=1), jnp.sum(jnp.where(is_at, values[:, :, None], 0), axis=1), table)
+        found = jnp.sum(jnp.where(is_at, values[:, :, None], 0), axis=1, dtype=table.dtype)
+        return jnp.where(jnp.any(is_at, axis=1), found, table)
 
     def scatter(table: jax.Array, index: jax.Array, values: jax.Array) -> jax.Array:
         return table.at[jnp.arange(table.shape[0])[:, None], index].set(values)

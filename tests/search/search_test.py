@@ -71,6 +71,32 @@ def test_greedy_rows_do_not_depend_on_the_key_and_exploring_rows_do(policy: str)
     assert not np.array_equal(values[0, 8:], values[1, 8:])
 
 
+@pytest.mark.parametrize("policy", POLICIES)
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [("jax_enable_x64", True), ("jax_numpy_rank_promotion", "raise"), ("jax_numpy_dtype_promotion", "strict")],
+)
+def test_it_searches_with_every_setting_of_jax(name: str, value: Any, policy: str) -> None:
+    def step(params: jax.Array, action: jax.Array, embedding: Any) -> tuple[mcts.Prediction, Any]:
+        end = jnp.zeros(action.shape)
+        return mcts.Prediction(params[action], end, jnp.zeros((*action.shape, 2)), end), embedding
+
+    before = getattr(jax.config, name)
+    jax.config.update(name, value)
+    try:
+        root = mcts.Root(jnp.zeros((2, 2)), jnp.zeros(2), jnp.zeros((2, 1)))
+        config = mcts.SearchConfig(policy=policy, num_simulations=8)
+        run = jax.jit(functools.partial(mcts.search, recurrent_fn=step, config=config, return_tree=True))
+        invalid = jnp.zeros((2, 2), bool)
+        found = run(
+            jnp.array([0.0, 1.0]), jax.random.key(0), root, explore=jnp.zeros(2, bool), invalid_actions=invalid
+        )
+        assert found.action.tolist() == [1, 1] and found.visit_counts.sum(axis=-1).tolist() == [8, 8]
+        assert found.root_value.dtype == (jnp.float64 if name == "jax_enable_x64" else jnp.float32)
+    finally:
+        jax.config.update(name, before)
+
+
 def test_of_equal_actions_the_first_is_taken() -> None:
     result = _run(_even, mcts.Root(jnp.zeros((1, A)), jnp.zeros(1), ()), policy="puct", num_simulations=2)
     assert result.visit_counts.tolist() == [[1, 1, 0, 0, 0]]

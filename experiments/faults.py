@@ -444,6 +444,16 @@ ROWS = (
         ),
     ),
     Row(
+        "storage-followed",
+        "a followed run is deleted, replaced, damaged or goes back, or its learner trains another one",
+        "the server continues with what it has; console and Describe say what is wrong, with the version served",
+        (
+            "tests/serving/followers_test.py::test_a_run_that_is_gone_replaced_or_damaged_is_reported_with_the_version_served",
+            "tests/serving/learner_agents_test.py",
+            WIRE + "policy_servers_test.py::test_a_server_s_trouble_is_in_its_description_and_one_without_players_is_named",
+        ),
+    ),
+    Row(
         "learning-stall",
         "no worker, too few environments, a budget that ends too early",
         "the reason on the console and in the status",
@@ -527,6 +537,16 @@ ROWS = (
         "another program's cookie on the page's host: JSON, a space, an umlaut",
         "the owner's own cookie counts; a wrong one does not",
         ("tests/page/guard_test.py::test_another_programs_cookie_hides_nothing",),
+    ),
+    Row(
+        "security-http",
+        "a web page asks a policy server without a token, by DNS rebinding, too; chunks, gzip, sizes that are none",
+        "refused before anything is read; chunks are read up to the limit",
+        (
+            "tests/serving/http_acting_test.py::test_without_a_token_no_web_page_is_answered",
+            "tests/serving/http_acting_test.py::test_strangers_and_large_requests_are_refused_before_they_are_read",
+            "tests/serving/http_acting_test.py::test_content_in_chunks_is_read_up_to_the_limit",
+        ),
     ),
     Row(
         "security-page-league",

@@ -104,11 +104,13 @@ class Copy:
         """
         directory = self.path / remote.ROOT
         here = saved_files.finished(directory / saved_files.STEPS)
-        behind = f"{remote.step_prefix(max(here, default=-1))}0"  # "0" sorts behind the "/" of this checkpoint's keys
+        newest = remote.step_prefix(max(here, default=-1))
         keys = self._store.list(proof=run_dirs.CONFIG_FILE)
-        found = remote.read_checkpoints(
-            self._store, {key for key in keys if behind < key and key.startswith(remote.STEPS)}
-        )
+        # "0" sorts behind the "/" of this checkpoint's keys
+        newer = {key for key in keys if f"{newest}0" < key and key.startswith(remote.STEPS)}
+        if newer or not any(key.startswith(f"{newest}/") for key in keys):
+            self.fetch(run_dirs.CONFIG_FILE)  # another run may be there now
+        found = remote.read_checkpoints(self._store, newer)
         steps = found.steps()
         whole = next(
             (step for step in sorted(steps, reverse=True) if self._fetch(remote.step_prefix(step), found)), None

@@ -21,6 +21,7 @@ import io
 import itertools
 import os
 import pathlib
+import secrets
 from collections.abc import Callable, Mapping
 from typing import Any, TypeVar
 
@@ -60,6 +61,7 @@ class SavedConfig:
     preset: str  # the run's first preset
     given: Mapping[str, str]  # the user's settings as text, by SECTION.KEY, without values chosen for the machine
     config: configs.Config  # all values of the run
+    id: str = ""  # random, another one for each new run; "" in runs of earlier versions
 
 
 @dataclasses.dataclass(frozen=True)
@@ -180,7 +182,8 @@ def open_run_dir(
     """
     path = pathlib.Path(path).absolute()  # the program may change its working directory later
     plain_files.check_name(path)
-    asked = SavedConfig(preset, {configs.ALIASES.get(key, key): str(value) for key, value in given.items()}, config)
+    texts = {configs.ALIASES.get(key, key): str(value) for key, value in given.items()}
+    asked = SavedConfig(preset, texts, config, secrets.token_hex(8))
     with contextlib.ExitStack() as undo:
         with run_lock.as_resume_errors(path):
             path.mkdir(parents=True, exist_ok=True)
@@ -294,7 +297,7 @@ def with_moved_code(saved: SavedConfig, asked: Mapping[str, str]) -> SavedConfig
     names = user_code.moved(configs.flatten(saved.config), asked)
     if not names:
         return saved
-    return SavedConfig(saved.preset, {**saved.given, **names}, configs.replaced(saved.config, names))
+    return dataclasses.replace(saved, given={**saved.given, **names}, config=configs.replaced(saved.config, names))
 
 
 def parse_saved(content: Mapping[str, Any]) -> SavedConfig:
@@ -303,7 +306,8 @@ def parse_saved(content: Mapping[str, Any]) -> SavedConfig:
     given = {configs.ALIASES.get(key, key): str(value) for key, value in content["given"].items()}
     given = {key: value for key, value in given.items() if key not in removed.SETTINGS}
     config = migrations.config(content["config"])
-    return SavedConfig(str(content["preset"]), renamed.of_saved(given, config.run.agent), config)
+    given = renamed.of_saved(given, config.run.agent)
+    return SavedConfig(str(content["preset"]), given, config, str(content.get("id", "")))
 
 
 def read_learner(path: str | os.PathLike[str]) -> Mapping[str, Any] | None:
@@ -391,4 +395,4 @@ def _resume(path: pathlib.Path, saved: SavedConfig, asked: SavedConfig) -> tuple
         )
     given = {key: value for key, value in saved.given.items() if resumable.get(key) != options.ANY_TIME}
     given |= {key: value for key, value in asked.given.items() if resumable[key]}
-    return SavedConfig(saved.preset, given, configs.override(asked.config, kept)), tuple(notes)
+    return dataclasses.replace(saved, given=given, config=configs.override(asked.config, kept)), tuple(notes)

@@ -11,7 +11,7 @@ from typing import Any
 from starlette import applications, requests, responses, routing, staticfiles, types
 
 from seedzero.checkpoints import saved_files
-from seedzero.core import errors, json_object, printable
+from seedzero.core import errors, host_names, json_object, printable
 from seedzero.monitoring import league_log
 from seedzero.page import (
     catalogue,
@@ -142,7 +142,7 @@ class Page:
 
 
 def make(
-    page: Page, *, hosts: guard.HostNames, token: str = "", cookie: str = "seedzero_page", root: str = ""
+    page: Page, *, hosts: host_names.HostNames, token: str = "", cookie: str = "seedzero_page", root: str = ""
 ) -> types.ASGIApp:
     """Builds the application. token, cookie, root: see `guard.Gate`."""
 

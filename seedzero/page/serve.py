@@ -12,8 +12,8 @@ from collections.abc import Callable, Iterator
 
 import uvicorn
 
-from seedzero.core import errors
-from seedzero.page import app, connections, guard, human_seat
+from seedzero.core import errors, host_names
+from seedzero.page import app, connections, human_seat
 from seedzero.processes import signals
 
 _END_SECONDS = 2
@@ -43,7 +43,7 @@ def serve(
       trusted, human: see `app.Page`.
       proxy: name and path of the page behind a proxy, "" for its own.
     """
-    if not token and not guard.is_loopback(host):
+    if not token and not host_names.is_loopback(host):
         raise errors.UsageError(
             f"--host={host} can be reached from other machines, and without a token anyone who reaches it may read "
             "all runs; give --token_file=FILE (`openssl rand -hex 32 > FILE` makes a token)"
@@ -68,7 +68,7 @@ async def _serve(
     proxy: tuple[str, str],
 ) -> None:
     # Cookies apply to all ports of a host, so each page puts its port into the name.
-    hosts = guard.HostNames(host, proxy=proxy[0])
+    hosts = host_names.HostNames(host, proxy=proxy[0])
     made = app.make(page, hosts=hosts, token=token, cookie=f"seedzero_page_{port}", root=proxy[1])
     config = uvicorn.Config(
         made,

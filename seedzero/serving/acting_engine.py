@@ -14,6 +14,7 @@ import functools
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent import futures
 from typing import Any, NamedTuple
 
 import jax
@@ -77,7 +78,7 @@ class ActingEngine:
     ) -> None:
         """players: at least one, all with the same agent; clients that name none get the first."""
         first = next(iter(players.values()))
-        self.num_slots, self.counts = num_slots, ServingCounts()
+        self.num_slots, self.counts, self.trouble = num_slots, ServingCounts(), ""
         self._saved, self._seed, self._clock = first, seed, clock
         self._params = {name: saved.params for name, saved in players.items()}
         self._versions = {name: saved.update for name, saved in players.items()}
@@ -110,6 +111,7 @@ class ActingEngine:
             searches=searches,
             draws=bool(saved.mode == types.SAMPLE),
             max_rows=min(self.num_slots, policy_codec.MAX_ROWS),
+            trouble=self.trouble,
         )
 
     def act(self, request: policy_sides.PolicyRequest) -> None:
@@ -138,12 +140,14 @@ class ActingEngine:
     # --- the thread of calls ---
 
     def compile(self) -> None:
-        """Compiles the largest call without findings, which can answer every request for actions.
+        """Compiles the largest calls with and without findings, which can answer every request.
 
         Raises ServingFailure.
         """
+        kinds = self._kinds()
         try:
-            self._compile(self._sizes[0], findings=False)
+            with futures.ThreadPoolExecutor(len(kinds)) as pool:  # the compiler takes a core for each
+                list(pool.map(lambda findings: self._compile(self._sizes[0], findings=findings), kinds))
         except Exception as error:  # JAX, the compiler and the agent may raise anything
             raise _failure(_COMPILING, error) from error
 
@@ -152,13 +156,15 @@ class ActingEngine:
 
         Any thread may do so while `run` works, which uses each one once it is ready.
         """
-        kinds = (False, True) if self.offer().has_probabilities else (False,)
         try:
-            for findings, size in ((findings, size) for findings in kinds for size in self._sizes):
+            for findings, size in ((findings, size) for findings in self._kinds() for size in self._sizes):
                 if not self._is_over:
                     self._compile(size, findings=findings)
         except Exception as error:  # a later request would need this program, so fail now
             self.fail(_COMPILING, error)
+
+    def _kinds(self) -> tuple[bool, ...]:
+        return (False, True) if self.offer().has_probabilities else (False,)
 
     def _compile(self, size: int, *, findings: bool) -> None:
         if (size, findings) in self._compiled:

@@ -6,6 +6,8 @@ Threads of a small HTTP server call it. An answer depends on its request alone.
 from __future__ import annotations
 
 import itertools
+import re
+import urllib.parse
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent import futures
 from http import HTTPStatus
@@ -13,13 +15,13 @@ from typing import Any
 
 import numpy as np
 
-from seedzero.core import errors, json_object, policy_inputs, types
+from seedzero.core import errors, host_names, json_object, policy_inputs, types
 from seedzero.evaluation import codecs
 from seedzero.serving import acting_engine
 from seedzero.transport import policy_codec, policy_servers, policy_sides, security
 
 Answering = Callable[[Sequence[policy_servers.Answer]], None]
-_REQUEST = ("POST", "/act")
+_PATH, _JSON = "/act", "application/json"
 _PREFIX = "http "  # of the sessions of requests
 _KEYS = ("observation", "action_mask", "player", "findings")
 _BYTES_PER_NUMBER, _MORE_BYTES = 32, 4096
@@ -38,8 +40,11 @@ class _Refused(Exception):
 class HttpActing:
     """A WSGI application in front of an engine; thread-safe."""
 
-    def __init__(self, engine: acting_engine.ActingEngine, token: str) -> None:
-        """Raises UsageError for an agent that remembers earlier observations, which a single request lacks."""
+    def __init__(self, engine: acting_engine.ActingEngine, token: str, host: str = "127.0.0.1") -> None:
+        """host: where the server listens.
+
+        Raises UsageError for an agent that remembers earlier observations, which a single request lacks.
+        """
         self._engine, self._guard, self._offer = engine, security.Guard(token), engine.offer()
         if engine.remembers:
             raise errors.UsageError(
@@ -49,7 +54,9 @@ class HttpActing:
         spec = self._offer.spec
         self._codec = codecs.of(spec)
         self._max_bytes = _BYTES_PER_NUMBER * (spec.observation_bytes + spec.num_actions) + _MORE_BYTES
-        self._numbers = itertools.count()
+        self._numbers, self._needs_token = itertools.count(), bool(token)
+        # Without a token only this machine's programs may ask, so a name that DNS points here is a web page's.
+        self._hosts = host_names.HostNames(host) if not token and host_names.is_loopback(host) else None
         self._asked: dict[str, futures.Future[Any]] = {}  # at most one for each of the server's connections
 
     def before(self, other: Answering) -> Answering:
@@ -68,30 +75,73 @@ class HttpActing:
             status, found = HTTPStatus.OK, self._act(self._read(environ))
         except (_Refused, errors.UsageError) as error:
             status, found = getattr(error, "status", HTTPStatus.BAD_REQUEST), {"error": str(error)}
-        start(f"{status.value} {status.phrase}", [("Content-Type", "application/json")])
+        start(f"{status.value} {status.phrase}", [("Content-Type", _JSON), ("Allow", "POST")])
         return [json_object.encode(found).encode()]
 
     def _read(self, environ: Mapping[str, Any]) -> dict[str, Any]:
-        """Returns the fields of a request. Its token and its size are checked before any of it is read."""
-        if (environ["REQUEST_METHOD"], environ["PATH_INFO"]) != _REQUEST:
-            raise _Refused(HTTPStatus.NOT_FOUND, f"expected {' '.join(_REQUEST)}")
+        """Returns the fields of a request. Its headers and its size are checked before any of it is read."""
+        if environ["PATH_INFO"] != _PATH:
+            raise _Refused(HTTPStatus.NOT_FOUND, f"expected POST {_PATH}")
+        if environ["REQUEST_METHOD"] != "POST":
+            raise _Refused(HTTPStatus.METHOD_NOT_ALLOWED, f"{environ['REQUEST_METHOD']:.20}: expected POST {_PATH}")
+        if not self._needs_token:
+            self._refuse_pages(environ)
         header = environ.get("HTTP_AUTHORIZATION")
         try:
             self._guard.check([("authorization", header)] if header else [], f"http:{environ['REMOTE_ADDR']}")
         except errors.AccessDenied:
             wanted = "the header Authorization: Bearer TOKEN"
             raise _Refused(HTTPStatus.UNAUTHORIZED, f"the token is missing, or another one; send {wanted}") from None
-        length = environ.get("CONTENT_LENGTH") or "none"
-        if not (length.isascii() and length.isdigit() and len(length) < 16 and int(length) <= self._max_bytes):
-            text = f"Content-Length is {length:.20}; expected at most {self._max_bytes}"
-            raise _Refused(HTTPStatus.REQUEST_ENTITY_TOO_LARGE, text)
+        if (encoding := environ.get("HTTP_CONTENT_ENCODING", "identity")) != "identity":
+            raise _Refused(HTTPStatus.UNSUPPORTED_MEDIA_TYPE, f"Content-Encoding is {encoding:.20}; send it plain")
+        content = self._content(environ)
         try:
-            fields = json_object.parse(environ["wsgi.input"].read(int(length)))
+            fields = json_object.parse(content)
         except ValueError as error:
             raise errors.UsageError(f"the request is no JSON object ({error})") from None
         if unknown := [key for key in fields if key not in _KEYS]:
             raise errors.UsageError(f"{unknown[0]:.100} is unknown; expected some of {', '.join(_KEYS)}")
         return fields
+
+    def _refuse_pages(self, environ: Mapping[str, Any]) -> None:
+        """Refuses what a web page could send through its reader's browser."""
+        host, origin = environ.get("HTTP_HOST", ""), environ.get("HTTP_ORIGIN")
+        if self._hosts is not None and host and not self._hosts.allows(host):
+            text = f"Host is {host:.100}; expected {' or '.join(self._hosts.names)}, or start the server with a token"
+            raise _Refused(HTTPStatus.MISDIRECTED_REQUEST, text)
+        if origin is not None and urllib.parse.urlsplit(origin).netloc != host:
+            text = "a web page asked; without a token only programs are answered"
+            raise _Refused(HTTPStatus.FORBIDDEN, text)
+        if (kind := environ.get("CONTENT_TYPE", "")).partition(";")[0].strip().lower() != _JSON:
+            text = f"Content-Type is {kind or 'none':.100}; expected {_JSON}, because the server has no token"
+            raise _Refused(HTTPStatus.UNSUPPORTED_MEDIA_TYPE, text)
+
+    def _content(self, environ: Mapping[str, Any]) -> bytes:
+        """Returns a request's content, also one in chunks (RFC 9112, section 7.1)."""
+        source, length = environ["wsgi.input"], environ.get("CONTENT_LENGTH") or ""
+        if (coding := environ.get("HTTP_TRANSFER_ENCODING", "").lower()) not in ("", "chunked"):
+            raise _Refused(HTTPStatus.NOT_IMPLEMENTED, f"Transfer-Encoding is {coding:.20}; expected chunked")
+        if not coding:
+            if not length:
+                raise _Refused(HTTPStatus.LENGTH_REQUIRED, "Content-Length is missing")
+            content: bytes = source.read(self._size(length, 10, "Content-Length"))
+            return content
+        content = b""
+        while size := self._size(source.readline(_MORE_BYTES).decode("latin-1"), 16, "the size of a chunk"):
+            content += source.read(size)
+            self._size(f"{len(content)}", 10, "the size of all chunks")
+            source.readline(2)  # the end of its line
+        return content
+
+    def _size(self, text: str, base: int, name: str) -> int:
+        """Returns a size. Raises _Refused if it is none, or too large."""
+        digits = text.partition(";")[0].strip()
+        if not re.fullmatch("[0-9a-fA-F]{1,15}" if base == 16 else "[0-9]{1,15}", digits):
+            raise _Refused(HTTPStatus.BAD_REQUEST, f"{name} is {digits!r:.20}; expected a number")
+        if (size := int(digits, base)) > self._max_bytes:
+            text = f"{name} is {size}; expected at most {self._max_bytes}"
+            raise _Refused(HTTPStatus.REQUEST_ENTITY_TOO_LARGE, text)
+        return size
 
     def _act(self, fields: Mapping[str, Any]) -> dict[str, Any]:
         """Returns the answer to a request. Raises UsageError for a wrong field."""
@@ -122,6 +172,8 @@ class HttpActing:
         acted = self._ask(player, rows)
         action = np.asarray(codec.decode(acted.actions, is_single=True)).tolist()
         shown = {name: values[0].tolist() for name, values in acted.findings.items()}
+        if "q_value" in shown:
+            shown["q_value"] = [q if n else None for q, n in zip(shown["q_value"], shown["visits"], strict=True)]
         return {"action": action, "version": acted.version, **shown}
 
     def _ask(self, player: str, rows: policy_codec.PolicyRows) -> policy_codec.PolicyAnswer:

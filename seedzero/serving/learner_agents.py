@@ -11,7 +11,7 @@ import numpy as np
 
 from seedzero.agents import base
 from seedzero.checkpoints import run_dirs, spec_file, trees
-from seedzero.core import errors
+from seedzero.core import errors, json_object
 from seedzero.evaluation import agent_choice, greedy
 from seedzero.serving import followers
 from seedzero.transport import model_pool, security
@@ -40,9 +40,12 @@ def load(
         raise errors.UsageError(
             f"--player={unknown[0]}: the learner at {secured.address} has {', '.join(everyone)}; give one of them"
         )
+    if not wanted:
+        raise errors.UsageError(f"the learner at {secured.address} has no players to serve; try again later")
     agent, template = greedy.make(choice.path, config, spec)
     blank = greedy.SavedAgent(agent, None, 0, "last", config, spec)
-    found = LearnerAgents(choice, names, {}, secured, offer.spec, greedy.in_mode(blank, choice.policy), template)
+    blank = greedy.in_mode(blank, choice.policy)
+    found = LearnerAgents(choice, names, {}, secured, _identity(offer), blank, template)
     return dataclasses.replace(found, players={name: found.fetch(name) for name in wanted})
 
 
@@ -51,7 +54,7 @@ class LearnerAgents:
     """`followers.FollowedAgents` of a learner.
 
     Attributes:
-      spec: the text of the run's spec.json.
+      identity: what distinguishes the run from another one at this address.
       blank: the agent without parameters.
       template: the shapes of the parameters.
     """
@@ -60,17 +63,18 @@ class LearnerAgents:
     names: tuple[str, ...]
     players: Mapping[str, greedy.SavedAgent]
     secured: security.ClientSecurity
-    spec: str
+    identity: tuple[object, str]
     blank: greedy.SavedAgent
     template: base.Params
 
     def newer(self, versions: Mapping[str, int]) -> Iterator[tuple[str, greedy.SavedAgent]]:
         """Yields newer players, see `followers.FollowedAgents`.
 
-        Raises as `fetch`, and SpecMismatch if the learner trains another run now.
+        Raises as `fetch`, SpecMismatch if the learner trains another run now, and CheckpointError if it has gone back
+        behind a served version.
         """
         offer = model_pool.ask(self.secured)
-        if offer.spec != self.spec:
+        if _identity(offer) != self.identity:
             raise errors.SpecMismatch(
                 f"the learner at {self.secured.address} trains another run now; start this server again"
             )
@@ -78,6 +82,10 @@ class LearnerAgents:
         for name in dict.fromkeys((*versions, *everyone)):
             if name not in versions or offer.learning.get(name, -1) > versions[name]:
                 yield name, self.fetch(name)
+        if behind := [name for name, version in versions.items() if offer.learning.get(name, version) < version]:
+            raise errors.CheckpointError(
+                f"the learner at {self.secured.address} has {behind[0]} of update {offer.learning[behind[0]]}"
+            )
 
     def fetch(self, name: str) -> greedy.SavedAgent:
         """Downloads the newest parameters of a player.
@@ -94,3 +102,8 @@ class LearnerAgents:
                 f"the parameters of player {name} from {self.secured.address} are damaged, or of another network"
             )
         return self.blank._replace(params=trees.place(arrays, self.template), update=version, player=name)
+
+
+def _identity(offer: model_pool.PoolOffer) -> tuple[object, str]:
+    """Returns the run's id, which runs of earlier versions lack, and the text of its spec."""
+    return json_object.parse(offer.config).get("id"), offer.spec

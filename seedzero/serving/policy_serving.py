@@ -64,8 +64,13 @@ def serve(
         agents.players, num_slots=options.num_slots, max_batch=options.max_batch, seed=agents.choice.seed
     )
     server = policy_servers.PolicyServer(engine, settings, secured=secured)
+
+    def report(trouble: str) -> None:
+        engine.trouble = trouble
+        say(trouble or "newer parameters can be read again")
+
     follower = followers.Follower(
-        agents, lambda name, saved: engine.change(name, saved.params, saved.update), say, engine.fail
+        agents, lambda name, saved: engine.change(name, saved.params, saved.update), report, engine.fail
     )
     with contextlib.ExitStack() as undo:
         stopping = signals.StopSignals(engine.stop, say=lambda _: say("stopping"), cleanup=lambda: None)
@@ -76,8 +81,8 @@ def serve(
             say(f"metrics for Prometheus: {url}")
         answer: http_acting.Answering = server.answer
         if options.http_port is not None:
-            http = http_acting.HttpActing(engine, secured.token)
             host = settings.listen.rpartition(":")[0].strip("[]")
+            http = http_acting.HttpActing(engine, secured.token, host)
             given = (http, "POST /act", "--http_port and --host", secured.https)
             url = undo.enter_context(exporter.serving_app(host, options.http_port, *given, max_connections=_MAX_HTTP))
             say(f"actions by HTTP: {url}/act")

@@ -57,7 +57,7 @@ class PolicyAnswer(NamedTuple):
 class PolicyOffer:
     """A server's description of itself, with the fields of `Description` in inference.proto.
 
-    players: name -> version.
+    players: name -> version. trouble: why no newer parameters can be read, or "".
     """
 
     spec: types.EnvSpec
@@ -69,6 +69,7 @@ class PolicyOffer:
     searches: bool
     draws: bool
     max_rows: int
+    trouble: str = ""
 
 
 # --- a client's messages --------------------------------------------------------------------------------------------
@@ -235,12 +236,17 @@ def players_of(fields: Sequence[inference_pb2.Served]) -> dict[str, int]:
 
 
 def offer_of(fields: inference_pb2.Description) -> PolicyOffer:
-    """Returns a server's description. Raises VersionMismatch or SpecMismatch if this version does not know it."""
+    """Returns a server's description.
+
+    Raises VersionMismatch or SpecMismatch if this version does not know it, and InvalidMessage if it has no players.
+    """
     if fields.protocol_version != VERSION:
         raise errors.VersionMismatch(
             f"the server speaks version {fields.protocol_version} of the policy protocol, this client {VERSION}; "
             "install the same version of seedzero on both"
         )
+    if not fields.players:
+        raise errors.InvalidMessage("the server has no players; start it again with a run that has some")
     spec = handshake.spec_of(fields.spec, 1, _SERVER_LIMIT)
     names = [field.name for field in dataclasses.fields(PolicyOffer)]
     given = {name: getattr(fields, name) for name in names if name not in ("spec", "players")}

@@ -21,7 +21,8 @@ from typing import Any
 import pytest
 import uvicorn
 
-from seedzero.page import app, guard
+from seedzero.core import host_names
+from seedzero.page import app
 
 BROWSER = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)
 NEEDS_BROWSER = pytest.mark.skipif(BROWSER is None, reason="no Chromium is installed")
@@ -103,7 +104,7 @@ class Tab:
 @contextlib.contextmanager
 def served(page: app.Page) -> Iterator[str]:
     """While entered, serves a page; yields its address."""
-    made = app.make(page, hosts=guard.HostNames("127.0.0.1"))
+    made = app.make(page, hosts=host_names.HostNames("127.0.0.1"))
     settings = uvicorn.Config(made, http="h11", ws="none", lifespan="off", log_config=None, log_level="critical")
     server = uvicorn.Server(settings)
     with socket.create_server(("127.0.0.1", 0)) as listener:

@@ -10,7 +10,8 @@ sys.path.insert(0, str(pathlib.Path(__file__).parent))
 import page_client
 import page_runs
 
-from seedzero.page import app, guard
+from seedzero.core import host_names
+from seedzero.page import app
 
 
 @pytest.fixture
@@ -27,4 +28,4 @@ def page(root: pathlib.Path) -> app.Page:
 
 @pytest.fixture
 def client(page: app.Page) -> page_client.Client:
-    return page_client.Client(app.make(page, hosts=guard.HostNames("127.0.0.1")))
+    return page_client.Client(app.make(page, hosts=host_names.HostNames("127.0.0.1")))

@@ -8,6 +8,7 @@ import page_client
 import pytest
 from starlette import responses, types
 
+from seedzero.core import host_names
 from seedzero.page import guard
 
 TOKEN = "correct-horse"
@@ -19,7 +20,7 @@ async def _inside(scope: types.Scope, receive: types.Receive, send: types.Send) 
 
 
 def _client(*, host: str = "127.0.0.1", token: str = "", root: str = "", proxy: str = "") -> page_client.Client:
-    hosts = guard.HostNames(host, own=("machine", "machine.lan"), proxy=proxy)
+    hosts = host_names.HostNames(host, own=("machine", "machine.lan"), proxy=proxy)
     return page_client.Client(guard.Gate(_inside, hosts, token, "cookie_1", "<form>", root))
 
 
@@ -155,4 +156,4 @@ def test_answers_forbid_everything_but_the_pages_own_files() -> None:
      ("0.0.0.0", False), ("::", False), ("10.0.0.1", False), ("machine", False)],
 )  # fmt: skip
 def test_loopback(host: str, expected: bool) -> None:
-    assert guard.is_loopback(host) is expected
+    assert host_names.is_loopback(host) is expected

@@ -9,8 +9,9 @@ import page_client
 import play_runs
 import pytest
 
+from seedzero.core import host_names
 from seedzero.evaluation import agent_choice
-from seedzero.page import app, guard, human_seat
+from seedzero.page import app, human_seat
 from seedzero.play import tables
 from seedzero.recordings import records
 
@@ -31,7 +32,9 @@ def _seat(run: pathlib.Path, seed: int = 0, seat: str | None = None) -> human_se
 
 
 def _client(seat: human_seat.HumanSeat, root: pathlib.Path, token: str = "") -> page_client.Client:
-    return page_client.Client(app.make(app.Page(root, human=seat), hosts=guard.HostNames("127.0.0.1"), token=token))
+    return page_client.Client(
+        app.make(app.Page(root, human=seat), hosts=host_names.HostNames("127.0.0.1"), token=token)
+    )
 
 
 def test_a_game_is_played_taken_back_and_resigned(runs: pathlib.Path) -> None:
@@ -98,7 +101,7 @@ def test_only_the_page_s_own_json_makes_moves(runs: pathlib.Path) -> None:
     assert client.post("/api/runs", json=move).status_code == 405
     assert client.post("/api/play", json=move, headers={"sec-fetch-site": "same-origin"}).status_code == 200
     assert _client(_seat(runs / "ttt"), runs, token="0123456789abcdef").post("/api/play", json=move).status_code == 401
-    nobody = page_client.Client(app.make(app.Page(runs), hosts=guard.HostNames("127.0.0.1")))
+    nobody = page_client.Client(app.make(app.Page(runs), hosts=host_names.HostNames("127.0.0.1")))
     assert nobody.post("/api/play", json=move).status_code == 405 and nobody.get("/api/play/state").status_code == 404
 
 

@@ -8,7 +8,8 @@ import pathlib
 import page_client
 import pytest
 
-from seedzero.page import app, catalogue, guard, run_files
+from seedzero.core import host_names
+from seedzero.page import app, catalogue, run_files
 
 HOSTILE = [
     "../outside.log", "..%2foutside.log", "logs/../../outside.log", "/etc/passwd", "config.json", "logs/link.log",
@@ -66,7 +67,7 @@ def test_nothing_is_read_for_a_stranger(page: app.Page, path: str, monkeypatch: 
     calls = []
     for name in ("locate", "find"):
         monkeypatch.setattr(catalogue, name, lambda *arguments: calls.append(arguments))
-    stranger = page_client.Client(app.make(page, hosts=guard.HostNames("127.0.0.1"), token="0123456789abcdef"))
+    stranger = page_client.Client(app.make(page, hosts=host_names.HostNames("127.0.0.1"), token="0123456789abcdef"))
     assert stranger.get(path, params={"run": "a", "file": "logs/worker-0.log"}).status_code == 401
     assert calls == []
 

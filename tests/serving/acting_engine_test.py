@@ -210,3 +210,12 @@ def test_compiled_sizes_shrink_to_one_row() -> None:
         and acting_engine._sizes(20) == (20, 2, 1)
         and acting_engine._sizes(1) == (1,)
     )
+
+
+def test_a_compiled_server_compiles_nothing_for_a_first_request_with_findings(monkeypatch: pytest.MonkeyPatch) -> None:
+    saved = policy_world.agent(policy_world.PLAIN, run__agent="ppo")
+    engine = acting_engine.ActingEngine({"main": saved}, num_slots=16, max_batch=8)
+    engine.compile()
+    monkeypatch.setattr(engine, "_compile", None)
+    found = _answers(engine, _request([0], [[1, 2, 3]], findings=True))
+    assert len(found["a"].probabilities) == 4 * 4

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import json
 import pathlib
+import shutil
 from collections.abc import Iterator, Mapping
 from typing import Any, cast
 
 import fake_gcs
+import golden
 import play_runs
 import pytest
 import saved_league
@@ -30,6 +33,11 @@ def _write(path: pathlib.Path, step: int) -> None:
     saved = greedy.load(agent_choice.AgentChoice(path, "last"), *greedy.read(agent_choice.AgentChoice(path)))
     files = checkpoint_dir.CheckpointDir(path / "checkpoints", config.checkpoint, lambda: 0.0)
     files.write(step, {"params": {"params": saved.params}}, {"num_updates": step}, (), None)
+
+
+def _upload(gcs: fake_gcs.FakeGcs, run: pathlib.Path) -> None:
+    for file in filter(pathlib.Path.is_file, run.rglob("*")):
+        gcs.put("runs", f"one/{file.relative_to(run).as_posix()}", file.read_bytes())
 
 
 def _fail(subject: str, error: Exception) -> None:
@@ -70,11 +78,7 @@ def test_a_newer_checkpoint_is_loaded_once(tmp_path: pathlib.Path) -> None:
 def test_a_run_in_a_bucket_is_followed(gcs: fake_gcs.FakeGcs, tmp_path: pathlib.Path) -> None:
     run, found, told = play_runs.make(tmp_path / "run", "spiel:kuhn_poker"), list[tuple[str, int]](), list[str]()
 
-    def upload() -> None:
-        for file in filter(pathlib.Path.is_file, run.rglob("*")):
-            gcs.put("runs", f"one/{file.relative_to(run).as_posix()}", file.read_bytes())
-
-    upload()
+    _upload(gcs, run)
     now = 0.0
     with run_copy.followed("gs://runs/one", ()) as (path, refresh):
         agents = followers.load(agent_choice.AgentChoice(path), (), refresh=refresh)
@@ -84,7 +88,7 @@ def test_a_run_in_a_bucket_is_followed(gcs: fake_gcs.FakeGcs, tmp_path: pathlib.
         follower.look()
         assert found == []
         _write(run, 100)
-        upload()
+        _upload(gcs, run)
         with gcs.failing(403):
             now = 61.0
             follower.look()
@@ -124,9 +128,11 @@ def test_a_checkpoint_that_cannot_be_read_is_tried_again_and_reported_each_minut
         times.append(1000.0 + seconds)
         follower.look()
         assert len(told) == num_told and changes == []
-    assert told == [f"no newer parameters could be read for {seconds} s: it is damaged" for seconds in (60, 61)]
+    start, end = "no newer parameters could be read for", "s: it is damaged; main of update 90 is still served"
+    assert told == [f"{start} {seconds} {end}" for seconds in (60, 61)]
     follower.look()
-    assert changes == ["main"]
+    follower.look()
+    assert changes == ["main", "main"] and told[2:] == [""]
 
 
 def test_an_unexpected_error_is_handed_on(run: pathlib.Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -161,3 +167,65 @@ def test_looks_take_at_most_a_tenth_of_the_time(run: pathlib.Path) -> None:
     follower = followers.Follower(cast(Any, Slow()), lambda name, saved: None, print, _fail, lambda: next(times))
     assert follower.look() == followers.LOOK_SECONDS
     assert follower.look() == pytest.approx(27.0)  # after 3 s
+
+
+def _replace(path: pathlib.Path, step: int) -> None:
+    """Puts another run of the same kind into a run directory."""
+    config = json.loads((path / "config.json").read_text())
+    (path / "config.json").write_text(json.dumps({**config, "id": "another"}))
+    _write(path, step)
+
+
+def _damage(path: pathlib.Path) -> None:
+    _write(path, 100)
+    params = (path / "checkpoints" / "steps" / f"{100:012d}" / "params").rglob("*")
+    file = max(filter(pathlib.Path.is_file, params), key=lambda file: file.stat().st_size)
+    file.write_bytes(file.read_bytes()[:-1])
+
+
+def _go_back(path: pathlib.Path) -> None:
+    _write(path, 80)
+    shutil.rmtree(path / "checkpoints" / "steps" / f"{90:012d}")
+
+
+@pytest.mark.parametrize(
+    ("change", "part"),
+    [
+        (shutil.rmtree, "no such directory"),
+        (lambda path: _replace(path, 100), "another run"),
+        (lambda path: _replace(path, 80), "another run"),
+        (_go_back, "update 80"),
+        (_damage, "checkpoint 100"),
+    ],
+    ids=["gone", "another", "another with fewer updates", "gone back", "damaged"],
+)
+def test_a_run_that_is_gone_replaced_or_damaged_is_reported_with_the_version_served(
+    tmp_path: pathlib.Path, said: golden.Said, change: Any, part: str
+) -> None:
+    path, now, found, told = play_runs.make(tmp_path / "run", "spiel:kuhn_poker"), [0.0], list[int](), list[str]()
+    follower = followers.Follower(
+        followers.load(agent_choice.AgentChoice(path), ()),
+        lambda name, saved: found.append(saved.update),
+        told.append,
+        _fail,
+        lambda: now[0],
+    )
+    change(path)
+    for now[0] in (59.0, 61.0):
+        follower.look()
+    assert found == [] and len(told) == 1 and part in told[0] and "main of update 90 is still served" in told[0]
+    said(told[0].partition(" is skipped")[0], part, replace={str(path): "RUN"})
+
+
+def test_another_run_with_fewer_updates_in_a_bucket_is_reported(gcs: fake_gcs.FakeGcs, tmp_path: pathlib.Path) -> None:
+    run = play_runs.make(tmp_path / "run", "spiel:kuhn_poker")
+    _upload(gcs, run)
+    with run_copy.followed("gs://runs/one", ()) as (path, refresh):
+        agents = followers.load(agent_choice.AgentChoice(path), (), refresh=refresh)
+        assert list(agents.newer({"main": 90})) == []
+        _replace(run, 80)
+        _upload(gcs, run)
+        for name in gcs.names("runs", f"one/checkpoints/steps/{90:012d}"):
+            gcs.remove("runs", name)
+        with pytest.raises(errors.ResumeError, match="another run"):
+            list(agents.newer({"main": 90}))

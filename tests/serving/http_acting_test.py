@@ -130,11 +130,15 @@ class Unread:
         ({"HTTP_AUTHORIZATION": f"Bearer {TOKEN[::-1]}"}, 401),
         ({"HTTP_AUTHORIZATION": ""}, 401),
         ({"CONTENT_LENGTH": "4641"}, 413),  # 32 bytes for each of 12 bytes and 4 actions, and 4,096
-        ({"CONTENT_LENGTH": ""}, 413),
-        ({"CONTENT_LENGTH": "-1"}, 413),
-        ({"CONTENT_LENGTH": "9" * 5000}, 413),
+        ({"CONTENT_LENGTH": ""}, 411),
+        ({"CONTENT_LENGTH": "-1"}, 400),
+        ({"CONTENT_LENGTH": "9" * 12}, 413),
+        ({"CONTENT_LENGTH": "9" * 5000}, 400),
         ({"PATH_INFO": "/other"}, 404),
-        ({"REQUEST_METHOD": "GET"}, 404),
+        ({"REQUEST_METHOD": "GET"}, 405),
+        ({"REQUEST_METHOD": "OPTIONS"}, 405),
+        ({"HTTP_CONTENT_ENCODING": "gzip"}, 415),
+        ({"HTTP_TRANSFER_ENCODING": "gzip, chunked"}, 501),
     ],
 )
 def test_strangers_and_large_requests_are_refused_before_they_are_read(
@@ -153,7 +157,7 @@ def test_what_is_no_object_of_json_is_refused(world: World) -> None:
 def test_the_agent_s_failures_and_silence_have_a_status(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
     engine = acting_engine.ActingEngine({"main": world.saved}, num_slots=1, max_batch=1)  # nobody runs it
     monkeypatch.setattr(http_acting, "_WAIT_SECONDS", 0.0)
-    app = http_acting.HttpActing(engine, "")
+    app = http_acting.HttpActing(engine, TOKEN)
     assert _found(app, observation=ONE, action_mask=MASK)[0] == 503 and not app._asked
 
 
@@ -172,3 +176,59 @@ def test_it_is_served_with_the_certificate_of_the_server(world: World, tmp_path:
         asked = urllib.request.Request(f"{url}/act", content, {"Authorization": f"Bearer {TOKEN}"})
         with urllib.request.urlopen(asked, context=ssl.create_default_context(cafile=str(files.ca))) as answer:
             assert url.startswith("https://") and json.load(answer)["action"] in (0, 2, 3)
+
+
+OPEN = {"HTTP_AUTHORIZATION": "", "HTTP_HOST": "localhost:8080", "CONTENT_TYPE": "application/json; charset=utf-8"}
+
+
+@pytest.mark.parametrize(
+    ("changes", "status"),
+    [
+        ({}, 400),  # its content is read
+        ({"HTTP_HOST": ""}, 400),
+        ({"HTTP_HOST": "[::1]:8080"}, 400),
+        ({"HTTP_ORIGIN": "http://localhost:8080"}, 400),
+        ({"HTTP_HOST": "rebound.example:8080"}, 421),
+        ({"HTTP_ORIGIN": "http://page.example"}, 403),
+        ({"HTTP_ORIGIN": "null"}, 403),
+        ({"CONTENT_TYPE": "text/plain"}, 415),
+        ({"CONTENT_TYPE": "application/x-www-form-urlencoded"}, 415),
+    ],
+)
+def test_without_a_token_no_web_page_is_answered(
+    world: World, said: golden.Said, changes: dict[str, Any], status: int
+) -> None:
+    app = http_acting.HttpActing(world.engine, "")
+    found, answer = _asked(app, _environ(b"no JSON", **{**OPEN, **changes}))
+    assert found == status
+    if status != 400:
+        said(answer["error"], f"{changes}")
+
+
+def test_beyond_this_machine_a_server_without_a_token_has_any_name(world: World) -> None:
+    app = http_acting.HttpActing(world.engine, "", "0.0.0.0")
+    assert _asked(app, _environ(b"no JSON", **{**OPEN, "HTTP_HOST": "policy:8080"}))[0] == 400
+    assert _asked(app, _environ(b"no JSON", **{**OPEN, "HTTP_ORIGIN": "http://page.example"}))[0] == 403
+
+
+def _chunked(*sizes_and_parts: bytes) -> dict[str, Any]:
+    given = {"CONTENT_LENGTH": "", "HTTP_TRANSFER_ENCODING": "Chunked"}
+    return _environ(**given, **{"wsgi.input": io.BytesIO(b"\r\n".join(sizes_and_parts))})
+
+
+def test_content_in_chunks_is_read_up_to_the_limit(world: World) -> None:
+    content = json.dumps({"observation": ONE, "action_mask": MASK}).encode()
+    first, rest = content[:10], content[10:]
+    assert _asked(world.app, _chunked(b"A;x=1", first, b"%x" % len(rest), rest, b"0", b"", b""))[0] == 200
+    assert _asked(world.app, _chunked(b"-1", b"", b"0"))[0] == 400
+    assert _asked(world.app, _chunked(b"A", first))[0] == 400  # it breaks off
+    assert _asked(world.app, _chunked(b"1221", b" " * 4641, b"0"))[0] == 413
+    assert _asked(world.app, _chunked(*[b"1000", b" " * 4096] * 2, b"0"))[0] == 413
+
+
+def test_an_action_without_a_visit_has_no_value(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    visits, values = np.array([[0, 3, 0, 1]], np.int32), np.array([[0, 0.5, 0, -1]], np.float32)
+    acted = policy_codec.PolicyAnswer(np.zeros(1, np.int32), 7, {"visits": visits, "q_value": values})
+    monkeypatch.setattr(world.app, "_ask", lambda player, rows: acted)
+    _, found = _found(world.app, observation=ONE, action_mask=MASK, findings=True)
+    assert (found["visits"], found["q_value"]) == ([0, 3, 0, 1], [None, 0.5, None, -1.0])

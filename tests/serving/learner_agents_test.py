@@ -35,11 +35,13 @@ class Pool:
     """Gives the players of a run directory; main's version is the test's."""
 
     def __init__(self, run: pathlib.Path) -> None:
-        self.run, self.version, self.spec, self.damage = run, 90, (run / "spec.json").read_text(), 0.0
+        self.run, self.version, self.damage = run, 90, 0.0
+        self.config, self.spec = ((run / name).read_text() for name in ("config.json", "spec.json"))
 
     def offer(self) -> model_pool.PoolOffer:
-        config = (self.run / "config.json").read_text()
-        return model_pool.PoolOffer(config, self.spec, {"main": self.version}, (saved_league.OLD, saved_league.NEW))
+        return model_pool.PoolOffer(
+            self.config, self.spec, {"main": self.version}, (saved_league.OLD, saved_league.NEW)
+        )
 
     def parameters(self, player: str) -> model_pool.Parameters:
         choice = agent_choice.AgentChoice(self.run, "last", None if player == "main" else player)
@@ -78,7 +80,9 @@ def test_players_are_those_of_the_run_directory(run: pathlib.Path, tmp_path: pat
         assert all(np.array_equal(*pair) for pair in zip(_leaves(saved), _leaves(here[name]), strict=True))
 
 
-def test_newer_parameters_and_new_players_come_once(run: pathlib.Path, tmp_path: pathlib.Path) -> None:
+def test_newer_parameters_and_new_players_come_once(
+    run: pathlib.Path, tmp_path: pathlib.Path, said: golden.Said
+) -> None:
     with _pooling(run) as (pool, secured):
         choice = agent_choice.AgentChoice(tmp_path)
         agents: Any = learner_agents.load(secured, choice, (saved_league.OLD, "main"))
@@ -91,7 +95,8 @@ def test_newer_parameters_and_new_players_come_once(run: pathlib.Path, tmp_path:
             saved_league.NEW,
         ]
         pool.version = 80  # the learner went back to a checkpoint
-        assert list(agents.newer(known)) == []
+        with said.raises(errors.CheckpointError, "update 80", replace={secured.address: "ADDRESS"}):
+            list(agents.newer(known))
 
 
 def test_faults_are_named(run: pathlib.Path, tmp_path: pathlib.Path, said: golden.Said) -> None:
@@ -105,6 +110,18 @@ def test_faults_are_named(run: pathlib.Path, tmp_path: pathlib.Path, said: golde
         pool.damage = 1.0
         with said.raises(errors.CheckpointError, "main", "damage", replace=replace):
             agents.fetch("main")
+        pool.config = pool.config.replace('"id": "', '"id": "another')
+        with pytest.raises(errors.SpecMismatch, match="another run"):
+            list(agents.newer({"main": 90}))
         pool.spec = "{}"
         with said.raises(errors.SpecMismatch, "another run", "run", replace=replace):
             list(agents.newer({"main": 90}))
+
+
+def test_a_learner_without_players_is_named(
+    run: pathlib.Path, tmp_path: pathlib.Path, said: golden.Said, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with _pooling(run) as (_, secured):
+        monkeypatch.setattr(Pool, "offer", lambda pool: model_pool.PoolOffer(pool.config, pool.spec, {}, ()))
+        with said.raises(errors.UsageError, "no players", replace={secured.address: "ADDRESS"}):
+            learner_agents.load(secured, agent_choice.AgentChoice(tmp_path), ())

@@ -73,6 +73,18 @@ def _serving(
         player.server.stop("the test is over")
 
 
+def test_a_server_s_trouble_is_in_its_description_and_one_without_players_is_named(
+    said: golden.Said, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    offer = dataclasses.replace(Player().offer(), trouble="no newer parameters")
+    with _serving() as (player, _, address):
+        monkeypatch.setattr(player, "offer", lambda: offer)
+        assert policy_client.describe(security.for_client(address)).trouble == "no newer parameters"
+        monkeypatch.setattr(player, "offer", lambda: dataclasses.replace(offer, players={}))
+        with said.raises(errors.InvalidMessage, "players"):
+            policy_client.describe(security.for_client(address))
+
+
 def test_a_port_in_use_is_named_with_the_flags_of_serve() -> None:
     with _serving() as (_, _, address), pytest.raises(errors.UsageError, match=r"in use .*--port and --host"):
         policy_servers.PolicyServer(Player(), dataclasses.replace(SETTINGS, listen=address)).start()

@@ -1,6 +1,6 @@
 """Measures what MuZero's network can see and foresee in Pong, by supervised learning alone.
 
-    python experiments/pong_vision.py [--steps=30000] [--passes=10] [SETTING ...]
+    python experiments/pong_vision.py [--steps=30000] [--passes=10] [--run_dir=RUN] [SETTING ...]
 
 Settings are those of `seedzero train` (`--network.channels=32 --env.frame_size=84 ...`) on top of preset `atari` on a
 CPU. A player that follows the ball's place in ALE's memory, with many random moves, records games with sticky actions.
@@ -10,13 +10,15 @@ MuZero's own representation and dynamics then learn from its windows
 - the places of the ball and of the paddle after 0 to 5 unrolled steps with the actions taken, with MuZero's gradients.
 
 It prints the median errors in other games, in pixels of the screen (the paddle is 16 high), and the processor seconds
-of learning. What a supervised network cannot see, no reward will teach it.
+of learning. What a supervised network cannot see, no reward will teach it. With --run_dir the network is that of a
+run's last checkpoint, and only the readouts learn: the errors tell what rewards have taught it to see.
 """
 
 from __future__ import annotations
 
 import argparse
 import json
+import pathlib
 import time
 from typing import Any, NamedTuple
 
@@ -29,6 +31,7 @@ import optax  # type: ignore[import-untyped]
 from ale_py import roms
 
 from seedzero.agents import muzero_model, muzero_unroll
+from seedzero.checkpoints import saved_files
 from seedzero.config import configs, presets
 from seedzero.core import types
 from seedzero.networks import network_inputs
@@ -146,7 +149,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--steps", type=int, default=30_000)
     parser.add_argument("--passes", type=int, default=10)
-    parser.add_argument("--only_unroll", action="store_true", help="learn places alone, not where the ball lands")
+    parser.add_argument("--run_dir", type=pathlib.Path, help="read the hidden states of this run's network")
     arguments, settings = parser.parse_known_args()
     given = dict(setting.removeprefix("--").split("=", 1) for setting in settings)
     base = presets.get("atari", "muzero")
@@ -157,9 +160,12 @@ def main() -> None:
     parts = muzero_model.make_parts(config, spec, "cpu")
     lands, places = Readout(1), Readout(3)
     keys = jax.random.split(jax.random.key(0), 4)
-    params: Any = {"model": muzero_model.init(parts, keys[0])}
+    network: Any = muzero_model.init(parts, keys[0])
+    if arguments.run_dir is not None:
+        network, _ = saved_files.restore_params(arguments.run_dir / "checkpoints", "last", network)
+    params: Any = {"model": network}
     moments = params["model"].pop(network_inputs.MOMENTS, None)
-    if moments is not None:
+    if moments is not None and arguments.run_dir is None:
         for start in range(0, min(len(learn.seen), 4096), BATCH):
             batch = jnp.asarray(learn.seen[start : start + BATCH])
             moments = parts.network.add_moments(moments, {types.OBSERVATION: batch}, jnp.ones(len(batch), bool), None)
@@ -169,6 +175,8 @@ def main() -> None:
 
     def outputs(params: Any, seen: jax.Array, action: jax.Array) -> tuple[jax.Array, jax.Array]:
         model = with_moments(params["model"])
+        if arguments.run_dir is not None:
+            model = jax.lax.stop_gradient(model)
         hidden = parts.network.represent(model, {types.OBSERVATION: seen})
         landing, states = lands.apply(params["lands"], hidden)[:, 0], [hidden]
         for k in range(UNROLL):
@@ -186,11 +194,12 @@ def main() -> None:
         off = jnp.where(known, lands_at - (jnp.nan_to_num(landing) - 125) / SCALE, 0.0)
         weights = jnp.array([1.0] + [1 / UNROLL] * UNROLL)[:, None]
         total = jnp.mean(jnp.sum(weights * optax.huber_loss(places_at, (cells - 125) / SCALE, delta=0.2), axis=1))
-        return total + (0.0 if arguments.only_unroll else jnp.mean(optax.huber_loss(off, delta=0.2)))
+        return total + jnp.mean(optax.huber_loss(off, delta=0.2))
 
     num_updates = arguments.passes * (len(learn.seen) // BATCH)
+    decay = 1e-4 if arguments.run_dir is None else 0.0  # it would shrink the network that is only read
     optimizer = optax.chain(
-        optax.clip_by_global_norm(5.0), optax.adamw(optax.cosine_decay_schedule(1e-3, num_updates), weight_decay=1e-4)
+        optax.clip_by_global_norm(5.0), optax.adamw(optax.cosine_decay_schedule(1e-3, num_updates), weight_decay=decay)
     )
     moved = optimizer.init(params)
 

@@ -146,11 +146,11 @@ usage() {
 }
 
 resolve_common() {
-    if [ -z "$project" ]; then
-        need gcloud "see https://cloud.google.com/sdk/docs/install"
-        project=$(gcloud config get-value project 2>/dev/null) || project=""
-        [ -n "$project" ] || die "no project; give --project=ID, or set one: gcloud config set project ID"
-    fi
+    [ -n "$project" ] || project=$(gcloud config get-value project 2>/dev/null) || project=""
+    case "${project##*:}" in # old ones have a domain before a colon
+        "" | "(unset)") die "no project; give --project=ID, or set one: gcloud config set project ID" ;;
+        *[!a-z0-9-]* | [!a-z]* | *- | ? | ?? | ??? | ???? | ?????) die "--project=$project: expected a project's ID, as my-project-123" ;;
+    esac
     [ "$dry_run" = true ] || need gcloud "see https://cloud.google.com/sdk/docs/install"
     bucket=${bucket:-$project-seedzero}
     bucket=${bucket#gs://}

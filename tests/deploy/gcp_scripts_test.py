@@ -127,6 +127,27 @@ def test_the_scripts_are_those_that_are_documented() -> None:
     assert set(SCRIPTS) == documented
 
 
+@pytest.mark.parametrize(
+    ("words", "named"),
+    [
+        ([], "no project; give --project=ID"),
+        (["--project=PROJECT"], "--project=PROJECT: "),
+        (["--project=short"], "--project=short: "),
+        (["--project=ends-with-"], "--project=ends-with-: "),
+        (["--project=1-begins"], "--project=1-begins: "),
+    ],
+)
+def test_a_dry_run_without_a_project_names_what_is_missing(
+    words: list[str], named: str, tmp_path: pathlib.Path
+) -> None:
+    for tool in ("bash", "basename", "dirname", "awk", "cut", "date", "tr", "sed", "cat"):  # and no gcloud
+        (tmp_path / tool).symlink_to(str(shutil.which(tool)))
+    command = ["bash", str(FOLDER / "train_atari.sh"), "--dry_run", *words]
+    environment = {**os.environ, "PATH": str(tmp_path)}
+    done = subprocess.run(command, capture_output=True, text=True, check=False, cwd="/", env=environment)
+    assert (done.returncode, done.stdout) == (2, "") and named in done.stderr
+
+
 @pytest.mark.parametrize("script", SCRIPTS)
 def test_a_script_explains_itself(script: str, path: str) -> None:
     done = _run(script, "--help", path=path)

@@ -8,6 +8,7 @@ them.
 from __future__ import annotations
 
 import collections
+import re
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 
 from absl import flags
@@ -17,6 +18,9 @@ from seedzero.core import errors
 
 Check = Callable[[str], object]
 """Raises ConfigError for a text that is no value of the flag."""
+_MARK = "\ufeff"
+"""Begins files of some editors."""
+_COMMENT = re.compile(rf"{_MARK}\s*((#|//).*)?")
 
 
 class _Text(flags.ArgumentParser[str]):
@@ -45,7 +49,7 @@ def define(names: Mapping[str, Check | None], switches: Collection[str]) -> flag
 def with_files(args: Sequence[str]) -> list[str]:
     """Replaces each --flagfile of a command line by the file's lines. Raises UsageError for a file without text."""
     try:
-        return flags.FlagValues().read_flags_from_files(list(args))
+        found = flags.FlagValues().read_flags_from_files(list(args))
     except flags.Error as error:
         said = str(error).removeprefix("ERROR:: ")
         raise errors.UsageError(
@@ -55,6 +59,11 @@ def with_files(args: Sequence[str]) -> list[str]:
         raise errors.UsageError(
             f"a --flagfile is not a text file ({error}); expected one --flag=value on each line"
         ) from None
+    if not any(word.startswith(_MARK) for word in found):
+        return found
+    # What follows the mark may be a comment, or name another file.
+    bare = [word.removeprefix(_MARK) for word in found if not _COMMENT.fullmatch(word)]
+    return with_files(bare)
 
 
 def read(

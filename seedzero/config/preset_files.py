@@ -62,7 +62,7 @@ def read(path: str | os.PathLike[str]) -> PresetFile:
 def _text(path: str | os.PathLike[str]) -> str:
     try:
         content = pathlib.Path(path).read_bytes()
-        return content.decode()
+        return content.decode("utf-8-sig")  # editors on Windows put a mark at the beginning
     except UnicodeDecodeError as error:
         line = content[: error.start].count(b"\n") + 1
         raise errors.ConfigError(f"{path}:{line}: no text; expected lines of --setting=value") from None

@@ -66,6 +66,15 @@ def test_a_file_s_flags_stand_where_it_is_named(tmp_path: pathlib.Path) -> None:
     assert _read("--flagfile", str(outer), "--name=last")[1] == {"toy.count": "4", "name": "last"}
 
 
+@pytest.mark.parametrize("first", ["# mine\n", "// mine\n--count=4\n", "\n", "--count=4\n", ""])
+def test_a_file_may_begin_with_a_byte_order_mark(first: str, tmp_path: pathlib.Path) -> None:
+    inner, outer = tmp_path / "inner", tmp_path / "outer"
+    inner.write_text("--name=inner\n", encoding="utf-8-sig")
+    outer.write_text(f"{first}--flagfile={inner}\n", encoding="utf-8-sig")
+    count = {"toy.count": "4"} if "count" in first else {}
+    assert _read(f"--flagfile={outer}")[1] == {"name": "inner", **count}
+
+
 def test_a_file_that_cannot_be_read_is_named(tmp_path: pathlib.Path, said: golden.Said) -> None:
     (tmp_path / "binary").write_bytes(b"\xd0\xcf")
     for name in ("missing", "binary"):

@@ -27,6 +27,11 @@ def test_a_file_changes_a_preset(tmp_path: pathlib.Path) -> None:
     assert found.settings == {"run.agent": "ppo", "run.seed": "3", "network.width": "32", "transport.listen": ""}
 
 
+def test_a_file_may_begin_with_a_byte_order_mark(tmp_path: pathlib.Path) -> None:
+    file = _file(tmp_path, "\ufeff--preset=catch\n--agent=ppo\n")
+    assert preset_files.read(file) == preset_files.PresetFile("catch", {"run.agent": "ppo"}, [])
+
+
 def test_no_preset_of_the_table_looks_like_a_file() -> None:
     assert not any(map(preset_files.is_file, presets.PRESETS))
     assert preset_files.is_file("mine.preset") and preset_files.is_file("./mine")

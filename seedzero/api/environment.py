@@ -68,7 +68,7 @@ def show(
       ConfigError: the environment cannot be made here.
       KeyboardInterrupt: as in `look`.
     """
-    from seedzero.envs import registry  # gymnasium, which an early mistake need not wait for
+    from seedzero.envs import env_base, registry  # gymnasium, which an early mistake need not wait for
 
     if settings.id == env_ids.REMOTE:
         return None
@@ -80,7 +80,7 @@ def show(
         with _announced(settings.id, say):
             return Shown(registry.spec(settings), registry.reward_threshold(settings), registry.seated_by(settings))
     except errors.EnvironmentFailure as error:
-        raise _refused(settings, str(error)) from None
+        raise _refused(settings, str(error), env_base.trace(error)) from None
 
 
 def look(
@@ -151,7 +151,8 @@ def _ask(
             f"it was not {deed} within {limit_seconds:g} s, the limit of"
             f" --transport.step_seconds, raise it if the environment needs longer; {where}{last}"
         )
-    raise _refused(settings, answer.get("error") or _last_words(code or 0, complaints, _place(crash)))
+    reason = answer.get("error") or _last_words(code or 0, complaints, _place(crash))
+    raise _refused(settings, reason, answer.get("trace", ""))
 
 
 def _output(
@@ -253,10 +254,14 @@ def _place(crash: str) -> str:
     return f" in {call}, at {path}, line {line};"
 
 
-def _refused(settings: sections.EnvConfig, reason: str) -> errors.ConfigError:
+def _refused(settings: sections.EnvConfig, reason: str, trace: str) -> errors.ConfigError:
+    """Returns the error, with the environment's traceback as a note unless that is ""."""
     names = (settings.id, settings.id.partition(":")[2])
     reason = functools.reduce(lambda text, name: text.replace(f"environment {name!r}", "it", 1), names, reason)
-    return errors.ConfigError(f"--env={settings.id}: {reason.removeprefix('it: ')}")
+    refused = errors.ConfigError(f"--env={settings.id}: {reason.removeprefix('it: ')}")
+    if trace:
+        refused.add_note(trace)
+    return refused
 
 
 def _answer(printed: str) -> dict[str, Any]:

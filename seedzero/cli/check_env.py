@@ -35,7 +35,10 @@ def run(arguments: parse.Arguments) -> int:
             )
             report |= _report(asked, num_steps, max_seconds)
     except (errors.EnvironmentFailure, errors.ConfigError, errors.SpecMismatch) as error:
+        from seedzero.envs import env_base
+
         report["errors"] = [str(error)]
+        report["traceback"] = "\n".join(getattr(error, "__notes__", ())) or env_base.trace(error)
     if arguments.switch("json"):
         output.print_json(report)
     else:
@@ -136,7 +139,7 @@ def _lines(report: Mapping[str, Any]) -> list[str]:
     lines = [str(report["env"]), *(f"  {name:<12} {text}" for name, text in rows)]
     for level in ("errors", "warnings", "notes"):
         lines += [f"{level.removesuffix('s')}: {text}" for text in report[level]]
-    return lines
+    return [*lines, *report.get("traceback", "").splitlines()]
 
 
 def _command(env_id: str, preset: str | None, settings: Mapping[str, str]) -> str:

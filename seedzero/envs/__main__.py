@@ -3,8 +3,8 @@
 FD is the number of an open file with the request, an object with `settings`, those of env.KEY, and perhaps `look`, the
 arguments of `check.look`, and `registered`, the entry of an id that the asking process has registered. It is not an
 argument, because it may be long or secret. The line is {"spec": ..., "reward_threshold": ..., "seated_by": ...},
-{"look": ...} or {"error": ...}; an environment may print others before and after it. The process ends when its
-standard input is closed; a crash prints where it happened.
+{"look": ...} or {"error": ..., "trace": ...}; an environment may print others before and after it. The process ends
+when its standard input is closed; a crash prints where it happened.
 """
 
 import dataclasses
@@ -17,7 +17,7 @@ from typing import Any
 
 from seedzero.config import sections
 from seedzero.core import descendants, errors, exit_codes, types, user_code
-from seedzero.envs import check, gym_ids, registry
+from seedzero.envs import check, env_base, gym_ids, registry
 
 _REST_SECONDS = 20.0
 """Time for another environment, which is made to compare the spaces, and for closing both."""
@@ -58,5 +58,5 @@ try:
     else:
         registry.spec(settings, _tell_spec)
 except (errors.EnvironmentFailure, errors.ConfigError, errors.SpecMismatch) as error:
-    _print({"error": str(error)})
+    _print({"error": str(error), "trace": env_base.trace(error)})
 exit_codes.leave(exit_codes.DONE)

@@ -30,6 +30,10 @@ class Closable(Protocol):
 _HELP_AT = contextvars.ContextVar("_HELP_AT", default=math.inf)
 """Monotonic time from which objects are closed in parallel; groups pass it on to their environments."""
 
+_PACKAGE = re.escape(str(pathlib.Path(__file__).parents[1]))
+_OWN_FRAMES = re.compile(rf'(?:  File "{_PACKAGE}/.*\n(?:    .*\n)*)+')
+"""Consecutive frames of seedzero in a traceback, with their source."""
+
 _Closable = TypeVar("_Closable", bound=Closable)
 
 
@@ -278,6 +282,17 @@ def told(error: BaseException) -> str:
     except Exception:  # its own __str__ is foreign code, too
         text = ""
     return f"{type(error).__name__}: {text}" if text else type(error).__name__
+
+
+def trace(error: BaseException) -> str:
+    """Returns the traceback of the exception that an EnvironmentFailure names; "" for an error of seedzero itself.
+
+    Frames of seedzero are folded into one line.
+    """
+    cause = error.__cause__
+    if cause is None or isinstance(cause, errors.Error):
+        return ""
+    return _OWN_FRAMES.sub("  ... frames of seedzero\n", "".join(traceback.format_exception(cause)))
 
 
 def _place(error: BaseException) -> str:

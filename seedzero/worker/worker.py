@@ -61,7 +61,7 @@ def run(
 
     Returns the exit code: DONE after End or stop, REFUSED if the environments show, or the learner sends, impossible
     values, FAILED or FAILED_LATER if the environments fail or learner and worker refuse each other, BAD_USAGE for
-    options that cannot be used. Errors are logged in one line.
+    options that cannot be used. Errors are logged in one line, below the traceback of an environment's exception.
     """
     progress = progress or WorkerProgress()
     hello = messages.Hello(
@@ -98,7 +98,8 @@ def _log(error: errors.Error, progress: WorkerProgress) -> int:
     if isinstance(error, errors.UsageError):
         _logger.error("%s", error)
         return exit_codes.BAD_USAGE
-    _logger.error("%s: %s", type(error).__name__, error)
+    # In one record, whose last line is what the supervisor shows.
+    _logger.error("%s%s: %s", env_base.trace(error), type(error).__name__, error)
     return exit_codes.REFUSED if isinstance(error, errors.InvalidMessage) else progress.failure_code
 
 

@@ -58,6 +58,35 @@ def _check(capsys: pytest.CaptureFixture[str], *words: str) -> tuple[int, Any]:
     return code, json.loads(capsys.readouterr().out.splitlines()[-1])
 
 
+class Raising(Robot):
+    def step(self, action: Any) -> Any:
+        raise ValueError("the arm is stuck")
+
+
+gymnasium.register("SeedzeroTest/Raising-v0", Raising)
+_RAISING = """
+from gymnasium.envs.classic_control import CartPoleEnv
+
+class Raising(CartPoleEnv):
+    def step(self, action):
+        raise ValueError("the arm is stuck")
+"""
+
+
+@pytest.mark.parametrize("name", ["gym:SeedzeroTest/Raising-v0", "python:raising_arm:Raising"])
+def test_the_traceback_of_an_environment_is_shown(
+    name: str, tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "raising_arm.py").write_text(_RAISING)
+    monkeypatch.setenv("PYTHONPATH", str(tmp_path))
+    monkeypatch.syspath_prepend(tmp_path)
+    assert commands.main(["check-env", name, "--steps=100"]) == 1
+    lines = capsys.readouterr().out.splitlines()
+    assert "raised in step: ValueError: the arm is stuck" in lines[1]
+    assert lines[2] == "Traceback (most recent call last):" and lines[-1] == "ValueError: the arm is stuck"
+    assert "  ... frames of seedzero" in lines and lines.count('    raise ValueError("the arm is stuck")') <= 1
+
+
 def test_it_tells_what_training_would_make_of_an_environment(capsys: pytest.CaptureFixture[str]) -> None:
     code, found = _check(capsys, ROBOT)
     assert code == 0

@@ -75,6 +75,22 @@ def test_exceptions_of_every_kind_are_told(function: Any, told: str) -> None:
         function()
 
 
+def test_a_traceback_has_a_user_s_frames_and_folds_those_of_seedzero() -> None:
+    class Raises:
+        def close(self) -> None:
+            raise KeyError("no seat") from ValueError("no game")
+
+    try:
+        with env_base.failures_of("it raised"):
+            env_base.close_all([Raises(), Raises()])
+    except errors.EnvironmentFailure as error:
+        lines = env_base.trace(error).splitlines()
+        assert env_base.trace(errors.EnvironmentFailure("of seedzero itself")) == ""
+    assert lines[0] == "ValueError: no game" and lines[-2:] == ["KeyError: 'no seat'", lines[-1]]
+    assert lines.count("  ... frames of seedzero") == 2  # around this test
+    assert [line for line in lines if line.endswith(", in close")] and "/env_base.py" not in "".join(lines)
+
+
 class _Stuck(catch.Catch):
     def close(self) -> None:
         raise OSError("no simulator")

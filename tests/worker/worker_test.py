@@ -675,14 +675,22 @@ def test_a_supervised_process_ends_with_the_pipe_while_the_learner_is_away(addre
     assert code == 0, log
 
 
-def test_a_process_that_fails_says_why_in_one_line_and_exits_with_1(serve, address):
+def test_the_traceback_of_an_environment_is_logged_above_its_line(serve, run, caplog):
+    serve(dict(env="yours"))
+    assert run(env_factory=Fragile).code() == exit_codes.FAILED
+    (text,) = [record.getMessage() for record in caplog.records if "the ball is flat" in record.getMessage()]
+    first, *_, last = text.splitlines()
+    assert first == "Traceback (most recent call last):" and last.startswith("EnvironmentFailure: environments of ")
+    assert text.count("  ... frames of seedzero\n") == 1 and ", in step\n" in text
+
+
+def test_a_process_that_fails_says_why_and_exits_with_1(serve, address):
     serve(dict(env="gym:Nowhere-v0"))
     child = spawn(f"--server={address}")
     code, log = finish(child)
     assert code == 1
-    assert len(log.splitlines()) == 1
-    assert "EnvironmentFailure" in log
-    assert "Nowhere" in log
+    assert log.count("EnvironmentFailure") == 1
+    assert log.splitlines()[-1].startswith("EnvironmentFailure") and "Nowhere" in log.splitlines()[-1]
 
 
 class Exits(catch.Catch):

@@ -70,7 +70,8 @@ def make(
     called = callbacks.Callbacks(functions or {}, ending)
     log = metrics_log.MetricsLog(directory.path, tensorboard=config.metrics.tensorboard, report=say, config=config)
     history = league_log.LeagueLog(directory.path, say) if config.league.on else None
-    saves = saving.Saves(together.budgeted(config), directory, log, say, mirrored, history, hosts=hosts)
+    shared = together.budgeted(config, () if hosts is None else hosts.num_steps)
+    saves = saving.Saves(shared, directory, log, say, mirrored, history, hosts=hosts)
     own = configs.override(config, {"run.seed": together.own_seed(config)})  # of environments
     max_group = min(one.sizes[-1] * one.layout.num_shards for one in planned)
     table = placements.table([one.layout for one in planned]) if len(planned) > 1 else None

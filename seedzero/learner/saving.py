@@ -15,7 +15,7 @@ from typing import Any
 from seedzero.agents import base
 from seedzero.bucket import mirrors
 from seedzero.checkpoints import checkpoint, checkpointers, migrations, run_dirs, saved_files, trees
-from seedzero.config import configs
+from seedzero.config import configs, sections
 from seedzero.core import errors
 from seedzero.device import meshes, states
 from seedzero.learner import together
@@ -61,9 +61,12 @@ class Saves:
     def finished_before(self) -> str:
         """Returns why a resumed run has nothing left to do, or ""; all of several hosts give a reason, or none."""
         found = self._finished_before()
-        if self.hosts is not None and not all(self.hosts.link.gather("finished", found).values()):
-            return ""  # another host has work left, such as the last evaluation
-        return found
+        if self.hosts is None:
+            return found
+        said = self.hosts.link.gather("finished", found)
+        has_part = {index: text for index, text in said.items() if index in self.hosts.parts} or said
+        # an empty text: that host has work left, such as the last evaluation; a new one has nothing to say
+        return next(iter(has_part.values())) if all(has_part.values()) else ""
 
     def _finished_before(self) -> str:
         checkpoints = self.directory.checkpoints
@@ -88,8 +91,9 @@ class Saves:
         """Explains why a checkpoint with these counters is a run's last, or returns ""."""
         if counters[phase.IN_LAST]:
             return ""
-        budget, evaluated = self.config.run, counters["last_evaluation"]
-        num_updates, num_steps = counters["num_updates"], counts.Counts(**counters["ledger"]).env_steps
+        evaluated, num_updates = counters["last_evaluation"], counters["num_updates"]
+        own = counts.Counts(**counters["ledger"]).env_steps
+        budget, num_steps = _budget(self.config, self.hosts, own)
         owed, replay = 0, self.config.replay
         if self.config.agent.SAMPLES:
             owed = replay_rate.owed_updates(replay, budget.max_env_steps, replay_rate.start_of(replay, counters))
@@ -251,6 +255,17 @@ class Saves:
         self._has_failed = True
         self._mark = None
         self.report(text)
+
+
+def _budget(config: configs.Config, hosts: together.Together | None, num_steps: int) -> tuple[sections.RunConfig, int]:
+    """Returns the budget, and the steps that it counts: of a queue's several hosts all, otherwise this host's."""
+    if hosts is None or not hosts.max_env_steps:
+        return config.run, num_steps
+    if (total := sum(hosts.num_steps)) < hosts.max_env_steps:
+        return dataclasses.replace(config.run, max_env_steps=0), num_steps
+    if config.agent.SAMPLES:
+        return config.run, num_steps
+    return dataclasses.replace(config.run, max_env_steps=hosts.max_env_steps), total
 
 
 def check_same(

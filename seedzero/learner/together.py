@@ -14,7 +14,7 @@ import os
 import pathlib
 import subprocess
 import sys
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -27,6 +27,7 @@ from seedzero.config import cluster_config, configs, machines, sections
 from seedzero.core import errors, forks, json_object
 from seedzero.device import collectives, compilation_cache
 from seedzero.loop import device_loop, facts, rosters
+from seedzero.metrics import counts
 from seedzero.transport import security
 
 _OF_A_HOST = {
@@ -53,6 +54,8 @@ class Together:
     parts: tuple[int, ...] = ()  # the hosts that resume from their own parts of it
     resolved: str = ""  # digest of the settings, with the machine's values
     processors: tuple[str, ...] = ()  # names of the hosts' CPUs
+    num_steps: tuple[int, ...] = ()  # training steps of each host at that checkpoint
+    max_env_steps: int = 0  # of all hosts
 
     @property
     def index(self) -> int:
@@ -101,12 +104,22 @@ def of_host(config: configs.Config) -> configs.Config:
     )
 
 
-def budgeted(config: configs.Config) -> configs.Config:
-    """Returns the settings with this host's share of the steps; those of a queue are added up (`DecisionTally`)."""
+def budgeted(config: configs.Config, num_steps: Sequence[int] = ()) -> configs.Config:
+    """Returns the settings with this host's share of the steps; those of a queue are added up (`DecisionTally`).
+
+    num_steps: the steps of each host before. A host that has more than an equal share leaves less to the others.
+    """
     num, most = config.cluster.num_hosts, config.run.max_env_steps
     if num == 1 or not most:
         return config
-    return configs.override(config, {"run.max_env_steps": -(-most // num) if config.agent.SAMPLES else 0})
+    before = dict(enumerate(num_steps or [0] * num))
+    share, sharing = -(-most // num), [*before]
+    while sharing and any(before[host] > share for host in sharing):
+        most -= sum(before[host] for host in sharing if before[host] > share)
+        sharing = [host for host in sharing if before[host] <= share]
+        share = -(-max(0, most) // max(1, len(sharing)))
+    own = max(1, share, before[config.cluster.index])
+    return configs.override(config, {"run.max_env_steps": own if config.agent.SAMPLES else 0})
 
 
 @contextlib.contextmanager
@@ -190,7 +203,11 @@ def meeting(
             names = linked.gather("processor", machines.processor())
             processors = tuple(name for _, name in sorted(names.items()))
             has_part = cluster.index < begin.num_hosts
-            yield Together(linked, begin.step, has_part, begin.parts, processors=processors)
+            own = [counts.Counts(**one.counters["ledger"]).env_steps for one in found or () if one.step == begin.step]
+            said = linked.gather("steps", str(own[0] if own and has_part else 0))
+            num_steps = tuple(int(number) for _, number in sorted(said.items()))
+            most = config.run.max_env_steps
+            yield Together(linked, begin.step, has_part, begin.parts, "", processors, num_steps, most)
             if linked.leave():
                 jax.distributed.shutdown()
     finally:

@@ -173,7 +173,7 @@ def spent(config: configs.Config, dispatcher: dispatchers.Dispatcher) -> str:
 def of_each_host(config: configs.Config, spent: str) -> str:
     """Returns what a message about a spent budget adds if there are several hosts, each with a share of the steps."""
     number = config.cluster.num_hosts
-    return f" on each of {number} hosts" if number > 1 and "steps" in spent else ""
+    return f" (the share of one of {number} hosts)" if number > 1 and "steps" in spent and config.agent.SAMPLES else ""
 
 
 def left_out(config: configs.Config, learning: tuple[players.Player, ...]) -> tuple[tuple[int, int], str]:

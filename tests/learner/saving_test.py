@@ -70,14 +70,43 @@ def test_of_several_hosts_the_common_checkpoint_says_whether_a_run_is_finished(
     found = [_Named(step=step, counters={**base, "num_updates": step}) for step in (2, 4)]
     others: dict[int, str] = {}
     link = _Named(gather=lambda subject, found: {0: found, **others})
-    saved = _saves(tmp_path, hosts={"step": common, "index": 0, "link": link}, run__max_updates=4)
+    several: dict[str, Any] = {"step": common, "index": 0, "link": link, "parts": (0, 1, 2), "max_env_steps": 0}
+    saved = _saves(tmp_path, hosts=several, run__max_updates=4)
     monkeypatch.setattr(saved_files, "manifests", lambda path: found)
     monkeypatch.setattr(saved_files, "newest_verified", lambda path, scope: (found[-1], {}))
     assert saved.finished_before() == finished
     others[1] = "4 updates"
     assert saved.finished_before() == finished
+    others[3] = ""  # it has no part yet
+    assert saved.finished_before() == finished
     others[2] = ""  # it was stopped in the run's last evaluation
     assert saved.finished_before() == ""
+
+
+@pytest.mark.parametrize(
+    ("agent", "num_steps", "finished"),
+    [
+        ("ppo", (9, 11), "20 steps of --max_env_steps=20"),
+        ("ppo", (9, 10), ""),
+        ("muzero", (9, 11), "9 steps of --max_env_steps=9 (the share of one of 2 hosts)"),
+        ("muzero", (9, 0), ""),  # the other host begins now
+    ],
+)
+def test_a_run_of_several_hosts_is_finished_by_the_steps_of_all(
+    tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch, agent: str, num_steps: tuple[int, ...], finished: str
+) -> None:
+    base = {"last_evaluation": None, "num_updates": 4, "num_acts": 1, "ledger": {"stored": 9}, phase.IN_LAST: False}
+    found = [_Named(step=4, counters=base)]
+    link = _Named(gather=lambda subject, found: {0: found})
+    several: dict[str, Any] = {"step": 4, "index": 0, "link": link, "parts": (0, 1)}
+    several |= {"num_steps": num_steps, "max_env_steps": 20}
+    shared = {"ppo": 0, "muzero": 9}[agent]  # as in `together.budgeted`
+    at = {"cluster__num_hosts": 2, "cluster__index": 0, "cluster__coordinator": "host-0:7000"}
+    saved = _saves(tmp_path, hosts=several, run__agent=agent, run__max_env_steps=shared, **at)
+    monkeypatch.setattr(saved_files, "manifests", lambda path: found)
+    monkeypatch.setattr(saved_files, "newest_verified", lambda path, scope: (found[-1], {}))
+    assert saved.finished_before() == finished
+    saved.checkpointer.close()
 
 
 @pytest.mark.parametrize(

@@ -89,6 +89,25 @@ def test_a_budget_of_steps_is_shared(agent: str, expected: int) -> None:
     assert together.budgeted(alone) == alone
 
 
+@pytest.mark.parametrize(
+    ("before", "expected"),
+    [
+        ((0, 0, 0), [400, 400, 400]),
+        ((390, 380, 400), [400, 400, 400]),
+        ((600, 0, 0), [600, 300, 300]),  # one host began, and three continue
+        ((500, 450, 0), [500, 450, 250]),
+        ((1190, 0, 0), [1190, 5, 5]),
+        ((1300, 0, 0), [1300, 1, 1]),  # finished, see `Saves.finished_before`; 0 would be no limit
+    ],
+)
+def test_what_a_host_did_before_the_others_came_counts(before: tuple[int, ...], expected: list[int]) -> None:
+    found = [
+        together.budgeted(_config(index, **{"run.agent": "muzero", "run.max_env_steps": 1200}), before)
+        for index in range(3)
+    ]
+    assert [config.run.max_env_steps for config in found] == expected
+
+
 def test_lines_tell_of_the_other_hosts() -> None:
     steps = {"stored": 12345}
     found = together.lines({2: {"steps": steps, "workers": 2, "environments": 8}, 1: {}})

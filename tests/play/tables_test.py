@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import functools
 import pathlib
 import tempfile
@@ -14,7 +15,7 @@ import pytest
 
 from seedzero.core import errors
 from seedzero.evaluation import agent_choice
-from seedzero.play import tables
+from seedzero.play import human_records, tables
 from seedzero.recordings import records, rethinking
 
 KUHN, TIC_TAC_TOE = "spiel:kuhn_poker", "spiel:tic_tac_toe"
@@ -190,6 +191,32 @@ def test_a_game_is_recorded_as_the_page_reads_it(env_id: str, agent: str, tmp_pa
     assert again == tmp_path / "records" / "human-2.npz" and table.to_json()["records"] == [str(path), str(again)]
     header = records.read_record(again).header
     assert (header["ended"], header["cut_off"]) == (("", False) if is_over else ("resigned", True))
+
+
+def test_games_that_end_at_once_in_two_processes_are_both_recorded(
+    tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    found, written = list[pathlib.Path](), list[pathlib.Path]()
+
+    def write(path: pathlib.Path, header: Any, content: Any) -> None:
+        written.append(path)
+        if len(written) == 1:  # the other one ends while this one is written
+            found.append(human_records.write(tmp_path, {}, {}))
+
+    monkeypatch.setattr(human_records.records, "write", write)
+    found.append(human_records.write(tmp_path, {}, {}))
+    assert [path.name for path in found] == ["human-2.npz", "human-1.npz"]
+    assert sorted(written) == sorted(found) == sorted(tmp_path.iterdir())
+
+
+def test_a_game_that_cannot_be_written_leaves_no_file(tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def write(path: pathlib.Path, header: Any, content: Any) -> None:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr(human_records.records, "write", write)
+    with pytest.raises(errors.UsageError, match="No space left"):
+        human_records.write(tmp_path, {}, {})
+    assert not list(tmp_path.iterdir())
 
 
 def test_mistakes_are_named(said: golden.Said) -> None:

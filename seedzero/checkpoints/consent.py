@@ -13,6 +13,8 @@ from seedzero.checkpoints import own_runs, run_dirs
 from seedzero.config import configs
 from seedzero.core import errors, user_code
 
+_UNKNOWN = "you trained none at this path, and one that was renamed or copied needs your consent again"
+
 
 def check(
     path: str | os.PathLike[str],
@@ -43,7 +45,7 @@ def check(
             f"{os.fspath(path)} names code that would be imported and run here: {flags}. If you trust the maker of "
             "that directory, give --trust_run_dir (in Python trust_run_dir=True)"
             + ("" if asked is None else ", or name the code yourself, as above")
-            + (f". It does not count as a run of your own: {doubt}" if doubt else "")
+            + (f". It does not count as a run of your own: {doubt or _UNKNOWN}" if is_here else "")
         )
     return configs.loaded(saved.config)
 

@@ -215,3 +215,11 @@ def test_an_own_run_needs_no_consent_where_its_code_runs_here() -> None:
         with pytest.raises(errors.Error, match=r"their_module|no checkpoint") as raised:
             _CALLS[call](path)
         assert "trust_run_dir" not in str(raised.value)
+
+
+def test_a_renamed_run_of_ones_own_is_refused_with_the_reason() -> None:
+    path = _directory({**_REGISTERS, **_NETWORK})
+    assert own_runs.remember(path, run_dirs.read_saved(path)) == ""
+    moved = path.rename(path.with_name("moved"))
+    with pytest.raises(errors.ResumeError, match="one that was renamed"):
+        request.make({"run_dir": str(moved)}, {})

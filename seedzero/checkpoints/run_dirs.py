@@ -8,7 +8,7 @@ RUN_DIR/lock            locked (flock) by the learner, whose pid it contains; on
         metrics.jsonl   one row of metrics a line
         league.jsonl    the history of a league: decisions, and matches by interval
         checkpoints/    written by the checkpointer
-        logs/           what local workers print
+        logs/           what the learner and local workers print
         hosts/I/        the run directory of learner host I, for I > 0
 """
 
@@ -31,6 +31,7 @@ from seedzero.core import errors, json_object, plain_files, user_code
 
 CONFIG_FILE = "config.json"
 LEARNER_FILE = "learner.json"
+LEARNER_LOG = "learner.log"
 STATUS_FILE = "status.json"
 _BESIDE_CONFIG = (STATUS_FILE, "spec.json", "metrics.jsonl", "league.jsonl")
 """Files that a run writes after config.json."""
@@ -139,6 +140,7 @@ class RunDir(contextlib.AbstractContextManager["RunDir"]):
                 write_json_atomic(self.path / CONFIG_FILE, self.earlier)
             return
         with contextlib.suppress(OSError):  # not empty
+            (self.logs / LEARNER_LOG).unlink(missing_ok=True)
             for folder in (self.logs, *self.checkpoints.glob("*"), self.checkpoints):
                 folder.rmdir()
             if any((self.path / name).exists() for name in _BESIDE_CONFIG):  # left by an earlier start that was killed

@@ -76,6 +76,8 @@ def train(
             mirrored = mirrors.Mirror(path, bucket_config, asked.config.checkpoint, report=screen.message, step=step)
             opened.callback(mirrored.finish)
         directory = opened.enter_context(_open(asked, path, mirrored, screen))
+        screen.keep(directory.logs / run_dirs.LEARNER_LOG)
+        opened.push(screen.log_failure)
         config = directory.config
         names_code = bool(user_code.named(configs.flatten(config)))
         needs_trust = names_code and (mirrored is not None or not _remember(directory.path, directory.saved, screen))

@@ -9,10 +9,13 @@ from __future__ import annotations
 import contextlib
 import functools
 import logging
+import pathlib
 import queue
 import threading
+import traceback
 from collections.abc import Callable
 
+from seedzero.core import errors
 from seedzero.monitoring import console
 
 MAX_WAITING = 1000
@@ -50,6 +53,20 @@ class Screen:
         if last:
             self._look = None
         self._put(functools.partial(self._shown.update, snapshot, last=last))
+
+    def keep(self, path: pathlib.Path) -> None:
+        """Adds messages from now on to the end of a file, with a line of the state a minute."""
+        try:
+            self._put(functools.partial(self._shown.keep, path.open("ab", buffering=0)))
+        except OSError as error:
+            self.message(f"{path} cannot be written: {error.strerror}; this console is not kept there")
+
+    def log_failure(self, kind: object, error: BaseException | None, trace: object) -> None:
+        """Writes an exception that leaves a `with` block to that file; for `ExitStack.push`."""
+        if error is not None:
+            known = isinstance(error, errors.Error)
+            text = f"error: {error}" if known else "".join(traceback.format_exception(error)).rstrip()
+            self._put(functools.partial(self._shown.log, text))
 
     def message(self, text: str, command: str = "") -> None:
         """Prints a separate line, with a command line at the end."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
+import io
 import math
 import os
 import select
@@ -22,6 +23,8 @@ DRAW_SECONDS = 0.2
 """Shortest time between two drawings of the live line."""
 QUIET_SECONDS = 10.0
 """Longest time between two plain lines while a run makes no progress."""
+LOG_SECONDS = 60.0
+"""Time between two lines of the state in the file that keeps the console's messages."""
 SHOW_CURSOR = b"\x1b[?25h\n"
 
 
@@ -81,11 +84,29 @@ class Console:
         self._redirects = stream is None
         self._every_seconds = DRAW_SECONDS if self._is_live else every_seconds
         self._clock = clock
-        self._shown_at = -math.inf
+        self._shown_at = self._logged_at = -math.inf
         self._closed = False
+        self._log: io.FileIO | None = None
+
+    def keep(self, file: io.FileIO) -> None:
+        """Writes all messages from now on to an open file, too, with a line of the state a minute."""
+        self._log = file
+
+    def log(self, text: str) -> None:
+        """Writes a text to that file alone. If that fails, it prints a message, and stops writing there."""
+        if self._log is None:
+            return
+        try:
+            self._log.write(f"{text}\n".encode(errors="backslashreplace"))
+        except OSError as error:
+            name, self._log = self._log.name, None
+            self.message(f"{name} cannot be written: {error.strerror}; what follows is not kept there")
 
     def update(self, snapshot: ConsoleSnapshot, *, last: bool = False) -> None:
         """Shows a snapshot, unless one was shown just before and another will follow."""
+        if not self._closed and (last or self._clock() >= self._logged_at + LOG_SECONDS):
+            self._logged_at = self._clock()
+            self.log(line_of(snapshot))
         pause = min(self._every_seconds, QUIET_SECONDS) if snapshot.note else self._every_seconds
         with self._trying():
             if self._closed or (self._clock() < self._shown_at + pause and not last):
@@ -103,6 +124,7 @@ class Console:
 
         command: a command line to copy, printed at the end; a terminal gets it unbroken where the text is wrapped.
         """
+        self.log(printable.with_command(printable.escape(text), printable.escape(command), None))
         width = self._console.width if self._is_live else None
         text = printable.with_command(printable.escape(text), printable.escape(command), width)
         with self._trying():
@@ -115,6 +137,9 @@ class Console:
         """Ends the live line and restores the terminal."""
         with self._trying():
             self._closed = True
+            if self._log is not None:
+                self._log.close()
+                self._log = None
             self._end_line()
             if self._redirects and self._stream is not sys.stderr:
                 self._stream.close()

@@ -344,6 +344,7 @@ def test_a_refused_start_deletes_what_it_made_and_nothing_else(tmp_path: pathlib
     empty, with_logs = tmp_path / "empty", tmp_path / "with_logs"
     for path in (empty, with_logs):
         with run_dirs.open_run_dir(path, configs.Config(), preset="catch", given={}) as run:
+            (run.logs / run_dirs.LEARNER_LOG).write_text("a refusal, which the console shows, too")
             if path is with_logs:
                 (run.logs / "local-0.log").write_text("a reason")
             run.abandon()

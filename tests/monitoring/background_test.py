@@ -1,15 +1,18 @@
 """A console that nobody reads."""
 
 import contextlib
+import errno
 import io
 import logging
 import os
+import pathlib
 import re
 import threading
 from collections.abc import Iterator
 
 import pytest
 
+from seedzero.core import errors
 from seedzero.monitoring import background, console
 
 SNAPSHOT = console.ConsoleSnapshot(seconds=1.0, env_steps=2, updates=3)
@@ -42,6 +45,51 @@ def test_messages_and_snapshots_come_in_order() -> None:
     shown.close()
     first, line, last = stream.getvalue().splitlines()
     assert (first, line.split()[1:3], last) == ("first", ["2", "steps"], "last")
+
+
+def test_the_console_is_kept_in_a_file_with_the_error_that_ends_it(tmp_path: pathlib.Path) -> None:
+    for number in (1, 2):  # a resume continues the file
+        shown = background.Screen(console.Console(0.0, stream=io.StringIO(), live=False))
+        shown.keep(tmp_path / "learner.log")
+        shown.message(f"start {number}", "a command")
+        for _ in range(3):
+            shown.update(SNAPSHOT)
+        shown.update(SNAPSHOT, last=True)
+        error = errors.TrainingFailure("no worker") if number == 1 else ZeroDivisionError("division by zero")
+        shown.log_failure(type(error), error, None)
+        shown.log_failure(None, None, None)
+        shown.close()
+    state = console.line_of(SNAPSHOT)
+    first = ["start 1 a command", state, state, "error: no worker"]  # the first state, and the last one
+    assert (tmp_path / "learner.log").read_text().splitlines() == [
+        *first,
+        "start 2 a command",
+        state,
+        state,
+        "ZeroDivisionError: division by zero",
+    ]
+
+
+def test_a_console_that_cannot_be_kept_is_reported_once_and_goes_on(tmp_path: pathlib.Path) -> None:
+    stream = io.StringIO()
+    shown = background.Screen(console.Console(0.0, stream=stream, live=False))
+    shown.keep(tmp_path / "nowhere" / "learner.log")
+    shown._put(lambda: shown._shown.keep(Full()))  # type: ignore[arg-type]
+    for number in range(3):
+        shown.message(f"message {number}")
+    shown.close()
+    found = stream.getvalue()
+    assert found.count("cannot be written: No such file") == found.count("full cannot be written: No space left") == 1
+    assert all(f"message {number}" in found for number in range(3))
+
+
+class Full:
+    """A file on a full disk."""
+
+    name = "full"
+
+    def write(self, content: bytes) -> int:
+        raise OSError(errno.ENOSPC, "No space left on device")
 
 
 def test_nobody_waits_for_a_reader_and_dropped_lines_are_counted(pipe: tuple[int, io.TextIOWrapper]) -> None:

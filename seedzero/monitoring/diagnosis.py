@@ -94,7 +94,8 @@ RULES = (
         "an environment that reports `is_success` has reported no success; or neither training nor an evaluation is "
         f"{symptoms.RISE:.0%} above the first evaluation and random actions (as "
         f"`check-env` measured them, or else the first episodes), after {symptoms.RISING_ENV_STEPS:,} steps "
-        f"({symptoms.FEW_ENV_STEPS:,} with {symptoms.RISING_STEPS:,} optimizer steps) and half of `--max_env_steps`",
+        f"({symptoms.FEW_ENV_STEPS:,} with {symptoms.RISING_STEPS:,} optimizer steps) and half of `--max_env_steps`. "
+        "A run whose evaluations are all as good as the first is healthy while training rises towards them",
         f"{_LOWER_RATE}; rewards and observations by `seedzero check-env`; more steps",
         symptoms.not_risen,
         min_steps=symptoms.FEW_STEPS,

@@ -139,19 +139,17 @@ def not_risen(case: RunCase) -> str:
 
 
 def _is_solved_at_once(case: RunCase) -> bool:
-    """Returns whether the first evaluation was at the best, and training has come up to it with a decided policy."""
+    """Returns whether the first evaluation was as good as all since, while training rises or has come up to it."""
     curve, random = case.curve, case.random_return
-    baseline, newest, first = (
-        curve.baseline(case.config.evaluation.every_updates),
-        curve.newest_return,
-        curve.first_return,
-    )
-    if baseline is None or newest is None or first is None or not _is_decided(case):
+    baseline = curve.baseline(case.config.evaluation.every_updates)
+    newest, first = curve.newest_return, curve.first_return
+    if baseline is None or newest is None or first is None:
         return False
-    size = max(abs(newest), abs(first), abs(baseline))
-    is_better = random is None or newest - random >= RISE * max(abs(random), abs(newest))
-    lowest = min(curve.evaluations, default=newest)
-    return is_better and newest - first >= AT_ONCE * size and min(newest, lowest) >= baseline - AT_ONCE * size
+    lowest, size = min(curve.evaluations, default=newest), max(abs(newest), abs(first), abs(baseline))
+    best, goal = max(newest, lowest), baseline - AT_ONCE * size
+    is_better = random is None or best - random >= RISE * max(abs(random), abs(best))
+    has_come_up = _is_decided(case) and newest >= max(goal, first + AT_ONCE * size)
+    return is_better and lowest >= goal and (curve.is_risen(RISE) or has_come_up)
 
 
 def _is_decided(case: RunCase) -> bool:

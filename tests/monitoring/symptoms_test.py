@@ -237,6 +237,11 @@ def test_a_run_that_was_solved_at_its_first_evaluation_is_healthy(find: _Find) -
     assert find(_at_once(0.72, 0.78, 0.79, 0.79)), "below the first evaluation"
 
 
+def test_training_may_still_rise_to_the_first_evaluation() -> None:
+    assert not symptoms.not_risen(_at_once(0.43, 0.64, 0.66, 0.66))
+    assert symptoms.not_risen(_at_once(0.43, 0.64, 0.66, 0.66, newest=0.5)), "evaluations have fallen"
+
+
 def test_a_later_evaluation_below_the_first_is_a_collapse() -> None:
     assert symptoms.decided(_at_once(0.88, 0.92, 0.93, 0.93, newest=0.5))
 

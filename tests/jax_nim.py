@@ -97,19 +97,22 @@ NIM, AGAIN, HIDDEN, HALF = Nim(), Nim(takes_again=True), Hidden(), Nim(prize=0.5
 
 
 class Dice:
-    """One player, one choice: 0 pays 0.6; 1 and 2 pay 1 or nothing by chance, 2 more often; all end the game."""
+    """One player, one choice: 0 pays 0.6; the others pay 1 or nothing by these chances; all end the game."""
 
-    num_players, num_actions, perfect_information, has_chance = 1, 3, True, True
-    CHANCES = (1.0, 0.3, 0.8)
+    num_players, perfect_information, has_chance = 1, True, True
+
+    def __init__(self, *chances: float) -> None:
+        self._chances, self.num_actions = (1.0, *chances), 1 + len(chances)
 
     def init(self, key: jax.Array) -> State:
         no = jnp.array(False)
         none = jnp.zeros((), jnp.int32)
-        state = State(none, jnp.ones(1, bool), jnp.zeros(1), no, no, jnp.ones(3, bool), none, jnp.float32(0), no)
+        legal = jnp.ones(self.num_actions, bool)
+        state = State(none, jnp.ones(1, bool), jnp.zeros(1), no, no, legal, none, jnp.float32(0), no)
         return state.replace(observation=self.observe(state))
 
     def step(self, state: State, action: jax.Array, key: jax.Array) -> State:
-        has_won = jax.random.uniform(key) < jnp.array(self.CHANCES)[action]
+        has_won = jax.random.uniform(key) < jnp.array(self._chances)[action]
         reward = jnp.where(state.terminated, 0.0, jnp.where(has_won, jnp.where(action == 0, 0.6, 1.0), 0.0))
         return state.replace(rewards=reward[None], terminated=jnp.array(True))
 
@@ -117,7 +120,7 @@ class Dice:
         return jnp.ones(1, bool)
 
 
-DICE = Dice()
+DICE, GAMBLE = Dice(0.3, 0.8), Dice(0.1)
 
 
 class Turns(Nim):
@@ -163,3 +166,13 @@ class Paid(Nim):
 
 
 PAID = Paid()
+
+
+class Cut(Nim):
+    """Stops after the first move, without a result."""
+
+    def step(self, state: State, action: jax.Array, key: Any = None) -> State:
+        return super().step(state, action).replace(terminated=jnp.array(False), truncated=jnp.array(True))
+
+
+CUT = Cut()

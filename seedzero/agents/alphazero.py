@@ -24,6 +24,7 @@ from seedzero.envs import pgx_rules
 from seedzero.networks import actor_critic
 from seedzero.ops import nstep
 from seedzero.replay import priorities, ring_store, sources, windowing
+from seedzero.search import outcomes
 
 _OF_MODELS = ("transition", "reward_head")
 """Parts of MuZero's network that rules replace."""
@@ -128,7 +129,8 @@ def _find(
     rules, params = parts.rules, parts.model.network.cast(params)
     states = rules.decode(inputs.observation[rules.state_name], inputs.action_mask)
     logits, value = _predict(parts, params, inputs.observation[types.OBSERVATION])
-    root = mcts.Root(logits, value, _embedding(rules, states))
+    keys = outcomes.root_keys(key, logits.shape[0]) if rules.has_chance else None
+    root = mcts.Root(logits, value, _embedding(rules, states, keys))
     result = mcts.search(
         params,
         key,
@@ -142,45 +144,54 @@ def _find(
     return muzero_search.drawn(result, root, 1.0, inputs.action_mode, key)
 
 
-def _embedding(rules: pgx_rules.GameRules, states: pgx_rules.State) -> tuple[jax.Array, ...]:
-    """Returns the arrays [B, ...] of states for a search; in a game with chance the last one is an action, or 0."""
+def _embedding(
+    rules: pgx_rules.GameRules, states: pgx_rules.State, keys: jax.Array | None = None
+) -> tuple[jax.Array, ...]:
+    """Returns the arrays [B, ...] of states for a search; with chance also the keys for it, and an action, or 0."""
     arrays = rules.without_shown(states)
-    return (*arrays, jnp.zeros(arrays[0].shape[0], jnp.int32)) if rules.has_chance else arrays
+    return arrays if keys is None else (*arrays, keys, jnp.zeros(keys.shape[0], jnp.int32))
 
 
 def recurrent_fn(parts: _Parts) -> mcts.RecurrentFn | mcts.ChanceFn:
     """Returns the rules, with the network's opinion of the states that they lead to, in the engine's form.
 
-    With chance an afterstate is the state before, and the action: chance draws one of the keys for the step.
+    With chance an afterstate is the state before, and the action: a code stands for a key that the step then takes.
     """
     rules, discount = parts.rules, parts.model.config.reward.discount
+    num_outcomes = outcomes.num_outcomes(parts.model.config.search.num_simulations)
 
     def step(
-        params: base.Params, action: jax.Array, parent: Any, keys: jax.Array | None = None
+        params: base.Params,
+        action: jax.Array,
+        parent: Any,
+        keys: jax.Array | None = None,
+        behind: jax.Array | None = None,
     ) -> tuple[mcts.Prediction, Any]:
         before = rules.with_nothing_shown(parent)
         after, reward = rules.step(before, action, keys)
-        is_over = pgx_rules.is_over(after)
         logits, value = _predict(parts, params, rules.show(after))
         logits = actor_critic.masked(logits, after.legal_action_mask)
         is_own = after.current_player == before.current_player
         turn = jnp.where(is_own, discount, -discount)  # the value in the other player's turn is that player's
-        prediction = mcts.Prediction(reward, jnp.where(is_over, 0.0, turn), logits, jnp.where(is_over, 0.0, value))
-        return prediction, _embedding(rules, after)
+        if rules.is_users:
+            turn = jnp.where(before.truncated, 1.0, turn)  # behind a game that was cut off lies the same position
+        ended = after.terminated
+        prediction = mcts.Prediction(reward, jnp.where(ended, 0.0, turn), logits, jnp.where(ended, 0.0, value))
+        return prediction, _embedding(rules, after, behind)
 
     def decide(params: base.Params, action: jax.Array, parent: Any) -> tuple[mcts.Afterstate, Any]:
-        logits = jnp.zeros((action.shape[0], pgx_rules.NUM_OUTCOMES))
+        logits = jnp.zeros((action.shape[0], num_outcomes))
         if rules.has_chance_between_turns:
-            before = rules.with_nothing_shown(parent[:-1])
-            after, _ = rules.step(before, action, pgx_rules.outcome_keys(jnp.zeros_like(action)))
+            before = rules.with_nothing_shown(parent[:-2])
+            after, _ = rules.step(before, action, jax.random.wrap_key_data(parent[-2]))
             is_drawn = (after.current_player != before.current_player) & ~pgx_rules.is_over(after)
             logits = logits.at[:, 1:].set(jnp.where(is_drawn, 0.0, -jnp.inf)[:, None])  # else all outcomes are one
         return mcts.Afterstate(logits, None), (*parent[:-1], action)  # the network knows decisions alone
 
     def resolve(params: base.Params, code: jax.Array, parent: Any) -> tuple[mcts.Prediction, Any]:
-        return step(params, parent[-1], parent[:-1], pgx_rules.outcome_keys(code))
+        return step(params, parent[-1], parent[:-2], *outcomes.outcome_keys(parent[-2], code))
 
-    return mcts.ChanceFn(decide, resolve, pgx_rules.NUM_OUTCOMES) if rules.has_chance else step
+    return mcts.ChanceFn(decide, resolve, num_outcomes) if rules.has_chance else step
 
 
 def _predict(parts: _Parts, params: base.Params, seen: jax.Array) -> tuple[jax.Array, jax.Array]:

@@ -35,8 +35,6 @@ _REMADE = ("observation", "legal_action_mask")
 """Fields of a state left out of its bytes, because acting has them anyway, as observation and mask."""
 
 _TRIAL_GAMES = 64
-NUM_OUTCOMES = 32
-"""Number of outcomes of a step that a search of a game with chance knows: fixed keys with equal probabilities."""
 
 
 class StateArray(NamedTuple):
@@ -59,6 +57,8 @@ class GameRules:
         Raises EnvironmentFailure if Pgx is missing, or the game is unknown or unsupported.
         """
         self.name = name
+        self.is_users = bool(pgx_ids.module(name))
+        """Whether the rules are a user's own object, which may cut games off; Pgx's own games never do."""
         self.env = _load(name)
         key = jax.random.key(0)
         with env_base.failures_of(f"game {name!r} cannot be started"), on_cpu():
@@ -136,13 +136,13 @@ class GameRules:
     @property
     def has_chance(self) -> bool:
         """Whether the game has chance; a user's object declares it by an attribute of this name."""
-        of_pgx = not pgx_ids.module(self.name) and self.name.startswith(_CHANCE)
+        of_pgx = not self.is_users and self.name.startswith(_CHANCE)
         return of_pgx or bool(getattr(self.env, "has_chance", False))
 
     @property
     def has_chance_between_turns(self) -> bool:
         """Whether chance plays a part only where the turn passes, as dice do; a user's object may declare it, too."""
-        of_pgx = not pgx_ids.module(self.name) and self.name.startswith("backgammon")
+        of_pgx = not self.is_users and self.name.startswith("backgammon")
         return of_pgx or bool(getattr(self.env, "has_chance_between_turns", False))
 
     @property
@@ -175,10 +175,17 @@ class GameRules:
         return _with_mover(self, states.observation, states)
 
     def step(self, states: State, actions: jax.Array, keys: jax.Array | None = None) -> tuple[State, jax.Array]:
-        """Returns the states [E] after actions [E], and the movers' rewards [E]; keys: for chance."""
+        """Returns the states [E] after actions [E], and the movers' rewards [E]; keys: for chance.
+
+        A game that is over stays as it is, with reward 0.
+        """
         movers = jnp.clip(states.current_player, 0, self.num_players - 1)  # bytes from a worker may be anything
         after = jax.vmap(functools.partial(after_action, self))(states, actions, keys)
-        return after, jnp.take_along_axis(after.rewards, movers[:, None], axis=1)[:, 0]
+        reward = jnp.take_along_axis(after.rewards, movers[:, None], axis=1)[:, 0]
+        if not self.is_users:  # Pgx's own games do so themselves
+            return after, reward
+        over = is_over(states)
+        return jax.tree.map(functools.partial(jax.vmap(jnp.where), over), states, after), jnp.where(over, 0.0, reward)
 
     def rollout(self, state: State, key: jax.Array) -> jax.Array:
         """Plays random moves from a single state to the end; returns each player's sum of rewards [players]."""
@@ -227,11 +234,6 @@ def _with_mover(rules: GameRules, shown: jax.Array, states: State) -> jax.Array:
         return shown
     mover = states.current_player.reshape(-1, *[1] * (shown.ndim - 1))
     return jnp.concatenate([shown, jnp.broadcast_to(mover, (*shown.shape[:-1], 1)).astype(shown.dtype)], axis=-1)
-
-
-def outcome_keys(codes: jax.Array) -> jax.Array:
-    """Returns the keys [E] for chance that outcomes [E] int32, from 0 to NUM_OUTCOMES - 1, stand for."""
-    return jax.random.split(jax.random.key(0), NUM_OUTCOMES)[codes]
 
 
 def _field(path: Any) -> str:

@@ -300,7 +300,7 @@ def think(
     rows, found = (saved.params, carried, seen), None
     if place is None:
         observed = np.asarray(seen.observation), np.asarray(seen.action_mask)
-        place = positions.of_observation(saved.config.env.id, saved.spec, *observed)
+        place = positions.of_observation(saved.config.env.id, saved.spec, *observed, greedy.key_of(*draws))
     if saved.agent.search is None:
         taken, policy = np.asarray(functions.act(*rows, *draws)[1])[0], np.asarray(functions.policy(*rows))[0]
     else:

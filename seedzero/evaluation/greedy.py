@@ -152,14 +152,16 @@ class Functions(NamedTuple):
     policy: Callable[..., jax.Array]  # (params, carried, seen) -> probabilities [B, A]
 
 
+def key_of(seed: Any, call: Any) -> jax.Array:
+    """Returns the key of a call."""
+    return jax.random.fold_in(jax.random.key(seed), call)
+
+
 def functions(agent: base.Agent, spec: types.EnvSpec) -> Functions:
     """Returns the jitted functions of an agent.
 
     `search` and `policy` fail if the agent has no search or probabilities.
     """
-
-    def key_of(seed: jax.Array, call: jax.Array) -> jax.Array:
-        return jax.random.fold_in(jax.random.key(seed), call)
 
     @jax.jit
     def act(

@@ -12,6 +12,7 @@ import numpy as np
 
 from seedzero.core import errors, packing, printable, types
 from seedzero.envs import pgx_rules, pgx_texts, spiel, spiel_seats
+from seedzero.search import outcomes
 
 State: TypeAlias = Any
 """A game's state, in the form that its `GamePlace` uses."""
@@ -56,10 +57,17 @@ class SpielPlace(NamedTuple):
         return str(state)
 
 
+class _Decided(NamedTuple):
+    """A state, with the keys [1, ...] from which the search draws what chance does behind it."""
+
+    now: pgx_rules.State
+    keys: jax.Array
+
+
 class _Undecided(NamedTuple):
     """A state and an action whose outcome chance has not decided yet."""
 
-    before: pgx_rules.State
+    before: _Decided
     action: int
 
 
@@ -67,13 +75,13 @@ class PgxPlace(NamedTuple):
     """A state of Pgx, as a group of one, with empty observations; chance decides as in AlphaZero's search."""
 
     rules: pgx_rules.GameRules
-    state: pgx_rules.State
+    state: _Decided
 
     def legal(self, state: State) -> Sequence[int]:
         if isinstance(state, _Undecided):
-            return range(pgx_rules.NUM_OUTCOMES)
-        is_over = bool(pgx_rules.is_over(state)[0])
-        found: list[int] = [] if is_over else np.flatnonzero(state.legal_action_mask[0]).tolist()
+            return range(np.iinfo(np.int32).max)
+        is_over = bool(pgx_rules.is_over(state.now)[0])
+        found: list[int] = [] if is_over else np.flatnonzero(state.now.legal_action_mask[0]).tolist()
         return found
 
     def name(self, state: State, action: int) -> str:
@@ -86,22 +94,23 @@ class PgxPlace(NamedTuple):
         is_drawn = isinstance(state, _Undecided)
         before, taken, code = (state.before, state.action, action) if is_drawn else (state, action, 0)
         with pgx_rules.on_cpu():
-            return _step(self.rules)(before, jnp.int32([taken]), jnp.int32([code]))
+            return _Decided(*_step(self.rules)(*before, jnp.int32([taken]), jnp.int32([code])))
 
     def text(self, state: State) -> str:
         if isinstance(state, _Undecided):
             return f"{self.text(state.before)}\nafter {self.name(state.before, state.action)}, before chance"
         with pgx_rules.on_cpu():
-            seen = np.asarray(_show(self.rules)(state))[0]
+            seen = np.asarray(_show(self.rules)(state.now))[0]
         if (board := pgx_texts.board(self.rules.name, seen.shape)) is None:
             return pgx_texts.numbers(seen).strip("\n")
-        return board.text(seen, int(state._step_count[0]) % 2)
+        return board.text(seen, int(state.now._step_count[0]) % 2)
 
 
 @functools.cache
 def _step(rules: pgx_rules.GameRules) -> Any:
-    def step(state: pgx_rules.State, action: jax.Array, code: jax.Array) -> pgx_rules.State:
-        return rules.step(state, action, pgx_rules.outcome_keys(code) if rules.has_chance else None)[0]
+    def step(state: pgx_rules.State, keys: jax.Array, action: jax.Array, code: jax.Array) -> Any:
+        drawn, behind = outcomes.outcome_keys(keys, code) if rules.has_chance else (None, keys)
+        return rules.step(state, action, drawn)[0], behind
 
     return jax.jit(step)
 
@@ -135,9 +144,9 @@ _game = functools.lru_cache(maxsize=8)(spiel.Game)
 
 
 def of_observation(
-    env_id: str, spec: types.EnvSpec, observation: np.ndarray, action_mask: np.ndarray | None
+    env_id: str, spec: types.EnvSpec, observation: np.ndarray, action_mask: np.ndarray | None, key: jax.Array
 ) -> PgxPlace | None:
-    """Returns the game state contained in an observation [1, ...], or None if it contains none."""
+    """Returns the game state contained in an observation [1, ...], or None if it contains none. key: the search's."""
     kind, _, name = env_id.partition(":")
     if kind != "pgx" or not spec.packed or action_mask is None:
         return None
@@ -146,7 +155,8 @@ def of_observation(
     if states is None:
         return None
     with pgx_rules.on_cpu():
-        return PgxPlace(rules, rules.decode(jnp.asarray(states), jnp.asarray(action_mask)))
+        state = rules.decode(jnp.asarray(states), jnp.asarray(action_mask))
+        return PgxPlace(rules, _Decided(state, outcomes.root_keys(key, 1)))
 
 
 class Position(NamedTuple):

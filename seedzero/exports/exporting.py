@@ -20,6 +20,7 @@ from seedzero.agents import agent_table, base
 from seedzero.checkpoints import durable
 from seedzero.core import errors, json_object, packages, plain_files, types
 from seedzero.device import acting, batches
+from seedzero.envs import pgx_rules
 from seedzero.evaluation import greedy
 from seedzero.exports import exported_values
 from seedzero.networks import observations
@@ -225,7 +226,9 @@ def _act(agent: base.Agent, saved: greedy.SavedAgent, unpack: Callable[[Arrays],
         after, outputs = acting.act(agent, spec, first.shape[0], params, state, seen, key)
         return {"action": values.decode(outputs.action), **_named("state", after)}
 
-    explore = "explore: act with noise, from key, two new numbers each call"
+    explore, name = "explore: act with noise, from key, two new numbers each call", saved.config.env.id
+    if saved.config.run.agent == "alphazero" and pgx_rules.game(name.partition(":")[2]).has_chance:
+        explore = "key: two new numbers each call, from which the search draws chance; explore: act with noise"
     if saved.mode == types.SAMPLE:
         explore = "key: two new numbers each call, from which actions are drawn; explore: with the noise of training"
     return _Program(

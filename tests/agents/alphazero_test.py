@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -18,6 +19,7 @@ from seedzero.device import acting, batches, meshes, setups, states, steps
 from seedzero.envs import pgx_rules
 from seedzero.ops import unpacking
 from seedzero.replay import windowing
+from seedzero.search import outcomes
 
 NIM, LUCKY = "jax_nim:NIM", "jax_nim:LUCKY"
 _SMALL = {
@@ -130,18 +132,82 @@ def test_a_tree_has_no_illegal_move_and_nothing_below_an_end() -> None:
     assert num_opinions > 10  # the network's, everywhere else
 
 
-def test_a_search_weighs_the_outcomes_of_chance_as_often_as_its_keys_have_them() -> None:
-    name = "jax_nim:DICE"
-    rules = pgx_rules.game(name)
-    learner = agent(name, search__num_simulations=96, search__num_considered=3, search__rounds=1)
+@pytest.mark.parametrize("number", [4, 16, *(pytest.param(number, marks=pytest.mark.slow) for number in (64, 256))])
+def test_a_gambles_value_is_the_expected_one_over_searches(number: int) -> None:
+    name, num_rows = "jax_nim:GAMBLE", 1000 if number < 64 else 100
+    rules, visits = pgx_rules.game(name), number // 2
+    learner = agent(name, search__num_simulations=number, search__num_considered=2, search__rounds=1)
+    found = jax.jit(jax.vmap(rules.env.init))(jax.random.split(jax.random.key(0), num_rows))
+    given, seen = params(name), inputs(rules, found)
+    look = jax.jit(lambda key: learner.search(given, (), seen, key, False).q_values)
+    values = np.concatenate([look(jax.random.key(seed)) for seed in range(1000 // num_rows)])
+    assert np.unique(values[:, 0]).size == 1 and values.shape == (1000, 2)
+    assert abs(np.mean(values[:, 1]) - 0.1) < 2 * np.std(values[:, 1]) / np.sqrt(1000)
+    each = np.bincount(np.arange(visits) % outcomes.num_outcomes(number))  # visits of each outcome
+    spread = 0.3 * np.sqrt(np.sum(np.square(each))) / visits  # of means of draws of variance 0.1 x 0.9
+    assert np.std(values[:, 1]) == pytest.approx(spread, rel=0.1)
+
+
+def drawn(rules: pgx_rules.GameRules, state: pgx_rules.State, action: int, code: int, num_searches: int) -> Any:
+    """Returns the states behind an outcome of an action in a state, as that many searches draw it."""
+    learner = agent(rules.name)
+    model = alphazero.recurrent_fn(learner.act.args[0])
+    states = jax.tree.map(lambda leaf: jnp.broadcast_to(leaf, (num_searches, *leaf.shape)), state)
+
+    @jax.jit
+    def behind_code(given: Any, states: pgx_rules.State) -> Any:
+        keys = outcomes.root_keys(jax.random.key(7), num_searches)
+        _, after = model.decide(given, jnp.full(num_searches, action), alphazero._embedding(rules, states, keys))
+        _, (*arrays, behind, _) = model.resolve(given, jnp.full(num_searches, code), after)
+        return rules.with_nothing_shown(arrays), behind
+
+    found, behind = behind_code(params(rules.name), states)
+    assert len(np.unique(behind, axis=0)) == num_searches  # what lies behind is drawn anew
+    return jax.tree.map(np.asarray, found)
+
+
+def chi_square(counts: Any, probabilities: Any) -> float:
+    expected = np.sum(counts) * np.asarray(probabilities)
+    return float(np.sum(np.square(counts - expected) / expected))
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("code", [0, 5])
+def test_dice_and_tiles_fall_in_searches_as_the_rules_say(code: int) -> None:
+    backgammon, powers = pgx_rules.game("backgammon"), pgx_rules.game("2048")
+    state, step = jax.jit(backgammon.env.init)(jax.random.key(1)), jax.jit(backgammon.env.step)
+    while True:  # to the last move of a turn
+        action = int(np.flatnonzero(state.legal_action_mask)[0])
+        after = step(state, action, jax.random.key(2))
+        if after.current_player != state.current_player:
+            break
+        state = after
+    dice = np.sort(drawn(backgammon, state, action, code, 4000)._dice, axis=1)
+    rolls = [np.sum((dice == (low, high)).all(axis=1)) for low in range(6) for high in range(low, 6)]
+    chances = [(1 if low == high else 2) / 36 for low in range(6) for high in range(low, 6)]
+    assert np.sum(rolls) == 4000 and chi_square(rolls, chances) < 45.3  # 20 degrees of freedom, 0.1 %
+    state = jax.jit(powers.env.init)(jax.random.key(3))
+    action = int(np.flatnonzero(state.legal_action_mask)[0])
+    boards = drawn(powers, state, action, code, 4000)._board.reshape(4000, -1)
+    kinds, counts = np.unique(boards, axis=0, return_counts=True)
+    is_new = kinds != np.min(kinds, axis=0)
+    tiles = np.sum(np.where(is_new, kinds, 0), axis=1)  # the power of each new tile
+    cells = len(kinds) // 2
+    assert np.all(is_new.sum(axis=1) == 1) and len(kinds) == 2 * cells
+    assert chi_square(counts, np.where(tiles == 1, 0.9, 0.1) / cells) < 62.5  # up to 31 degrees of freedom, 0.1 %
+
+
+def test_a_position_where_a_game_is_cut_off_counts_as_the_network_says() -> None:
+    """Also deeper in the tree, and as the root, whose value a target then has."""
+    name, random = "jax_nim:CUT", np.random.default_rng(3)
+    rules, learner = pgx_rules.game(name), agent(name, search__num_simulations=12, search__num_considered=3)
+    loud = jax.tree.map(lambda x: x + 0.5 * random.normal(size=x.shape).astype(x.dtype), params(name))
     found = jax.jit(jax.vmap(rules.env.init))(jax.random.split(jax.random.key(0), 2))
-    searched = search(learner, params(name), inputs(rules, found))
-    drawn = jax.vmap(jax.random.uniform)(jax.random.split(jax.random.key(0), pgx_rules.NUM_OUTCOMES))
-    expected = [0.6, float(np.mean(drawn < 0.3)), float(np.mean(drawn < 0.8))]  # each key once for each action
-    assert np.array_equal(searched.visit_counts, np.full((2, 3), 32))
-    np.testing.assert_allclose(searched.q_values, [expected] * 2, atol=1e-5)
-    assert searched.action.tolist() == [2, 2] and searched.tree is not None
-    assert expected[1] < 0.5 < 0.65 < expected[2]
+    behind, _ = jax.jit(rules.step)(found, jnp.zeros(2, jnp.int32))
+    searched, cut = (search(learner, loud, inputs(rules, each)) for each in (found, behind))
+    assert np.all(np.abs(cut.network_value) > 0.01) and np.all(searched.visit_counts[:, 0] > 1)
+    np.testing.assert_allclose(searched.q_values[:, 0], -cut.network_value, atol=1e-5)  # the other player's turn
+    np.testing.assert_allclose(cut.value, cut.network_value, atol=1e-5)
 
 
 def test_a_tree_knows_who_moves_behind_chance() -> None:
@@ -149,21 +215,29 @@ def test_a_tree_knows_who_moves_behind_chance() -> None:
     found = jax.jit(jax.vmap(rules.env.init))(jax.random.split(jax.random.key(0), 2))
     tree = search(learner, params(LUCKY), inputs(rules, found)).tree
     assert tree is not None and tree.is_afterstate is not None
-    again = np.asarray(jax.vmap(jax.random.bernoulli)(pgx_rules.outcome_keys(jnp.arange(pgx_rules.NUM_OUTCOMES))))
+    roots = outcomes.root_keys(jax.random.key(1), 2)
+
+    @jax.jit
+    def draw(data: jax.Array, code: jax.Array) -> tuple[jax.Array, jax.Array]:
+        drawn, behind = outcomes.outcome_keys(data, code[None])
+        return jax.random.bernoulli(drawn[0]), behind
+
     seen = set()
     for row, first_pile in enumerate(np.asarray(found.pile).tolist()):
-        piles = {0: first_pile}
+        piles, keys = {0: first_pile}, {0: roots[row : row + 1]}
         for node in range(1, tree.parent.shape[1]):
             if tree.num_visits[row, node] == 0:
                 continue
             parent, action = int(tree.parent[row, node]), int(tree.action[row, node])
             if tree.is_afterstate[row, node]:
                 piles[node] = max(0, piles[parent] - action - 1) if piles[parent] else -1
+                keys[node] = keys[parent]
                 continue
+            again, keys[node] = draw(keys[parent], action)
             has_ended = piles[parent] < 0  # the search goes on behind the end
             piles[node] = max(0, piles[parent])
             assert tree.reward[row, node] == (piles[parent] == 0 and not has_ended)
-            assert tree.discount[row, node] == (0 if piles[node] == 0 else 1 if again[action] else -1)
+            assert tree.discount[row, node] == (0 if piles[node] == 0 else 1 if again else -1)
             seen.add(float(tree.discount[row, node]))
     assert seen >= {1.0, -1.0}
 
@@ -214,6 +288,15 @@ def test_a_league_needs_players_who_alternate(said) -> None:
         agent_table.make(config(LUCKY, league__freeze_every=10), spec, "cpu")
 
 
+@pytest.mark.parametrize("name", ["alphazero", "muzero"])
+def test_a_league_of_players_in_turn_needs_two_steps(name: str, said) -> None:
+    asked = config(league__freeze_every=10, **{"run.agent": name, f"{name}.n_step": 1})
+    spec = pgx_rules.game(NIM).spec(has_state=name == "alphazero")
+    with said.raises(errors.ConfigError, rf"--{name}\.n_step=2", name):
+        agent_table.make(asked, spec, "cpu")
+    agent_table.make(configs.override(asked, {f"{name}.n_step": 2}), spec, "cpu")
+
+
 def test_acting_takes_legal_moves_and_stores_no_state() -> None:
     found, rules, learner = piles(), pgx_rules.game(NIM), agent()
     act = jax.jit(learner.act)
@@ -249,9 +332,11 @@ def test_acting_writes_the_first_bytes_of_what_it_saw() -> None:
     assert np.array_equal(row.observation, shown.reshape(number, -1).view(np.uint8))
 
 
-def test_acting_is_exported_for_any_number_of_rows() -> None:
-    learner, rules = agent(), pgx_rules.game(NIM)
-    seen = inputs(rules, piles())
+@pytest.mark.parametrize("name", [NIM, "jax_nim:DICE"])
+def test_acting_is_exported_for_any_number_of_rows(name: str) -> None:
+    learner, rules, given = agent(name), pgx_rules.game(name), params(name)
+    start = jax.jit(jax.vmap(rules.env.init))(jax.random.split(jax.random.key(0), 4))
+    seen = inputs(rules, piles() if name == NIM else start)
     (rows,) = export.symbolic_shape("rows")
     shapes = jax.tree.map(
         lambda x: jax.ShapeDtypeStruct((rows, *x.shape[1:]), x.dtype), (seen.observation, seen.action_mask)
@@ -261,7 +346,7 @@ def test_acting_is_exported_for_any_number_of_rows() -> None:
         whole = seen._replace(
             observation=observation, action_mask=mask, action_mode=jnp.zeros(mask.shape[0], jnp.int8)
         )
-        return learner.act(params(), (), whole, jax.random.key(0))[1].action
+        return learner.act(given, (), whole, jax.random.key(0))[1].action
 
     exported = export.export(jax.jit(act))(*shapes)
     expected = jax.jit(act)(seen.observation, seen.action_mask)

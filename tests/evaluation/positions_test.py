@@ -11,7 +11,7 @@ import pytest
 import seedzero
 from seedzero.core import packing, types
 from seedzero.envs import pgx_env, pgx_games, pgx_rules
-from seedzero.evaluation import positions
+from seedzero.evaluation import greedy, positions
 
 DICE = "jax_nim:DICE"
 
@@ -58,7 +58,8 @@ def test_outcomes_of_chance_are_those_of_the_search() -> None:
     named = {key: array[0] for key, array in packing.unpack(env.spec.packed, step.observation).items()}
     settings = {"search__num_simulations": 48, "search__num_considered": 3, "search__rounds": 1}
     thought = _think(DICE, named, step.action_mask[0], **settings)
-    place = positions.of_observation(f"pgx:{DICE}", env.spec, step.observation, step.action_mask)
+    key = greedy.key_of(0, 0)
+    place = positions.of_observation(f"pgx:{DICE}", env.spec, step.observation, step.action_mask, key)
     assert place is not None and thought.root is not None and len(thought.nodes) > 40
     rewards = set()
     for node in thought.nodes[1:]:
@@ -69,7 +70,7 @@ def test_outcomes_of_chance_are_those_of_the_search() -> None:
         if parent.depth > 1 or not node.is_legal:
             continue
         after = place.after(place.after(place.state, action), node.action)
-        assert node.reward == pytest.approx(float(after.rewards[0, 0])) and node.position == thought.root.position
+        assert node.reward == pytest.approx(float(after.now.rewards[0, 0])) and node.position == thought.root.position
         assert place.legal(after) == [] and node.name == f"code {node.action}"
         rewards.add((action, round(node.reward, 3)))
     assert rewards == {(0, 0.6), (1, 0.0), (1, 1.0), (2, 0.0), (2, 1.0)}
@@ -79,10 +80,11 @@ def test_outcomes_of_chance_are_those_of_the_search() -> None:
 def test_observations_without_a_state_have_no_position() -> None:
     env = pgx_env.PgxGames(pgx_rules.game("tic_tac_toe"), 1)
     step = env.reset([0])
-    given = (env.spec, step.observation, step.action_mask)
+    key = greedy.key_of(0, 0)
+    given = (env.spec, step.observation, step.action_mask, key)
     assert positions.of_observation("pgx:tic_tac_toe", *given) is None
     vector = types.EnvSpec((4,), "float32", 3)
-    assert positions.of_observation("catch", vector, np.zeros((1, 4)), np.ones((1, 3), bool)) is None
+    assert positions.of_observation("catch", vector, np.zeros((1, 4)), np.ones((1, 3), bool), key) is None
 
 
 @pytest.mark.parametrize(
@@ -97,7 +99,7 @@ def test_games_are_shown_as_a_person_sees_them(name: str, moves: list[int], expe
     named, mask = _after(name, moves)
     spec = pgx_rules.game(name).spec(has_state=True)
     packed = packing.pack(spec.packed, {key: array[np.newaxis] for key, array in named.items()})
-    place = positions.of_observation(f"pgx:{name}", spec, packed, mask[np.newaxis])
+    place = positions.of_observation(f"pgx:{name}", spec, packed, mask[np.newaxis], greedy.key_of(0, 0))
     assert place is not None
     last = 3 if name == "connect_four" else 8 if name.startswith("hex") else 2
     assert place.name(place.state, last) == expected[0] and expected[1] in place.text(place.state)

@@ -104,6 +104,7 @@ def _stored(config: configs.Config, spec: types.EnvSpec) -> dict[str, sources.St
     elif _keeps_legal(config, spec):
         stored["legal"] = sources.Stored((width,), np.dtype(bool))  # a stored policy is 0 for some legal actions, too
     if config.league.on:
+        turns.check_steps(config)
         stored[ring_store.OWN] = sources.Stored((), np.dtype(bool))
     return {**stored, **muzero_memory.stored(config, spec)}
 

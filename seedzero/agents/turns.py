@@ -61,9 +61,24 @@ def check_league(config: configs.Config) -> None:
 
 
 def stored(config: configs.Config, spec: types.EnvSpec) -> dict[str, sources.Stored]:
-    """Returns the array that marks the learner's own rows, in games where others move too."""
-    meets_others = spec.num_players == 2 and config.league.on
-    return {ring_store.OWN: sources.Stored((), np.dtype(bool))} if meets_others else {}
+    """Returns the array that marks the learner's own rows, in games where others move too.
+
+    Raises ConfigError as `check_steps`.
+    """
+    if spec.num_players == 1 or not config.league.on:
+        return {}
+    check_steps(config)
+    return {ring_store.OWN: sources.Stored((), np.dtype(bool))}
+
+
+def check_steps(config: configs.Config) -> None:
+    """Raises ConfigError for an agent whose n-step returns would reach no other row of its own in a league."""
+    agent = config.run.agent
+    if getattr(getattr(config, agent, None), "n_step", 2) == 1:
+        raise errors.ConfigError(
+            f"agent {agent}: {agent}.n_step=1 in a league in which players take turns: one step behind a player's "
+            f"turn it is the other's, so it would learn no values; give --{agent}.n_step=2 or more"
+        )
 
 
 def discounts(spec: types.EnvSpec, windows: windowing.Windows, discount: float) -> jax.Array:

@@ -1,3 +1,6 @@
+import importlib
+
+import numpy as np
 import pytest
 
 from seedzero.config import families, sections
@@ -161,3 +164,28 @@ def test_advice_names_the_id_with_the_usual_preprocessing(env_id, other):
 def test_make_refuses_what_it_cannot_make(env_id, hint):
     with pytest.raises(errors.EnvironmentFailure, match=hint):
         registry.make(env_id, sections.EnvConfig(), 1)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("kind", "module", "listing", "least"),
+    [("spiel", "pyspiel", "registered_names", 80), ("pgx", "pgx", "available_envs", 14)],
+)
+def test_every_game_of_a_library_plays_or_is_rejected_in_one_line(kind, module, listing, least):
+    names = getattr(importlib.import_module(module), listing)()
+    random, played = np.random.default_rng(0), []
+    for name in names:
+        settings = sections.EnvConfig(id=f"{kind}:{name}")
+        try:
+            num_rows = max(1, registry.spec(settings).num_seats(types.Role.TRAIN))
+            env = registry.make(settings.id, settings, num_rows)
+            step = env.reset(range(num_rows))
+            for _ in range(5):
+                mask = (
+                    np.ones((num_rows, env.spec.num_actions), bool) if step.action_mask is None else step.action_mask
+                )
+                step = env.step(np.where(mask, random.random(mask.shape), -1).argmax(axis=1).astype(np.int32))
+            played.append(name)
+        except errors.EnvironmentFailure as refusal:
+            assert name in str(refusal) and "\n" not in str(refusal)
+    assert len(names) > len(played) >= least

@@ -114,9 +114,10 @@ def budgeted(config: configs.Config, num_steps: Sequence[int] = ()) -> configs.C
         return config
     before = dict(enumerate(num_steps or [0] * num))
     share, sharing = -(-most // num), [*before]
-    while sharing and any(before[host] > share for host in sharing):
-        most -= sum(before[host] for host in sharing if before[host] > share)
-        sharing = [host for host in sharing if before[host] <= share]
+    slack = max(0, config.replay.num_slots)  # a host that stops at its share has up to these steps more
+    while over := {host for host in sharing if before[host] > share + slack}:
+        most -= sum(before[host] for host in over)
+        sharing = [host for host in sharing if host not in over]
         share = -(-max(0, most) // max(1, len(sharing)))
     own = max(1, share, before[config.cluster.index])
     return configs.override(config, {"run.max_env_steps": own if config.agent.SAMPLES else 0})

@@ -97,12 +97,15 @@ def test_a_budget_of_steps_is_shared(agent: str, expected: int) -> None:
         ((600, 0, 0), [600, 300, 300]),  # one host began, and three continue
         ((500, 450, 0), [500, 450, 250]),
         ((1190, 0, 0), [1190, 5, 5]),
+        ((408, 395, 400), [408, 400, 400]),  # one has stopped at its share, with a step of each slot more
         ((1300, 0, 0), [1300, 1, 1]),  # finished, see `Saves.finished_before`; 0 would be no limit
     ],
 )
 def test_what_a_host_did_before_the_others_came_counts(before: tuple[int, ...], expected: list[int]) -> None:
     found = [
-        together.budgeted(_config(index, **{"run.agent": "muzero", "run.max_env_steps": 1200}), before)
+        together.budgeted(
+            _config(index, **{"run.agent": "muzero", "run.max_env_steps": 1200, "replay.num_slots": 8}), before
+        )
         for index in range(3)
     ]
     assert [config.run.max_env_steps for config in found] == expected

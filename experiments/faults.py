@@ -146,6 +146,15 @@ ROWS = (
         ),
     ),
     Row(
+        "process-host-environments",
+        "two learner hosts whose environments differ",
+        "both end with an error that names the difference",
+        (
+            "tests/learner/together_test.py::test_hosts_with_other_environments_are_named_on_every_host",
+            E2E + "hosts_run_test.py::test_hosts_whose_environments_differ_are_named_on_both",
+        ),
+    ),
+    Row(
         "process-signals",
         "SIGINT, SIGTERM, SIGHUP; a second Ctrl-C",
         "saved, exit, and the same command continues",
@@ -450,7 +459,8 @@ ROWS = (
         (
             "tests/serving/followers_test.py::test_a_run_that_is_gone_replaced_or_damaged_is_reported_with_the_version_served",
             "tests/serving/learner_agents_test.py",
-            WIRE + "policy_servers_test.py::test_a_server_s_trouble_is_in_its_description_and_one_without_players_is_named",
+            WIRE
+            + "policy_servers_test.py::test_a_server_s_trouble_is_in_its_description_and_one_without_players_is_named",
         ),
     ),
     Row(

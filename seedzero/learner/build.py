@@ -163,6 +163,7 @@ def _begin(
         trains = first_states.make(saves, here, where, seeds)
     if hosts is not None:  # the others may not have a checkpoint or a worker yet
         hosts.link.agreed.begin(max(0, hosts.step), hosts.resolved)
+        together.check_environments(hosts.link, here[0].spec)
         ((strategy, _),) = prepared
         assert isinstance(strategy, across.AcrossHosts)
         trains = {name: strategy.spread(state) for name, state in trains.items()}

@@ -9,6 +9,7 @@ import contextlib
 import dataclasses
 import hashlib
 import importlib.metadata
+import json
 import math
 import os
 import pathlib
@@ -24,7 +25,7 @@ from seedzero.bucket import bucket, lease, remote
 from seedzero.checkpoints import manifest, run_dirs, saved_files
 from seedzero.cluster import hub, link, member, messages, reach, roll
 from seedzero.config import cluster_config, configs, machines, sections
-from seedzero.core import errors, forks, json_object
+from seedzero.core import errors, forks, json_object, types
 from seedzero.device import collectives, compilation_cache
 from seedzero.loop import device_loop, facts, rosters
 from seedzero.metrics import counts
@@ -42,6 +43,8 @@ _SHUTDOWN_SECONDS = 10
 """How long a process waits at its end for the other hosts, if it has heard that they end, too."""
 _HOST = 11
 """Second number of the seeds of hosts."""
+_SHOWN = 32
+"""The longest value of a spec that hosts tell each other; of a longer one they tell the beginning and a digest."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -213,6 +216,26 @@ def meeting(
                 jax.distributed.shutdown()
     finally:
         linked.stop()
+
+
+def check_environments(linked: link.Link, spec: types.EnvSpec) -> None:
+    """Waits until all hosts know their environments. Raises UsageError on every host if these differ."""
+    names = [field.name for field in dataclasses.fields(spec)]
+    told = linked.gather("environments", json.dumps([_short(str(getattr(spec, name))) for name in names]))
+    first, *others = (json.loads(text) for _, text in sorted(told.items()))
+    for index, other in enumerate(others, 1):
+        # a run of an earlier version has no spaces until a worker reports them
+        pairs = [pair for pair in zip(names, other, first, strict=True) if pair[0] != "spaces" or all(pair)]
+        if different := [f"{name} is {there}, and {here} on host 0" for name, there, here in pairs if there != here]:
+            linked.leave()  # so that each host names this, and not that another one has ended
+            raise errors.UsageError(
+                f"host {index} has other environments than host 0 ({'; '.join(different)}); give all hosts the same "
+                "environments, with the same versions of their packages"
+            )
+
+
+def _short(text: str) -> str:
+    return text if len(text) <= _SHOWN else f"{text[: _SHOWN - 12]}...{hashlib.sha256(text.encode()).hexdigest()[:8]}"
 
 
 def digest(config: configs.Config) -> str:

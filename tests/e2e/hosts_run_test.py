@@ -287,3 +287,47 @@ def test_hosts_that_do_not_fit_are_named_and_refused(host: harness.Host, tmp_pat
         assert named in second.output()
     first.send(signal.SIGTERM)
     assert "stopped before training began" in first.wait().err
+
+
+SIZED = """
+import os
+import gymnasium
+import numpy as np
+
+class Sized(gymnasium.Env):
+    observation_space = gymnasium.spaces.Box(-1, 1, (int(os.environ["SIZE"]),), np.float32)
+    action_space = gymnasium.spaces.Discrete(2)
+
+    def reset(self, *, seed=None, options=None):
+        return np.zeros(self.observation_space.shape, np.float32), {}
+
+    def step(self, action):
+        return np.zeros(self.observation_space.shape, np.float32), 1.0, True, False, {}
+"""
+
+
+def test_hosts_whose_environments_differ_are_named_on_both(host: harness.Host, tmp_path: pathlib.Path) -> None:
+    (tmp_path / "sized.py").write_text(SIZED)
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        at = f"--cluster.coordinator=127.0.0.1:{probe.getsockname()[1]}"
+    words = (
+        "--env=python:sized:Sized",
+        "--preset=vector",
+        "--agent=ppo",
+        "--worker.envs_per_group=4",
+        "--trust_run_dir",
+    )
+    hosts = [
+        host.start(
+            host.command(
+                "train", *words, *TWO, *harness.ENDLESS, f"--run_dir={tmp_path}/run", f"--cluster.index={index}", at
+            ),
+            "host",
+            PYTHONPATH=str(tmp_path),
+            SIZE=str(4 + index),
+        )
+        for index in range(2)
+    ]
+    for ended in [one.wait() for one in hosts]:
+        assert ended.code == 2 and "observation_shape is (5,), and (4,) on host 0" in ended.err, ended.err

@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import dataclasses
+import json
 import os
 import pathlib
 import re
-import types
+import threading
+import types as python_types
+from concurrent import futures
 from typing import Any
 
 import fake_gcs
@@ -16,7 +20,7 @@ from seedzero.bucket import bucket, lease
 from seedzero.checkpoints import durable, manifest, run_dirs
 from seedzero.cluster import hub, member, messages
 from seedzero.config import cluster_config, configs
-from seedzero.core import errors
+from seedzero.core import errors, types
 from seedzero.learner import together
 
 HOSTS = {"cluster.num_hosts": 3, "cluster.coordinator": "host-0:7000"}
@@ -72,6 +76,47 @@ def test_hosts_of_one_process_have_its_token_and_their_workers_have_not(
         pass
     assert (given["token"] if index else given["secured"].token) == "of this start"
     assert cluster_config.TOKEN not in os.environ
+
+
+class Meeting:
+    """The links of some hosts, each on a thread of its own."""
+
+    def __init__(self, num_hosts: int) -> None:
+        self.told: dict[int, str] = {}
+        self.left: list[int] = []
+        self._barrier = threading.Barrier(num_hosts)
+
+    def link(self, index: int) -> Any:
+        def gather(subject: str, text: str) -> dict[int, str]:
+            assert len(text) <= messages.MAX_TEXT
+            self.told[index] = text
+            self._barrier.wait(600)
+            return self.told
+
+        return python_types.SimpleNamespace(gather=gather, leave=lambda: self.left.append(index))
+
+
+def _compared(*specs: types.EnvSpec) -> tuple[list[BaseException | None], list[int]]:
+    """Returns what each host raises, and the hosts that have left the others."""
+    meeting = Meeting(len(specs))
+    with futures.ThreadPoolExecutor(len(specs)) as pool:
+        asked = [
+            pool.submit(together.check_environments, meeting.link(index), spec) for index, spec in enumerate(specs)
+        ]
+        return [one.exception() for one in asked], sorted(meeting.left)
+
+
+def test_hosts_with_other_environments_are_named_on_every_host(said: golden.Said) -> None:
+    spaces = json.dumps({"observation": "a Box of four numbers " * 100, "action": "left or right"})
+    spec = types.EnvSpec((4,), "float32", 2, spaces=spaces, tasks=("a", "b"))
+    same, left = _compared(spec, spec, dataclasses.replace(spec, spaces=""))
+    assert same == [None] * 3 and left == []
+    for name, value in (("observation_shape", (5,)), ("tasks", ("a",)), ("spaces", spaces.replace("left", "up"))):
+        found, left = _compared(spec, spec, dataclasses.replace(spec, **{name: value}))
+        assert left == [0, 1, 2] and {type(error) for error in found} == {errors.UsageError}
+        (text,) = {str(error) for error in found}
+        assert "host 2 has other environments" in text
+        said(text, name)
 
 
 def test_host_0_alone_evaluates() -> None:
@@ -132,7 +177,7 @@ def test_full_hosts_know_the_emptiest(details: dict[int, dict[str, int | str]], 
 
 def test_hosts_that_lack_their_part_of_a_checkpoint_are_named_until_all_have_one(said: golden.Said) -> None:
     found: dict[int, str] = {0: "", 1: "no space left", 2: "given up"}
-    link: Any = types.SimpleNamespace(gather=lambda subject, problem: found, missing="")
+    link: Any = python_types.SimpleNamespace(gather=lambda subject, problem: found, missing="")
     peers = together.LinkedPeers(link)
     said(peers.settle(20, ""))
     assert "host 1 (no space left)" in link.missing and together.lines({}, link.missing) == [link.missing]

@@ -13,7 +13,7 @@ import subprocess
 import sys
 import tempfile
 import threading
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from seedzero.config import sections
@@ -50,6 +50,7 @@ class Shown(NamedTuple):
     # mean return of a solved task according to its own registration; None: unknown
     reward_threshold: float | None = None
     seated_by: str = ""  # what makes rows seats; "" if they are none, or only workers know
+    statistics: Sequence[str] = ()  # names of wrappers that keep some
 
 
 def show(

@@ -226,7 +226,12 @@ def _with_spec(asked: Request, *, must_be_known: bool) -> Request:
             note = f"--env.by_turns=true: agent {config.run.agent} plays {config.env.id} in turn, not by seats"
             asked = asked._replace(config=config, notes=(*asked.notes, note))
             shown = environment.show(config.env, limit_seconds=limit_seconds)
-        return asked._replace(shown=shown)
+        kept: list[str] = []
+        if shown is not None and shown.statistics:
+            from seedzero.envs import check
+
+            kept += check.statistics(shown.statistics)
+        return asked._replace(shown=shown, notes=(*asked.notes, *kept))
     except errors.ConfigError as error:
         if must_be_known and config.worker.num > 0:
             raise

@@ -83,7 +83,7 @@ def _report(asked: request.Request, num_steps: int, max_seconds: float) -> dict[
         "preset": asked.preset,
         "agent": config.run.agent,
         "network": network,
-        "preset_reason": list(asked.notes),
+        "preset_reason": [note for note in asked.notes if note not in found.warnings],
         "errors": [*found.errors, *misfits],
         "warnings": [*cut_short, *found.warnings, *beyond],
         "notes": [*filter(None, [registry.advice(config.env.id)]), *found.notes],

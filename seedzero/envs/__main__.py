@@ -2,9 +2,9 @@
 
 FD is the number of an open file with the request, an object with `settings`, those of env.KEY, and perhaps `look`, the
 arguments of `check.look`, and `registered`, the entry of an id that the asking process has registered. It is not an
-argument, because it may be long or secret. The line is {"spec": ..., "reward_threshold": ..., "seated_by": ...},
-{"look": ...} or {"error": ..., "trace": ...}; an environment may print others before and after it. The process ends
-when its standard input is closed; a crash prints where it happened.
+argument, because it may be long or secret. The line is {"spec": ..., "reward_threshold": ..., "seated_by": ...,
+"statistics": ...}, {"look": ...} or {"error": ..., "trace": ...}; an environment may print others before and after it.
+The process ends when its standard input is closed; a crash prints where it happened.
 """
 
 import dataclasses
@@ -12,7 +12,7 @@ import faulthandler
 import json
 import signal
 import sys
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from seedzero.config import sections
@@ -32,9 +32,9 @@ def _tell_look(look: check.Look) -> None:
     _limit_rest()
 
 
-def _tell_spec(spec: types.EnvSpec) -> None:
-    threshold, seated_by = registry.reward_threshold(settings), registry.seated_by(settings)
-    _print({"spec": dataclasses.asdict(spec), "reward_threshold": threshold, "seated_by": seated_by})
+def _tell_spec(spec: types.EnvSpec, statistics: Sequence[str]) -> None:
+    shown = {"reward_threshold": registry.reward_threshold(settings), "seated_by": registry.seated_by(settings)}
+    _print({"spec": dataclasses.asdict(spec), **shown, "statistics": statistics})
     _limit_rest()
 
 

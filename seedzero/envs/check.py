@@ -17,7 +17,7 @@ from gymnasium import spaces
 
 from seedzero.config import families, sections
 from seedzero.core import packing, types
-from seedzero.envs import env_base, gym_env, gym_masks, pettingzoo_env, registry
+from seedzero.envs import env_base, gym_env, gym_masks, gym_wrappers, pettingzoo_env, registry
 
 SLOW = 100.0
 """Below this number of steps a second, one environment, not the agent, sets the pace."""
@@ -94,6 +94,8 @@ def look(
         findings = explore(env, num_steps, max_seconds=max_seconds)
         space = getattr(env, "observation_space", None)
         judged = judge(env.spec, findings, space, takes=families.of(settings.id).takes)
+        kept = statistics(getattr(env, "statistics", ()))
+        judged = judged._replace(warnings=(*judged.warnings, *kept))
         if isinstance(env, gym_env.GymVectorEnv) and env.spec.has_action_mask:
             noted = f"{env.mask_place} masks the legal actions; agents take no other ({gym_masks.IGNORE})"
             judged = judged._replace(notes=(noted, *judged.notes))
@@ -267,7 +269,10 @@ def _constants(name: str, array: types.ArraySpec, seen: ArrayUse, *, wraps: bool
 
 
 def channels_first(spec: types.EnvSpec, *, wraps: bool = True) -> Iterator[str]:
-    """Yields a warning for each image whose channels seem to come first. wraps: whether --env.wrappers are taken."""
+    """Yields a warning for each image whose channels seem to come first, and for stacks of images.
+
+    wraps: whether --env.wrappers are taken.
+    """
     for array in spec.arrays:
         first, *others = array.shape if array.is_grid and len(array.shape) == 3 else (0,)
         if 0 < first < 5 and min(others) >= 2 * first:
@@ -276,6 +281,22 @@ def channels_first(spec: types.EnvSpec, *, wraps: bool = True) -> Iterator[str]:
                 f"{_title(spec, array)} is read as {first} high, {others[0]} wide, with {others[1]} channels; if its "
                 f"channels come first, {_remedy(remedy, is_part=bool(spec.packed), wraps=wraps)}"
             )
+        number, *sides = array.shape if len(array.shape) == 4 else (0,)
+        if number and sorted(sides)[1] >= types.SMALLEST_IMAGE:
+            yield (
+                f"{_title(spec, array)} is read as {math.prod(array.shape):,} numbers without an order, because it "
+                f"has 4 axes; if it stacks {number} pictures, show one: --network.frame_stack={number} stacks them"
+            )
+
+
+def statistics(names: Iterable[str]) -> Iterator[str]:
+    """Yields a warning for each wrapper that keeps statistics."""
+    for name in names:
+        yield (
+            f"{name} keeps statistics that no checkpoint has, and every process begins with none: scores while "
+            "training, by `evaluate` and after a resume cannot be compared; leave it out, because "
+            f"{gym_wrappers.STATISTICS[name]} does the same and is saved (PPO, MuZero)"
+        )
 
 
 def _title(spec: types.EnvSpec, array: types.ArraySpec) -> str:

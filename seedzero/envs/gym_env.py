@@ -79,6 +79,7 @@ class GymVectorEnv:
             self.spec, self._encode, self._decode = gym_spaces.read(name, *own, masks=masks)
             self._sizes = gym_spaces.action_sizes(own[1]) if masks else []
             self._first, self._make = envs[0], makers[0]
+            self.statistics = gym_wrappers.keeping_statistics(envs[0])
             for env in envs[1:]:
                 self._check_alike(env.observation_space, env.action_space)
             plain: list[Any] = [

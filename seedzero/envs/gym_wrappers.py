@@ -39,6 +39,12 @@ _ARRAYS = ("min_action", "max_action", "min_obs", "max_obs", "low", "high")
 
 _Env = gymnasium.Env[Any, Any]
 
+STATISTICS = {
+    "NormalizeObservation": "--network.normalize_observations=true",
+    "NormalizeReward": "--reward.normalize=true",
+}
+"""Wrapper that keeps statistics -> the setting that does the same, and saves them."""
+
 
 class Wrapper(NamedTuple):
     """A wrapper's name and arguments."""
@@ -158,3 +164,13 @@ def apply(env: _Env, chosen: Sequence[Wrapper]) -> _Env:
                 raise TypeError(f"it would round observations of {dtype}; leave it out, networks scale whole numbers")
             env = make(env, **arguments)
     return env
+
+
+def keeping_statistics(env: _Env) -> tuple[str, ...]:
+    """Returns the names of an environment's wrappers that keep statistics, of which no checkpoint knows."""
+    found: list[str] = []
+    while isinstance(env, gymnasium.Wrapper):
+        names = [kind.__name__ for kind in type(env).__mro__ if kind.__module__.startswith("gymnasium.wrappers")]
+        found += [name for name in names if name in STATISTICS]
+        env = env.env
+    return tuple(sorted(set(found)))

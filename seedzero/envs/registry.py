@@ -100,11 +100,13 @@ def advice(env_id: str) -> str:
     )
 
 
-def spec(settings: sections.EnvConfig, tell: Callable[[types.EnvSpec], None] = lambda spec: None) -> types.EnvSpec:
+def spec(
+    settings: sections.EnvConfig, tell: Callable[[types.EnvSpec, Sequence[str]], None] = lambda spec, statistics: None
+) -> types.EnvSpec:
     """Makes an environment to read its spec; resets and steps it once if it is written in Python.
 
     Then another one is made to check that the spaces are equal. tell: receives the spec before that, because it may
-    hang.
+    hang, and the names of wrappers that keep statistics.
 
     Raises EnvironmentFailure if an environment cannot be made or used here.
     """
@@ -112,7 +114,7 @@ def spec(settings: sections.EnvConfig, tell: Callable[[types.EnvSpec], None] = l
         tried: Any = env if hasattr(env, "try_out") and hasattr(env, "check_another") else None
         if tried is not None:
             tried.try_out()
-        tell(env.spec)
+        tell(env.spec, getattr(env, "statistics", ()))
         if tried is not None:
             tried.check_another()
         return env.spec

@@ -88,6 +88,18 @@ def test_emulators_of_gymnasium_hint_at_the_usual_preprocessing() -> None:
         assert any("--env=atari:Pong " in note for note in asked.notes)
 
 
+def test_training_says_once_that_a_wrapper_keeps_statistics(
+    tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "normalized.py").write_text(
+        "import gymnasium\ndef make(): return gymnasium.wrappers.NormalizeReward(gymnasium.make('CartPole-v1'))\n"
+    )
+    monkeypatch.chdir(tmp_path)
+    for flags in ({}, {"preset": "cartpole"}):
+        asked = request.check_early(request.make(flags, {"env.id": "python:normalized:make", "run.agent": "ppo"}))
+        assert sum(note.startswith("NormalizeReward keeps statistics ") for note in asked.notes) == 1
+
+
 @pytest.mark.parametrize("platforms", ["cuda,cpu", "tpu,cpu", "cpu,cuda"])
 def test_an_accelerator_that_is_asked_for_first_must_be_there(platforms: str) -> None:
     asked = request.make({"preset": "catch"}, {})

@@ -122,6 +122,31 @@ def test_advice_has_only_what_the_family_takes() -> None:
     assert "--env." not in next(check.channels_first(camera, wraps=False))
 
 
+def test_stacked_pictures_are_named(said: golden.Said) -> None:
+    def spec(*shape: int) -> types.EnvSpec:
+        return types.EnvSpec(shape, "uint8", num_actions=2, observation_low=0, observation_high=255)
+
+    for shape in ((4, 64, 64, 3), (4, 3, 64, 64)):
+        (text,) = check.channels_first(spec(*shape))
+        said(text, f"{shape}")
+    assert not [*check.channels_first(spec(64, 64, 3)), *check.channels_first(spec(4, 2, 64, 3))]
+
+
+def test_wrappers_that_keep_statistics_are_named(said: golden.Said) -> None:
+    class Own(gymnasium.wrappers.NormalizeObservation[Any, Any, Any]):
+        pass
+
+    def make() -> gymnasium.Env[Any, Any]:
+        return gymnasium.wrappers.ClipReward(
+            gymnasium.wrappers.NormalizeReward(Own(gymnasium.make("CartPole-v1"))), -10.0, 10.0
+        )
+
+    env = gym_env.GymVectorEnv.from_factory(make, 1)
+    assert env.statistics == ("NormalizeObservation", "NormalizeReward")
+    said("\n".join(check.statistics(env.statistics)))
+    assert gym_env.GymVectorEnv.from_factory(lambda: gymnasium.make("CartPole-v1"), 1).statistics == ()
+
+
 def test_endless_episodes_and_rewards_that_say_nothing_are_named(said: golden.Said) -> None:
     findings, found = _explore(FLOATS, lambda step: _changing(step % 5), reward=0.0, length=0)
     assert findings.episodes == [] and len(findings.unfinished) == 20

@@ -7,16 +7,14 @@ import pathlib
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
-from optuna.storages import journal
-
 from seedzero.core import errors, plain_files
 from seedzero.monitoring import rows
 
 
-class SearchJournal(journal.BaseJournalBackend):
+class SearchJournal:
     """The operations of a study, in memory and in a file that no other process writes meanwhile.
 
-    What cannot be written is kept for the next write. A crash may leave half a line, or zeros, at the end of the file;
+    It is a backend of Optuna's `JournalStorage`. What cannot be written is kept for the next write. A crash may leave half a line, or zeros, at the end of the file;
     these are cut when it is opened.
     """
 

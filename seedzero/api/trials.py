@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
-from seedzero.api import request, run_groups, sweeps
+from seedzero.api import request, run_groups, search_journal, sweeps
 from seedzero.checkpoints import run_dirs, run_lock
 from seedzero.config import configs, options, sections
 from seedzero.core import errors, packages, printable
@@ -178,8 +178,6 @@ class Search(sweeps.Grid):
     def __init__(self, asked: SearchPlan, say: Callable[[str], None]) -> None:
         """Raises UsageError if the directory holds another search, or a journal that cannot be read."""
         import optuna
-
-        from seedzero.api import search_journal
 
         super().__init__((), asked.root, asked.num_trials, list(asked.space))
         self._asked, self._lock, self._seen_bytes = asked, threading.Lock(), dict[str, int]()

@@ -11,11 +11,10 @@ import full_disk
 import golden
 import pytest
 
+from seedzero.api import search_journal
 from seedzero.core import errors
 
 optuna = pytest.importorskip("optuna")
-
-from seedzero.api import search_journal  # noqa: E402  it needs Optuna
 
 _LOGS = [{"op_code": 4, "trial": number} for number in range(3)]
 

@@ -14,8 +14,8 @@ from seedzero.monitoring import rows
 class SearchJournal:
     """The operations of a study, in memory and in a file that no other process writes meanwhile.
 
-    It is a backend of Optuna's `JournalStorage`. What cannot be written is kept for the next write. A crash may leave half a line, or zeros, at the end of the file;
-    these are cut when it is opened.
+    It is a backend of Optuna's `JournalStorage`. What cannot be written is kept for the next write. A crash may leave
+    half a line, or zeros, at the end of the file; these are cut when it is opened.
     """
 
     def __init__(self, path: pathlib.Path, say: Callable[[str], None]) -> None:

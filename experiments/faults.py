@@ -165,6 +165,15 @@ ROWS = (
         ),
     ),
     Row(
+        "process-phases",
+        "SIGTERM while networks are built, programs compiled, an evaluation played, the last state saved",
+        "the run ends within 30 s, saved as far as it had come",
+        (
+            E2E + "stopping_test.py::test_sigterm_ends_a_run_in_every_phase",
+            "tests/learner/stopping_test.py::test_a_signal_while_the_last_state_is_saved_does_not_abandon_it",
+        ),
+    ),
+    Row(
         "process-stop",
         "SIGSTOP of the learner",
         "workers notice, and continue with it",

@@ -236,4 +236,13 @@ def look(
         num_frozen=len(dispatcher.seating.frozen()),
         policies=policies,
         is_compiled=all(place.programs.sizes and place.programs.update.done() for place in dispatcher.places),
+        compiling=_compiling(dispatcher),
     )
+
+
+def _compiling(dispatcher: dispatchers.Dispatcher) -> str:
+    """Returns the program that a run without updates waits for, with its number; the initial state is the first."""
+    programs = [place.programs for place in dispatcher.places]
+    acting, updates = [bool(one.sizes) for one in programs], [one.update.done() for one in programs]
+    number, total = 2 + sum(acting) + sum(updates), 1 + 2 * len(programs)
+    return f"{'the update' if all(acting) else 'acting'} ({min(number, total)} of {total})"

@@ -83,3 +83,4 @@ class Snapshot(NamedTuple):
     win_rate: float | None = None  # recent, against the league's active frozen players; None: there are none
     policies: Mapping[str, PolicyCounts] = {}  # by name; {}: a single policy
     is_compiled: bool = False  # the programs for acting and updating are compiled
+    compiling: str = "programs"  # the one that is being compiled, with its number, while they are not

@@ -25,6 +25,8 @@ QUIET_SECONDS = 10.0
 """Longest time between two plain lines while a run makes no progress."""
 LOG_SECONDS = 60.0
 """Time between two lines of the state in the file that keeps the console's messages."""
+PREPARING_SECONDS = 60.0
+"""Time between two plain lines while the same program is being compiled."""
 SHOW_CURSOR = b"\x1b[?25h\n"
 
 
@@ -48,6 +50,7 @@ class ConsoleSnapshot:
     more: tuple[tuple[str, float | None], ...] = ()  # more metrics by name
     infos: tuple[tuple[str, float], ...] = ()  # numbers that the environment reports, by name
     note: str = ""  # why training makes no progress, or ""
+    is_preparing: bool = False  # the note says what is built or compiled, before there are numbers to show
 
 
 class Console:
@@ -85,6 +88,7 @@ class Console:
         self._every_seconds = DRAW_SECONDS if self._is_live else every_seconds
         self._clock = clock
         self._shown_at = self._logged_at = -math.inf
+        self._prepared = ""
         self._closed = False
         self._log: io.FileIO | None = None
 
@@ -108,6 +112,10 @@ class Console:
             self._logged_at = self._clock()
             self.log(line_of(snapshot))
         pause = min(self._every_seconds, QUIET_SECONDS) if snapshot.note else self._every_seconds
+        preparing = snapshot.note if snapshot.is_preparing and not self._is_live else ""
+        if preparing:
+            pause = PREPARING_SECONDS if preparing == self._prepared else 0.0
+        self._prepared = preparing
         with self._trying():
             if self._closed or (self._clock() < self._shown_at + pause and not last):
                 return
@@ -207,6 +215,9 @@ def line_of(snapshot: ConsoleSnapshot, width: int | None = None) -> str:
 
     If it is narrow, the least important fields are left out.
     """
+    if snapshot.is_preparing:
+        steps = f"; {_count(snapshot.env_steps)} steps so far" if snapshot.env_steps else ""
+        return f"{_duration(snapshot.seconds)}  {snapshot.note}{steps}"[:width]
     fields = _fields(snapshot)
     while width is not None and len(fields) > 1 and len(_join(fields)) > width:
         fields.remove(max(fields))

@@ -65,15 +65,24 @@ class RunProgress:
         (start, before), (end, after) = self._readings[0], self._readings[-1]
         return (counter(after) - counter(before)) / max(end - start, 1e-9)
 
+    def preparing(self, num_workers: int) -> str:
+        """Returns what is being built or compiled before a run can make progress, or ""."""
+        if self._ending:
+            return ""
+        if self.read is None:
+            return "building the networks (1 of 3)" if self.spec else ""
+        snapshot = self.read()
+        return f"compiling {snapshot.compiling}" if num_workers and not snapshot.is_compiled else ""
+
     def stalled(self, num_workers: int) -> str | None:
         """Returns why the run or a worker makes no progress, or None."""
         if self._ending:
             return self._ending
+        if preparing := self.preparing(num_workers):
+            return preparing
         if self.read is None:
-            return "building the networks" if self.spec else self.silent() or "waiting for the first worker"
+            return self.silent() or "waiting for the first worker"
         snapshot = self.read()
-        if num_workers and not snapshot.is_compiled:
-            return "compiling"
         if known := self.silent() or snapshot.remaining:
             return known
         if not num_workers:

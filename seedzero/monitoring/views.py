@@ -131,6 +131,7 @@ class View:
             more=tuple((name, recent.get(name, self._known.get(name))) for name in self._more),
             infos=tuple(self._infos(recent)),
             note="" if last else self._awaited(seconds),
+            is_preparing=not last and bool(self.progress.preparing(len(self.workers()))),
         )
 
     def _infos(self, recent: Mapping[str, float]) -> Iterator[tuple[str, float]]:

@@ -155,6 +155,14 @@ def test_ctrl_c_while_networks_are_built_and_compiled_is_not_lost(host: harness.
     learner.wait().ok()
 
 
+@pytest.mark.parametrize("phase", ["building the networks", r"\d  compiling "])
+def test_sigterm_ends_a_run_that_is_built_or_compiled(host: harness.Host, tmp_path: pathlib.Path, phase: str) -> None:
+    learner = host.train(tmp_path / "run", *harness.PACED)
+    learner.says(phase)
+    learner.send(signal.SIGTERM)
+    learner.wait().ok()
+
+
 @pytest.mark.slow  # tests/processes/keepers_test.py ends after five failures, too
 def test_an_environment_that_always_fails_ends_training_with_its_reason(
     host: harness.Host, tmp_path: pathlib.Path

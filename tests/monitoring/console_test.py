@@ -147,6 +147,20 @@ def test_without_a_terminal_a_plain_line_comes_every_interval(
     assert "\x1b" not in stream.getvalue()
 
 
+def test_while_programs_are_compiled_each_has_one_line_without_zeros() -> None:
+    stream, clock = io.StringIO(), Clock()
+    shown = console.Console(10.0, stream=stream, clock=clock)
+    acting, update = "compiling acting (2 of 3)", "compiling the update (3 of 3)"
+    for seconds, steps, note in ((1, 0, acting), (11, 0, acting), (15, 0, update), (30, 9, update), (75, 320, update)):
+        clock.now = float(seconds)
+        shown.update(console.ConsoleSnapshot(float(seconds), steps, 0, note=note, is_preparing=True))
+    assert stream.getvalue().splitlines() == [
+        "0:01  compiling acting (2 of 3)",
+        "0:15  compiling the update (3 of 3)",
+        "1:15  compiling the update (3 of 3); 320 steps so far",
+    ]
+
+
 @pytest.mark.parametrize(
     ("message", "line"),
     [

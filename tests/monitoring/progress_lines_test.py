@@ -84,6 +84,7 @@ def test_a_run_stands_still_without_workers_programs_or_progress(
     run.snapshot = run.snapshot._replace(remaining="0 of 2")
     assert shown.stalled(1) == "0 of 2"
     run.snapshot = run.snapshot._replace(is_compiled=False)
-    assert shown.stalled(1) == "compiling"
+    run.snapshot = run.snapshot._replace(compiling="the update (3 of 3)")
+    assert shown.stalled(1) == shown.preparing(1) == "compiling the update (3 of 3)" and shown.preparing(0) == ""
     shown.end("saving")
     assert shown.stalled(1) == "saving"

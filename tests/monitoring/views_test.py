@@ -92,7 +92,7 @@ def test_metrics_of_the_user_s_choice_stand_in_the_line(tmp_path: pathlib.Path, 
     assert [value for _, value in shown.shown().more] == [None] * 3
     shown.write_row({})
     assert not screen.messages  # there is no update yet
-    shown.progress.follow(lambda: counts.Snapshot(num_updates=3))
+    shown.progress.follow(lambda: counts.Snapshot(num_updates=3, is_compiled=True))
     gathered.add_means({"loss": 1.5, "batch_fill": 0.5})
     shown.write_row({})
     shown.write_row({"evaluation_mean_return": 7.0}, gathered=False)

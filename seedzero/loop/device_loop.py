@@ -56,7 +56,9 @@ class Hooks(NamedTuple):
     """What the loop reports, on its own thread."""
 
     evaluated: Callable[[evaluators.Ended], None]  # after an evaluation; the parameters are a copy
-    save: Callable[[dispatchers.CheckpointState], None]  # at a checkpoint's place in deterministic mode
+    save: Callable[
+        [dispatchers.CheckpointState], None
+    ]  # at a checkpoint's place in deterministic mode, else before the last evaluation
     row: Callable[[], None]  # at a metrics row's place in deterministic mode
     report: Callable[[str], None]  # shows the user a message
     freeze: Callable[[dispatchers.NewPlayer], bool]  # saves a frozen player; false: it cannot be saved
@@ -283,6 +285,8 @@ class DeviceLoop:
         self.run_phase = _after_the_last(self.dispatcher, self.run_phase, self._hooks)
         if self.run_phase.over is None:
             self._hooks.report(f"{spent}: one more evaluation")
+            if self.agreed is None and not self._config.run.deterministic:
+                self._hooks.save(self.state())  # a call of this evaluation may end the process by not returning
 
     def _evaluate(self) -> None:
         ended = self.dispatcher.evaluate(is_last=self.run_phase.ends)

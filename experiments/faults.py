@@ -169,7 +169,8 @@ ROWS = (
         "SIGTERM while networks are built, programs compiled, an evaluation played, the last state saved",
         "the run ends within 30 s, saved as far as it had come",
         (
-            E2E + "stopping_test.py::test_sigterm_ends_a_run_in_every_phase",
+            E2E + "stopping_test.py::test_sigterm_ends_a_run_that_is_built_or_compiled",
+            "tests/loop/device_loop_test.py::TestLastEvaluation::test_a_signal_ends_it_without_waiting",
             "tests/learner/stopping_test.py::test_a_signal_while_the_last_state_is_saved_does_not_abandon_it",
         ),
     ),

@@ -109,8 +109,8 @@ def learned(agent: base.Agent, train: base.TrainState) -> dict[str, base.Params]
     """
     fields, acting = train._asdict(), agent.acting(train)
     names = {"params", *getattr(acting, "_fields", ()), *agent.scales} - {"opt_state", "num_updates", "num_rejected"}
-    target = jax.tree.structure(fields.get("target_params", ()))
-    if target.num_leaves and target != jax.tree.structure(fields.get("params")):
+    target: Any = jax.tree.structure(fields.get("target_params", ()))
+    if target not in (jax.tree.structure(()), jax.tree.structure(fields.get("params"))):
         names.add("target_params")
     found = {name: tree for name, tree in fields.items() if name in names}
     if not found.keys() - {*agent.scales}:

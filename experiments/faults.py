@@ -678,16 +678,17 @@ def _tested(rows: Sequence[Row], report: pathlib.Path | None) -> list[Result]:
 def _place(test: str) -> tuple[str, int]:
     """Sorts tests by file and their order in it; the last test may end everybody's learner."""
     file, _, name = test.partition("::")
+    name = name.rpartition("::")[2]
     return file, (ROOT / file).read_text(encoding="utf-8").index(f"def {name}(") if name else 0
 
 
 def _is_of(case: ElementTree.Element, tests: Sequence[str]) -> bool:
-    """Returns whether a test case is one of FILE, FILE::NAME or DIRECTORY."""
+    """Returns whether a test case is one of FILE, FILE::NAME, FILE::CLASS::NAME or DIRECTORY."""
     name = case.get("name", "").partition("[")[0]
     for test in tests:
         file, _, wanted = test.partition("::")
         module = file.removesuffix(".py").replace("/", ".")
-        if f"{case.get('classname', '')}.".startswith(f"{module}.") and wanted in ("", name):
+        if f"{case.get('classname', '')}.".startswith(f"{module}.") and wanted.rpartition("::")[2] in ("", name):
             return True
     return False
 

@@ -12,7 +12,7 @@ import os
 import socket
 import weakref
 from collections.abc import Iterable
-from typing import Any, Protocol
+from typing import Protocol
 
 from seedzero.core import errors
 
@@ -27,16 +27,16 @@ _own = weakref.WeakSet[HasDescriptor]()
 _own_places = set[int | str]()  # ports, and paths of unix sockets
 _null: list[int] = []
 """Opened at the first use, because a child at its limit of descriptors could not open it."""
-_users = dict[str, weakref.WeakSet[Any]]()
-"""Libraries with threads -> things that need these."""
+_used = set[str]()
+"""Libraries whose threads work in this process; some stay after the last thing that needed them."""
 _left_behind = set[str]()
 """Libraries whose threads only the process has that forked this one."""
 
 
-def uses(library: str, thing: Any) -> None:
-    """Notes that a library's threads work for a thing while it lives. Raises UsageError as `check`."""
+def uses(library: str) -> None:
+    """Notes that a library's threads work in this process. Raises UsageError as `check`."""
     check(library)
-    _users.setdefault(library, weakref.WeakSet()).add(thing)
+    _used.add(library)
 
 
 def is_lost(library: str) -> bool:
@@ -76,7 +76,7 @@ def _begin() -> None:
 
 
 def _let_go() -> None:
-    _left_behind.update(library for library, things in _users.items() if len(things))
+    _left_behind.update(_used)
     for thing in list(_own):
         with contextlib.suppress(OSError, ValueError):
             if (descriptor := thing.fileno()) > 2:

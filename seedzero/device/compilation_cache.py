@@ -20,7 +20,7 @@ def enable(directory: pathlib.Path | None = None) -> str:
     Returns a sentence for the user if there is no cache because the user has no directory for it, else "". Raises
     UsageError in a process that was forked while JAX was in use.
     """
-    forks.uses("JAX", jax)
+    forks.uses("JAX")
     if "JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS" not in os.environ:
         jax.config.update("jax_persistent_cache_min_compile_time_secs", 0.1)
     chosen = _chosen()

@@ -220,6 +220,8 @@ def meeting(
 
 def check_environments(linked: link.Link, spec: types.EnvSpec) -> None:
     """Waits until all hosts know their environments. Raises UsageError on every host if these differ."""
+    import jax
+
     names = [field.name for field in dataclasses.fields(spec)]
     told = linked.gather("environments", json.dumps([_short(str(getattr(spec, name))) for name in names]))
     first, *others = (json.loads(text) for _, text in sorted(told.items()))
@@ -227,7 +229,8 @@ def check_environments(linked: link.Link, spec: types.EnvSpec) -> None:
         # a run of an earlier version has no spaces until a worker reports them
         pairs = [pair for pair in zip(names, other, first, strict=True) if pair[0] != "spaces" or all(pair)]
         if different := [f"{name} is {there}, and {here} on host 0" for name, there, here in pairs if there != here]:
-            linked.leave()  # so that each host names this, and not that another one has ended
+            if linked.leave():  # else the first process to end would end the others, before they name this
+                jax.distributed.shutdown()
             raise errors.UsageError(
                 f"host {index} has other environments than host 0 ({'; '.join(different)}); give all hosts the same "
                 "environments, with the same versions of their packages"

@@ -37,7 +37,7 @@ class Listener:
         """secured: the access of HOST:PORT. flags: the user's, for the address."""
         forks.check("gRPC")
         self._server = aio.server(options=options.server(settings))
-        forks.uses("gRPC", self._server)
+        forks.uses("gRPC")
         self._server.add_generic_rpc_handlers(tuple(methods))
         self._secured, self._flags = secured, flags
         self._places: list[int | str] = []  # ports, and paths of unix sockets

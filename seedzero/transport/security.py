@@ -226,7 +226,7 @@ def channel(security: ClientSecurity, library: Any = grpc, given: Sequence[tuple
         name = security.access.server_name
         names = [("grpc.ssl_target_name_override", name)] if name else []
         made = library.secure_channel(security.target, security.credentials, options=[*given, *names])
-    forks.uses("gRPC", made)
+    forks.uses("gRPC")
     return made
 
 

@@ -93,7 +93,7 @@ def test_each_side_gets_a_code_and_codes_are_as_hard_to_predict_as_the_die(
 ) -> None:
     """All begin with one code, which is no surprise at all. The coin is seen, and never pays."""
     config = make_config(muzero__consistency_weight=consistency_weight)
-    before, after = learn(config, num_sides, reward_size, looks=(1, 250))
+    before, after = learn(config, num_sides, reward_size, looks=(1, 400))
     assert before.codes_in_use == pytest.approx(1.0)
     assert after.codes_in_use == pytest.approx(num_sides, rel=0.1)
     assert after.loss_code == pytest.approx(np.log(num_sides), abs=0.1)

@@ -27,6 +27,7 @@ def test_every_row_has_a_probe_or_tests_that_exist() -> None:
         assert bool(row.tests) != (row.name in fault_probes.PROBES), row.name
         for test in row.tests:
             file, _, name = test.partition("::")
+            name = name.rpartition("::")[2]
             assert (ROOT / file).exists(), test
             assert not name or re.search(rf"def {name}\(", (ROOT / file).read_text()), test
     assert fault_probes.PROBES.keys() <= {row.name for row in faults.ROWS}

@@ -377,7 +377,7 @@ def test_a_builder_that_adds_without_end_is_stopped_by_name(
 def shared() -> loop_world.Device:
     """Rings that players share."""
     settings, spec = {**loop_world.MUZERO, **SETTINGS}, dataclasses.replace(loop_world.SPEC, num_players=2)
-    return loop_world.make_device({**settings, "league.max_players": 3}, spec).without_refresh
+    return loop_world.make_device({**settings, "muzero.n_step": 2, "league.max_players": 3}, spec).without_refresh
 
 
 def test_nobody_draws_the_rows_before_a_group_changed_its_home(

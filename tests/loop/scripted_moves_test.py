@@ -77,7 +77,7 @@ class Match:
 
 @pytest.fixture(scope="module")
 def playing() -> loop_world.Device:
-    return loop_world.make_device({**loop_world.MUZERO, **MEMBERS}, GAME.spec)
+    return loop_world.make_device({**loop_world.MUZERO, **MEMBERS, "muzero.n_step": 2}, GAME.spec)
 
 
 def _world(device: loop_world.Device, num_seats: int = 0, **which: bool) -> tuple[loop_world.World, rosters.Session]:

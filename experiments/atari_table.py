@@ -8,8 +8,7 @@ the repository at `--into`
 
 - a row of docs/curves/table.jsonl: commit, command, steps, updates, processor seconds, score and standard error;
 - the run's curve, docs/curves/GAME_AGENT_SEED.csv;
-- its acting parameters, a run directory without replay and optimizer, examples/trained/GAME, if no other run of that
-  game has a higher score.
+- its agent, examples/trained/GAME and a row of the README there, if no other run of that game has a higher score.
 """
 
 from __future__ import annotations
@@ -18,19 +17,16 @@ import argparse
 import csv
 import json
 import pathlib
-import shutil
-import subprocess
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import runs
+import trained
 
-from seedzero.checkpoints import manifest, saved_files
+from seedzero.checkpoints import saved_files
 
-EPISODES = 100
 LIMIT_SECONDS = 9_000.0
 """Most seconds that a run trains, resumes included."""
-_ROOT = pathlib.Path(__file__).parent.parent
 _BENCHMARK_GAMES = ("Boxing", "Breakout", "Freeway", "Krull", "MsPacman", "Pong", "Qbert", "RoadRunner")
 _COLUMNS = ("env_steps", "update", "seconds", "episode_return", "evaluation_mean_return")
 
@@ -70,7 +66,7 @@ def main() -> None:
     """Reads the command line, and makes the runs without a row in the order of `ENTRIES`."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--runs", type=pathlib.Path, default=pathlib.Path("runs/atari_table"))
-    parser.add_argument("--into", type=pathlib.Path, default=_ROOT, help="repository that gets rows and curves")
+    parser.add_argument("--into", type=pathlib.Path, default=trained.ROOT, help="repository that gets rows and curves")
     parser.add_argument("--only", nargs="*", default=[], help="names, such as pong_muzero_1")
     parser.add_argument("--list", action="store_true", help="print the runs, and which have a row")
     arguments = parser.parse_args()
@@ -106,13 +102,13 @@ def make(entry: Entry, directory: pathlib.Path, repository: pathlib.Path) -> dic
     left = LIMIT_SECONDS - (before[-1]["seconds"] if before else 0.0)
     if left > 0:
         runs.train(path, [*entry.arguments, f"--max_seconds={left:.0f}"], resumes=True)
-    found = runs.evaluate(path, ["--step=last", f"--episodes={EPISODES}", f"--policy={entry.policy}"])
+    found = runs.evaluate(path, ["--step=last", f"--episodes={trained.EPISODES}", f"--policy={entry.policy}"])
     rows = runs.rows(path)
     _, last, _ = saved_files.find(path / "checkpoints", "last", "params")
     row = {
         "name": entry.name,
         "game": entry.game,
-        "commit": commit(),
+        "commit": trained.commit(),
         "command": " ".join(["seedzero train", *entry.arguments]),
         "env_steps": max(row["env_steps"] for row in rows),
         "updates": last.step,
@@ -120,28 +116,17 @@ def make(entry: Entry, directory: pathlib.Path, repository: pathlib.Path) -> dic
         "processor_seconds": round(processor_seconds(rows)),
         "policy": entry.policy,
         "score": round(found["mean_return"], 2),
-        "standard_error": round(found["standard_error"], 2),
+        "standard_error": round(found["stderr_return"], 2),
     }
     curves = repository / "docs" / "curves"
     curves.mkdir(parents=True, exist_ok=True)
     write_curve(curves / f"{entry.name}.csv", rows)
     others = [other["score"] for other in rows_of(repository) if other["game"] == entry.game]
     if all(row["score"] > score for score in others):
-        keep_acting(path, repository / "examples" / "trained" / entry.game.lower())
+        trained.keep(path, repository, entry.game.lower(), found, [f"--policy={entry.policy}"])
     with (curves / "table.jsonl").open("a") as file:
         file.write(json.dumps(row) + "\n")
     return row
-
-
-def commit() -> str:
-    """Returns the commit of this repository; a change that is not committed adds a plus sign."""
-
-    def git(*arguments: str) -> str:
-        return subprocess.run(
-            ["git", *arguments], cwd=_ROOT, capture_output=True, text=True, check=True
-        ).stdout.strip()
-
-    return git("rev-parse", "--short=12", "HEAD") + ("+" if git("status", "--porcelain", "--", "seedzero") else "")
 
 
 def processor_seconds(rows: Sequence[Mapping[str, Any]]) -> float:
@@ -170,20 +155,6 @@ def write_curve(file: pathlib.Path, rows: Sequence[Mapping[str, Any]], num_point
         for point in sorted(points, key=lambda point: point["seconds"]):
             cells = [point.get(name, "") for name in _COLUMNS]
             writer.writerow([f"{cell:.6g}" if isinstance(cell, float) else cell for cell in cells])
-
-
-def keep_acting(run: pathlib.Path, target: pathlib.Path) -> None:
-    """Copies what acting needs: the settings, the spec, and the last checkpoint's parameters."""
-    path, found, _ = saved_files.find(run / "checkpoints", "last", "params")
-    shutil.rmtree(target, ignore_errors=True)
-    target.mkdir(parents=True)
-    for name in ("config.json", "spec.json"):
-        shutil.copy(run / name, target / name)
-    kept = manifest.Manifest(found.step, found.time, 1, True, {saved_files.PARAMS: found.arrays[saved_files.PARAMS]})
-    steps = target / "checkpoints" / saved_files.STEPS
-    steps.mkdir(parents=True)
-    copied = {saved_files.PARAMS: path / saved_files.PARAMS}
-    manifest.write_directory(steps / f"{found.step:012d}", {}, kept, copied)
 
 
 if __name__ == "__main__":

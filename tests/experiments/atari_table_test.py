@@ -9,12 +9,11 @@ import shutil
 from typing import Any
 
 import atari_table  # see conftest.py
-import numpy as np
 import pytest
 import runs
 import saved_run
 
-from seedzero.checkpoints import manifest, saved_files
+from seedzero.checkpoints import saved_files
 
 ENTRY = atari_table.Entry("Pong", "muzero", 1)
 ROWS: list[dict[str, Any]] = [
@@ -59,28 +58,23 @@ def test_a_finished_run_leaves_a_row_a_curve_and_parameters(
         assert resumes and settings[:-1] == ENTRY.arguments and settings[-1] == "--max_seconds=9000"
         saved_run.make(path)
         for step in (5, 7):
-            parts = {"params": {"params": np.full(3, step)}, "state": {"moments": np.zeros(1000)}}
-            place = path / "checkpoints" / "steps" / f"{step:012d}"
-            place.parent.mkdir(parents=True, exist_ok=True)
-            manifest.write_directory(place, parts, manifest.Manifest(step, 0.0, step))
+            saved_run.add_checkpoint(path, step)
 
     def evaluate(path: pathlib.Path, arguments: list[str]) -> dict[str, float]:
         assert arguments == ["--step=last", "--episodes=100", "--policy=greedy"]
-        return {"mean_return": 14.8, "standard_error": 0.7}
+        return {"mean_return": 14.8, "stderr_return": 0.7}
 
     monkeypatch.setattr(runs, "train", train)
     monkeypatch.setattr(runs, "evaluate", evaluate)
+    readme = tmp_path / "examples" / "trained" / "README.md"
+    readme.parent.mkdir(parents=True)
+    readme.write_text("| agent |\n|---|\n")
     row = atari_table.make(ENTRY, tmp_path / "runs", tmp_path)
     assert (row["name"], row["score"], row["updates"], row["env_steps"]) == ("pong_muzero_1", 14.8, 7, 2_000)
     assert list(atari_table.rows_of(tmp_path)) == [row]
-    kept = tmp_path / "examples" / "trained" / "pong"
-    _, found, _ = saved_files.find(kept / "checkpoints", "last", "params")
-    assert found.step == 7 and list(found.arrays) == ["params"]
-    (array,) = saved_files.load_arrays(
-        kept / "checkpoints" / "steps" / f"{7:012d}", found, {"params": np.zeros(3, int)}, ("params",)
-    )
-    assert array.tolist() == [7, 7, 7]
-    assert sorted(file.name for file in kept.iterdir()) == ["checkpoints", "config.json", "spec.json"]
+    assert "| [pong](pong) |" in readme.read_text() and "| `--policy=greedy` | 14.8 ± 0.7 |" in readme.read_text()
+    kept = readme.parent / "pong"
+    assert saved_files.finished(kept / "checkpoints" / "steps") == [7]
     shutil.rmtree(kept)
     shutil.rmtree(tmp_path / "runs")
     atari_table.make(ENTRY, tmp_path / "runs", tmp_path)

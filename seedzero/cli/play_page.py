@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 import contextlib
+import dataclasses
 import datetime
 import os
+import pathlib
+import shutil
 import sys
+import tempfile
 import urllib.parse
 import webbrowser
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 
 from seedzero.bucket import bucket
 from seedzero.cli import output, parse
@@ -17,6 +21,8 @@ from seedzero.evaluation import agent_choice
 from seedzero.learner import paging
 
 HOST = "127.0.0.1"
+_NOT_COPIED = ("replay", "segments", "state", "tensorboard", "logs", "lock", "*.sock")
+"""Files of a run that playing does not need: large ones, and those that only their owner can open."""
 
 
 def run(arguments: parse.Arguments, choice: agent_choice.AgentChoice) -> int:
@@ -27,10 +33,15 @@ def run(arguments: parse.Arguments, choice: agent_choice.AgentChoice) -> int:
     if bucket.parse(run_dir) is not None:
         raise errors.UsageError(f"--run_dir={run_dir}: --page records into a run directory of this machine; give one")
     paging.check_packages("seedzero play --page")
-    choice = choice.absolute()
+    with _writable(choice.absolute()) as here:
+        return _play(here, run_dir)
+
+
+def _play(choice: agent_choice.AgentChoice, name: str) -> int:
+    """Records into the choice's run directory, and serves the page; name: of the directory, as the user gave it."""
     time = datetime.datetime.now(datetime.UTC).strftime("%Y%m%d-%H%M%S")
     folder = f"played-{time}"
-    output.say(f"playing {run_dir} into records/{folder}")
+    output.say(f"playing {name} into records/{folder}")
     from seedzero.page import recordings, serve
     from seedzero.recordings import recording
 
@@ -46,6 +57,20 @@ def run(arguments: parse.Arguments, choice: agent_choice.AgentChoice) -> int:
 
     serve.serve(choice.path.resolve(), HOST, 0, "", ready, trusted=choice.trusted)
     return exit_codes.DONE
+
+
+@contextlib.contextmanager
+def _writable(choice: agent_choice.AgentChoice) -> Iterator[agent_choice.AgentChoice]:
+    """Yields the choice, in a temporary copy of its run directory if this user cannot write there."""
+    if not choice.path.is_dir() or os.access(choice.path, os.W_OK):
+        yield choice
+        return
+    with tempfile.TemporaryDirectory(prefix="seedzero-") as place:
+        copy = pathlib.Path(place, choice.path.name)
+        shutil.copytree(choice.path, copy, symlinks=True, ignore=shutil.ignore_patterns(*_NOT_COPIED))
+        copy.chmod(0o700)
+        output.say(f"you cannot write to {choice.path}; the record is in a copy, {copy}, until the page ends")
+        yield dataclasses.replace(choice, run_dir=copy)
 
 
 def open_browser(url: str, opened: Callable[[str], object] = webbrowser.open) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import pathlib
 import re
 import webbrowser
@@ -52,6 +53,36 @@ def test_the_episode_is_recorded_and_shown(
     output = capsys.readouterr()
     assert json.loads(output.out)["step"] == 7
     said(output.err, replace={folder: "FOLDER", "1234": "PORT"})
+
+
+def test_a_directory_that_cannot_be_written_is_copied(
+    calls: list[Any],
+    tmp_path: pathlib.Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+    said: golden.Said,
+) -> None:
+    run_dir = tmp_path / "run"
+    for name in ("params", "replay"):
+        (run_dir / "checkpoints" / name).mkdir(parents=True)
+    (run_dir / "lock").touch()
+    run_dir.chmod(0o500)
+    monkeypatch.setattr(os, "access", lambda path, mode: (path, mode) != (run_dir, os.W_OK))  # root may write anywhere
+
+    def record(choice: agent_choice.AgentChoice, out: pathlib.Path, num_episodes: int) -> dict[str, Any]:
+        copied = sorted(path.relative_to(choice.path).as_posix() for path in choice.path.rglob("*"))
+        assert copied == ["checkpoints", "checkpoints/params"]
+        out.mkdir(parents=True)
+        calls.append(choice.path)
+        return {}
+
+    monkeypatch.setattr(recording, "record", record)
+    assert commands.main(["play", str(run_dir), "--page"]) == 0
+    copy, shown = calls
+    assert copy.name == "run" and shown[0] == copy.resolve() and not copy.exists()
+    assert sorted(path.name for path in run_dir.iterdir()) == ["checkpoints", "lock"]
+    text = capsys.readouterr().err
+    said(next(line for line in text.splitlines() if "copy" in line), replace={str(copy): "COPY", str(run_dir): "RUN"})
 
 
 @pytest.mark.parametrize(

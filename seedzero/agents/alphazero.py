@@ -77,8 +77,6 @@ def make(config: configs.Config, spec: types.EnvSpec, platform: str) -> base.Age
 
 def _rules(config: configs.Config, spec: types.EnvSpec) -> pgx_rules.GameRules:
     """Returns the game's rules. Raises ConfigError for environments without rules, and a league with chance."""
-    if problem := config.alphazero.misfit(config.env.id):
-        raise errors.ConfigError(problem)
     try:
         rules = pgx_rules.game(config.env.id.partition(":")[2])
     except errors.EnvironmentFailure as error:

@@ -9,7 +9,7 @@ from typing import NamedTuple
 
 from seedzero.api import environment
 from seedzero.checkpoints import origins
-from seedzero.config import combinations, configs, ends, families, machines, options, presets, renamed, seat_rules
+from seedzero.config import combinations, configs, ends, families, machines, options, presets, renamed
 from seedzero.core import errors, opponents, types
 
 TRUST = "trust_run_dir"
@@ -195,8 +195,8 @@ def check_early(asked: Request, *, has_environments: bool = True) -> Request:
     on_cpu = presets.cpu_values(asked.preset, config.run.agent, explicit=asked.fixed)
     combinations.check(config, configs.override(config, on_cpu))
     if spec is not None:
-        config, notes = seat_rules.whole_games(config, spec, explicit=asked.given.keys())
-        asked = asked._replace(config=config, notes=(*asked.notes, *notes, *seat_rules.uneven_rows(config, spec)))
+        config, notes = combinations.imply_by_environment(config, spec, explicit=asked.given.keys())
+        asked = asked._replace(config=config, notes=(*asked.notes, *notes))
         seated_by = asked.shown.seated_by if asked.shown else ""
         combinations.check_environment(config, spec, seated_by)
         if "league" in config.agent.SECTIONS and config.league.bots:

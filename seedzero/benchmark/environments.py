@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 
 from seedzero.benchmark import transport
-from seedzero.config import configs, machines, options, presets, seat_rules, sections
+from seedzero.config import combinations, configs, machines, options, presets, sections
 from seedzero.core import env_ids, types
 from seedzero.envs import env_base, registry
 from seedzero.transport import client, messages
@@ -36,7 +36,7 @@ def run(
     base_config = presets.get(preset) if preset else configs.Config()
     config = configs.override(base_config, settings or {})
     spec = registry.spec(config.env)
-    config, _ = seat_rules.whole_games(config, spec, explicit=set(settings or ()))
+    config, _ = combinations.imply_by_environment(config, spec, explicit=set(settings or ()))
     threads = config.worker.threads if config.worker.threads != options.AUTO else machines.num_cores()
     size = (config.worker.num_groups, config.worker.envs_per_group)
     with contextlib.ExitStack() as stack:

@@ -70,16 +70,6 @@ class AlphaZeroConfig(options.AgentSection):
         "used",
     )
 
-    @classmethod
-    def misfit(cls, env_id: str) -> str:
-        """Returns why the agent cannot play an environment of another family, with what to do, or ""."""
-        if env_id.partition(":")[0] in cls.FAMILIES:
-            return ""
-        return (
-            f"agent alphazero searches by the rules of Pgx's games, and --env={env_id} has none; give --env=pgx:GAME, "
-            "or another agent: muzero learns a model of most environments"
-        )
-
     decay_end = muzero_config.MuZeroConfig.decay_end
 
     def window_steps(self, config: Any) -> int:

@@ -1,11 +1,8 @@
-"""Settings of a run with several learner hosts, and their impossible combinations."""
+"""Settings of a run with several learner hosts."""
 
 from __future__ import annotations
 
 import dataclasses
-import re
-from collections.abc import Iterator, Set
-from typing import Any
 
 from seedzero.config import options
 
@@ -53,50 +50,3 @@ class ClusterConfig(options.Section):
         "s",
         low=3,
     )
-
-
-def notes(config: Any, explicit: Set[str]) -> Iterator[str]:
-    """Yields a note on settings of several hosts, unless the user also gave their number, which may be 1."""
-    given = [name for name in OF_A_PROCESS if name in explicit]
-    if config.cluster.num_hosts == 1 and given and "cluster.num_hosts" not in explicit:
-        yield f"--{given[0]} changes nothing: this host trains alone; give --cluster.num_hosts=N, too"
-
-
-def problems(config: Any) -> Iterator[str]:
-    """Yields the impossible combinations, each with what to do."""
-    cluster = config.cluster
-    several = f"--cluster.num_hosts={cluster.num_hosts}"
-    if cluster.index >= cluster.num_hosts:
-        hosts = (
-            f"0 to {cluster.num_hosts - 1}" if cluster.num_hosts > 1 else "only host 0; give the number of all hosts"
-        )
-        yield f"--cluster.index={cluster.index}: {several} has {hosts}"
-    if cluster.num_hosts == 1:
-        return
-    if cluster.index >= 0 and not cluster.coordinator:
-        yield (
-            f"--cluster.index={cluster.index}: give --cluster.coordinator=HOST:PORT, an address of host 0, on all "
-            "hosts"
-        )
-    if cluster.coordinator and not re.fullmatch(r".+:\d+", cluster.coordinator):
-        yield f"--cluster.coordinator={cluster.coordinator}: expected HOST:PORT, an address of host 0"
-    if "league" in config.agent.SECTIONS and config.league.on:
-        yield (
-            f"{several}: a league ({config.league.asked}) has one host; give {config.league.off}, or "
-            "--cluster.num_hosts=1"
-        )
-    if config.training.acting_devices:
-        yield (
-            f"{several}: all devices of a host act and learn; give --training.acting_devices=0, or "
-            "--cluster.num_hosts=1"
-        )
-    if config.replay.placement == "host" and config.agent.SAMPLES:
-        yield (
-            f"{several}: each host's replay is on its devices; give --replay.placement=device, or "
-            "--cluster.num_hosts=1"
-        )
-    if config.checkpoint.keep == 1:
-        yield (
-            f"{several}: --checkpoint.keep=1 deletes a host's last checkpoint before the other hosts have the next "
-            "one; give --checkpoint.keep=2 or more"
-        )

@@ -1,98 +1,11 @@
-"""Handles a league's settings that affect each other: implied values, and impossible combinations."""
+"""Rules about a league: implied values, impossible combinations, several players, and two sides of agents."""
 
 from __future__ import annotations
 
-import contextlib
-from collections.abc import Iterator, Set
+from collections.abc import Callable
 
-from seedzero.config import configs, families, league_config, options
+from seedzero.config import configs, families, league_config, rules
 from seedzero.core import env_ids, errors, opponents, types, user_code
-
-
-def implied(config: configs.Config, explicit: Set[str]) -> tuple[dict[str, options.Value], list[str]]:
-    """Returns the values that a league implies, and notes about them."""
-    changes: dict[str, options.Value] = {}
-    notes = []
-    if config.league.builder_args and "league.builder" in explicit and "league.builder_args" not in explicit:
-        fits = False  # a builder of the user's reads names of its own
-        with contextlib.suppress(errors.ConfigError):
-            fits = config.league.builder in league_config.BUILDERS and bool(config.league.arguments())
-        if not fits:
-            changes["league.builder_args"] = ""
-            notes.append(f"--league.builder_args is off: {config.league.builder_args} is for the preset's own builder")
-    exploiters = ("league.main_exploiters", "league.league_exploiters")
-    if config.league.builder == "alphastar" and explicit.isdisjoint(exploiters) and config.league.num_learning == 1:
-        changes |= dict.fromkeys(exploiters, 1)
-        notes.append("--league.main_exploiters=1 --league.league_exploiters=1: builder alphastar's players")
-    league, worker = configs.override(config, changes).league, config.worker
-    num_players = league.most_players
-    needed = min(16, -(-(num_players + 1) // _num_workers(config)))
-    if num_players > 1 and worker.num_groups < needed and "worker.num_groups" not in explicit:
-        changes["worker.num_groups"] = needed
-        notes.append(
-            f"--worker.num_groups={needed}: {num_players} learning players take the groups of environments in turn"
-        )
-    of_schedule = "optimizer" in config.agent.SECTIONS and config.optimizer.schedule != "constant"
-    if league.resets and of_schedule and "optimizer.schedule" not in explicit:
-        changes["optimizer.schedule"] = "constant"
-        notes.append(
-            f"--optimizer.schedule=constant: builder {league.builder} may reset players, which learn from scratch"
-        )
-    return changes, notes
-
-
-def problems(config: configs.Config) -> Iterator[str]:
-    """Yields the impossible combinations, each with what to do."""
-    if "league" not in config.agent.SECTIONS:
-        return
-    league = config.league
-    if league.on and config.muzero.off_policy_correction:
-        yield (
-            f"{league.asked}: rows of a league's games are moved by several players, and "
-            "muzero.off_policy_correction=true corrects the returns of one; leave one of them out"
-        )
-    if league.on and config.run.agent == "muzero" and (memory := config.muzero.memory) != "none":
-        yield (
-            f"--muzero.memory={memory}: in a league others move some rows of a player's games, and what its memory "
-            f"saw is then neither's; give --muzero.memory=none, or {league.off}"
-        )
-    yield from _opponent_model_problems(config)
-    yield from _member_problems(config)
-    numbers = {name: getattr(league, name) for name in ("main_players", "main_exploiters", "league_exploiters")}
-    more = [name for name, number in numbers.items() if number > (name == "main_players")]
-    if more and not league.on:
-        yield (
-            f"--league.{more[0]}={numbers[more[0]]} is for a league, and this run has none; give "
-            "--league.builder=alphastar, or --league.freeze_every=N"
-        )
-    yield from _max_players_problems(config)
-    yield from _several_players_problems(config)
-    if league.resets:
-        given = "constant"
-        if "optimizer" in config.agent.SECTIONS:
-            setting, given, constant = "optimizer.schedule", config.optimizer.schedule, "constant"
-        else:
-            (setting, found), constant = config.agent.decay_end(config), "0"
-            given = str(found) if setting else constant
-        if given != constant:
-            yield (
-                f"--{setting}={given}: builder {league.builder} may reset players, and their learning rate would not "
-                f"begin again; give --{setting}={constant}"
-            )
-        if (start := config.muzero.search_value_start) and config.run.agent == "muzero":
-            yield (
-                f"--muzero.search_value_start={start}: it counts a player's updates, which continue when builder "
-                f"{league.builder} resets the player; give --muzero.search_value_start=0"
-            )
-    try:
-        if league.builder not in league_config.BUILDERS:
-            user_code.check(league.builder)
-    except errors.ConfigError as error:
-        yield f"--league.builder: {error}, or one of {', '.join(league_config.BUILDERS)}"
-    try:
-        league.arguments()
-    except errors.ConfigError as error:
-        yield str(error)
 
 
 def sides(config: configs.Config, spec: types.EnvSpec) -> tuple[int, ...]:
@@ -115,152 +28,187 @@ def sides(config: configs.Config, spec: types.EnvSpec) -> tuple[int, ...]:
     return tuple(map(found.index, names))
 
 
-def _check_sides(config: configs.Config) -> None:
-    """Raises ConfigError for settings that were never tried in a league between two sides."""
-    most = {
-        "ppo.central_value": False,
-        "training.num_devices": 1,
-        "network.lstm_width": 0,
-        "league.main_players": 1,
-        "league.main_exploiters": 0,
-        "league.league_exploiters": 0,
-        "league.max_players": 1,
-    }
-    given = {name: configs.flatten(config)[name] for name in most}
-    untried = [
-        (f"--{name}={str(given[name]).lower()}", f"--{name}={str(value).lower()}")
-        for name, value in most.items()
-        if int(given[name]) > value
-    ]
-    if config.run.agent != "ppo":
-        untried = [(f"--agent={config.run.agent}", "--agent=ppo")]
-    elif config.env.id == env_ids.REMOTE:
-        untried = [(f"--env={config.env.id}", "--env=pettingzoo:MODULE:FUNCTION")]
-    for asked, way in untried:
-        raise errors.ConfigError(
-            f"{asked}: a league between two sides of agents does not support it yet; give {way}, or "
-            f"{config.league.off}: no league"
-        )
+# Implied values ---------------------------------------------------------------------------------------------------
 
 
-def check_environment(config: configs.Config, spec: types.EnvSpec) -> None:
-    """Raises ConfigError for environments that a league cannot play."""
-    if "league" not in config.agent.SECTIONS or not (asked := config.league.asked):
-        return
-    has_sides, num_seats = bool(sides(config, spec)), len(spec.seats)
-    if spec.is_continuous or not (has_sides or 2 in (spec.num_players, num_seats)):
-        found = f"{num_seats} seats" if num_seats else f"{spec.num_players} player"
-        raise errors.ConfigError(
-            f"{asked}: a league plays games of two players with discrete actions, but --env={config.env.id} has "
-            f"{'continuous actions' if spec.is_continuous else found}; give --env=spiel:GAME, or "
-            f"{config.league.off}: no league"
-        )
-    if has_sides:
-        _check_sides(config)
-    if config.league.builder == "biased" and (has_sides or not num_seats):
-        raise errors.ConfigError(
-            f"{asked}: its first phase ends by the exact judge of games of two seats, and --env={config.env.id} is "
-            "none; give --env=spiel:matrix_brps or another such game, or another builder"
-        )
+def _are_of_another(c: rules.Situation) -> bool:
+    """Returns whether a preset's arguments do not fit the user's builder; an own one reads names of its own."""
+    fits = c.league.builder in league_config.BUILDERS and not rules.why(c.league.arguments)
+    return "league.builder" in c.given and not fits
 
 
-def _member_problems(config: configs.Config) -> Iterator[str]:
-    league = config.league
-    if not league.members:
-        return
-    flag = f"--league.members={league.members}"
-    try:
-        names = opponents.parse_members(league.members)
-        for name in filter(opponents.is_of_user, names):
-            user_code.check(name)
-    except (ValueError, errors.ConfigError) as error:
-        yield f"{flag}: {error}"
-        return
-    if not league.on:
-        yield f"{flag} is for a league, and this run has none; give --league.freeze_every=N, or leave it out"
-    family = families.of(config.env.id).prefix
-    for name in names:
+def _num_workers(c: rules.Situation) -> int:
+    return int(max(1, c.worker.num + c.worker.num_remote))
+
+
+def _too_few_groups(c: rules.Situation) -> object:
+    number = c.league.most_players if "league" in c.agent.SECTIONS else 1
+    needed = min(16, -(-(number + 1) // _num_workers(c)))
+    return number > 1 and c.this < needed and {"number": number, "needed": needed}
+
+
+# Problems ---------------------------------------------------------------------------------------------------------
+
+
+def _members(c: rules.Situation) -> tuple[str, ...]:
+    """Returns the names of scripted members. Raises ValueError or ConfigError for impossible ones."""
+    names = opponents.parse_members(c.league.members)
+    for name in filter(opponents.is_of_user, names):
+        user_code.check(name)
+    return names
+
+
+def _homeless(c: rules.Situation) -> object:
+    """Returns a scripted member that does not play the family's games, and families whose games it plays."""
+    family = families.of(c.env.id).prefix
+    for name in _members(c):
         able = ["spiel"] if name.startswith(opponents.SPIEL) else ["spiel", "pgx"]
         if name != opponents.RANDOM and family not in able:
-            yield (
-                f"{flag}: {name} plays games of {' or '.join(f'--env={each}:GAME' for each in able)}, but this is "
-                f"--env={config.env.id}; give --league.members=, or such a game"
-            )
-            return
-    if league.opponent_model:
-        yield (
-            f"{flag}: --league.opponent_model=true learns opponents' moves from their probabilities, which scripted "
-            "members do not have; leave one of them out"
-        )
+            return {"member": name, "games": " or ".join(f"--env={each}:GAME" for each in able)}
+    return None
 
 
-def _opponent_model_problems(config: configs.Config) -> Iterator[str]:
-    if not config.league.opponent_model:
-        return
-    if "search" not in config.agent.SECTIONS:
-        yield f"--league.opponent_model=true is for a search, and agent {config.run.agent} has none; leave it out"
-    if not config.league.on:
-        yield (
-            "--league.opponent_model=true is for a league, and this run has none; give --league.freeze_every=N, or "
-            "leave it out"
-        )
-    of_own = {
-        "muzero.policy_gradient_weight": config.muzero.policy_gradient_weight,
-        "muzero.search_value_age": config.muzero.search_value_age,
-        "reanalyse.fresh_share": config.reanalyse.fresh_share,
-    }
-    for name in (name for name, value in of_own.items() if value):
-        yield (
-            f"--league.opponent_model=true learns the moves of others, and --{name}={of_own[name]:g} is for the "
-            "player's own; leave one of them out"
-        )
+def _too_few_players(c: rules.Situation) -> bool:
+    return bool(c.this and c.league.on and c.this < c.league.num_learning)
 
 
-def _max_players_problems(config: configs.Config) -> Iterator[str]:
-    league, flag = config.league, f"--league.max_players={config.league.max_players}"
-    if not league.max_players:
-        return
-    if not league.on:
-        yield (
-            f"{flag} is for a league, and this run has none; give --league.builder=MODULE:FUNCTION with a builder "
-            "that adds players, or leave it out"
-        )
-    elif league.max_players < league.num_learning:
-        yield (
-            f"{flag}: {league.num_learning} players learn from the start (league.main_players, main_exploiters, "
-            f"league_exploiters); give --league.max_players={league.num_learning} or more, or fewer players"
-        )
-    with contextlib.suppress(errors.ConfigError):  # of wrong arguments, which are reported with it
-        if league.on and league.max_players > league.num_learning and not league.adds:
-            way = "--league.builder_args='{\"keep_training_probability\": 0.1}'"
-            way = way if league.builder == "alphastar" else f"--league.builder=alphastar {way}"
-            yield f"{flag}: builder {league.builder} adds no players; give {way}, or leave it out"
+def _adds_no_players(c: rules.Situation) -> object:
+    way = "" if c.league.builder == "alphastar" else "--league.builder=alphastar "
+    way += "--league.builder_args='{\"keep_training_probability\": 0.1}'"
+    return c.this > c.league.num_learning and not c.league.adds and {"way": way}
 
 
-def _several_players_problems(config: configs.Config) -> Iterator[str]:
-    number, worker, training = config.league.most_players, config.worker, config.training
-    if number == 1:
-        return
-    others = ", max_players" if number > config.league.num_learning else ""
-    several = f"{number} players learn (league.main_players, main_exploiters, league_exploiters{others})"
-    if config.run.max_env_steps:
-        yield (
-            f"--max_env_steps={config.run.max_env_steps}: {several}; give --max_env_steps=0, and --max_updates=N or "
-            "--max_seconds=N"
-        )
-    if training.acting_devices:
-        yield (
-            f"--training.acting_devices={training.acting_devices}: {several}, each on devices that act and learn; "
-            "leave it out"
-        )
-    if config.replay.placement == "host":
-        yield f"--replay.placement=host: {several}, with a replay on their devices; give --replay.placement=device"
-    if _num_workers(config) * worker.num_groups < number:
-        yield (
-            f"--worker.num_groups={worker.num_groups}: {several}, each in groups of environments of its own; give "
-            f"--worker.num_groups={-(-number // _num_workers(config))} or more, or more workers"
-        )
+def _several(about: str, applies: Callable[[rules.Situation], object], text: str) -> rules.SettingsRule:
+    """Rejects a setting because several players learn."""
+
+    def found(c: rules.Situation) -> object:
+        number = c.league.most_players if "league" in c.agent.SECTIONS else 1
+        others = ", max_players" if number > c.league.num_learning else ""
+        several = f"{number} players learn (league.main_players, main_exploiters, league_exploiters{others})"
+        return number > 1 and applies(c) and {"several": several, "needed": -(-number // _num_workers(c))}
+
+    return rules.error(about, found, f"{{it}}: {{several}}{text}")
 
 
-def _num_workers(config: configs.Config) -> int:
-    return max(1, config.worker.num + config.worker.num_remote)
+def _falls(c: rules.Situation) -> object:
+    """Returns the setting by which the learning rate falls, its value, and that of a constant rate."""
+    if not c.league.resets:
+        return None
+    if "optimizer" in c.agent.SECTIONS:
+        setting, given, constant = "optimizer.schedule", c.optimizer.schedule, "constant"
+    else:
+        (setting, given), constant = c.agent.decay_end(c.config), "0"
+    return setting and given != constant and {"setting": setting, "given": given, "constant": constant}
+
+
+# With the environment ---------------------------------------------------------------------------------------------
+
+
+def _has_sides(c: rules.Situation) -> bool:
+    return bool(sides(c.config, c.spec))
+
+
+def _no_match(c: rules.Situation) -> object:
+    """Returns what an environment has instead of two players with discrete actions."""
+    num_players, num_seats = c.spec.num_players, len(c.spec.seats)
+    if not c.league.on or (not c.spec.is_continuous and (_has_sides(c) or 2 in (num_players, num_seats))):
+        return None
+    found = f"{num_seats} seats" if num_seats else f"{num_players} player"
+    return "continuous actions" if c.spec.is_continuous else found
+
+
+def _between_sides(about: str, most: str, is_untried: Callable[[rules.Situation], object]) -> rules.SettingsRule:
+    return rules.error(
+        about,
+        lambda c: _has_sides(c) and is_untried(c) and {"most": f"{configs.flag(c.name)}={most}"},
+        "{it}: a league between two sides of agents does not support it yet; give {most}, or {league.off}: no league",
+        _SPEC,
+    )
+
+
+_SPEC = rules.Needs.SPEC
+_LEAGUE = "league.freeze_every league.builder"
+_NO_LEAGUE = "{it} is for a league, and this run has none; give "
+
+RULES = (
+    rules.note("league.builder_args", "", _are_of_another,
+        "--{name} is off: {this} is for the preset's own builder"),
+    rules.note("league.main_exploiters league.league_exploiters", "1",
+        lambda c: c.league.builder == "alphastar" and c.league.num_learning == 1,
+        "--league.main_exploiters=1 --league.league_exploiters=1: builder alphastar's players"),
+    rules.note("worker.num_groups", "{needed}", _too_few_groups,
+        "--{name}={needed}: {number} learning players take the groups of environments in turn"),
+    rules.note("optimizer.schedule", "constant", lambda c: "league" in c.agent.SECTIONS and c.league.resets,
+        "--{name}=constant: builder {league.builder} may reset players, which learn from scratch"),
+    rules.error("league.builder",
+        lambda c: c.this not in league_config.BUILDERS and rules.why(user_code.check, c.this),
+        f"--{{name}}: {{why}}, or one of {', '.join(league_config.BUILDERS)}"),
+    rules.error("league.builder_args", lambda c: rules.why(c.league.arguments), "{why}"),
+    rules.error("muzero.off_policy_correction", lambda c: c.this and c.league.on,
+        "{league.asked}: rows of a league's games are moved by several players, and "
+        "muzero.off_policy_correction=true corrects the returns of one; leave one of them out"),
+    rules.error("muzero.memory", lambda c: c.this != "none" and c.league.on,
+        "{it}: in a league others move some rows of a player's games, and what its memory saw is then neither's; give "
+        "--muzero.memory=none, or {league.off}"),
+    rules.error("league.opponent_model", lambda c: c.this and "search" not in c.agent.SECTIONS,
+        "{it} is for a search, and agent {run.agent} has none; leave it out"),
+    rules.error("league.opponent_model", lambda c: c.this and not c.league.on,
+        _NO_LEAGUE + "--league.freeze_every=N, or leave it out"),
+    *(
+        rules.error(name, lambda c: c.this and c.league.opponent_model,
+            "--league.opponent_model=true learns the moves of others, and {it} is for the player's own; leave one of "
+            "them out")
+        for name in ("muzero.policy_gradient_weight", "muzero.search_value_age", "reanalyse.fresh_share")
+    ),
+    rules.error("league.members", lambda c: rules.why(_members, c), "{it}: {why}"),
+    rules.error("league.members", lambda c: c.this and not c.league.on,
+        _NO_LEAGUE + "--league.freeze_every=N, or leave it out"),
+    rules.error("league.members env.id", _homeless,
+        "{it}: {member} plays games of {games}, but this is --env={env.id}; give --league.members=, or such a game"),
+    rules.error("league.members league.opponent_model", lambda c: c.this and c.league.opponent_model,
+        "{it}: --league.opponent_model=true learns opponents' moves from their probabilities, which scripted members "
+        "do not have; leave one of them out"),
+    *(
+        rules.error(f"league.{key}", lambda c: c.this > (c.name == "league.main_players") and not c.league.on,
+            _NO_LEAGUE + "--league.builder=alphastar, or --league.freeze_every=N")
+        for key in ("main_players", "main_exploiters", "league_exploiters")
+    ),
+    rules.error("league.max_players", lambda c: c.this and not c.league.on,
+        _NO_LEAGUE + "--league.builder=MODULE:FUNCTION with a builder that adds players, or leave it out"),
+    rules.error("league.max_players", lambda c: c.this and c.this < c.league.num_learning,
+        "{it}: {league.num_learning} players learn from the start (league.main_players, main_exploiters, "
+        "league_exploiters); give --league.max_players={league.num_learning} or more, or fewer players"),
+    rules.error("league.max_players", _adds_no_players,
+        "{it}: builder {league.builder} adds no players; give {way}, or leave it out"),
+    _several("run.max_env_steps", lambda c: c.this,
+        "; give --max_env_steps=0, and --max_updates=N or --max_seconds=N"),
+    _several("training.acting_devices", lambda c: c.this, ", each on devices that act and learn; leave it out"),
+    _several("replay.placement", lambda c: c.this == "host",
+        ", with a replay on their devices; give --replay.placement=device"),
+    _several("worker.num_groups", lambda c: _num_workers(c) * c.this < c.league.most_players,
+        ", each in groups of environments of its own; give --worker.num_groups={needed} or more, or more workers"),
+    rules.error("league.builder optimizer.schedule optimizer.decay_updates", _falls,
+        "--{setting}={given}: builder {league.builder} may reset players, and their learning rate would not begin "
+        "again; give --{setting}={constant}"),
+    rules.error("muzero.search_value_start", lambda c: c.this and c.league.resets,
+        "{it}: it counts a player's updates, which continue when builder {league.builder} resets the player; give "
+        "--muzero.search_value_start=0"),
+    rules.error(_LEAGUE, lambda c: rules.why(sides, c.config, c.spec), "{why}", _SPEC),
+    rules.error(_LEAGUE, _no_match,
+        "{league.asked}: a league plays games of two players with discrete actions, but --env={env.id} has {why}; "
+        "give --env=spiel:GAME, or {league.off}: no league", _SPEC),
+    _between_sides("run.agent", "ppo", lambda c: c.this != "ppo"),
+    _between_sides("env.id", "pettingzoo:MODULE:FUNCTION", lambda c: c.this == env_ids.REMOTE),
+    _between_sides("ppo.central_value", "false", lambda c: c.this),
+    *(
+        _between_sides(name, "0", lambda c: c.this)
+        for name in ("network.lstm_width", "league.main_exploiters", "league.league_exploiters")
+    ),
+    *(
+        _between_sides(name, "1", lambda c: c.this > 1)
+        for name in ("training.num_devices", "league.main_players", "league.max_players")
+    ),
+    rules.error("league.builder", lambda c: c.this == "biased" and (_has_sides(c) or not c.spec.seats),
+        "{it}: its first phase ends by the exact judge of games of two seats, and --env={env.id} is none; give "
+        "--env=spiel:matrix_brps or another such game, or another builder", _SPEC),
+)  # fmt: skip

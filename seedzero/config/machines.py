@@ -11,7 +11,7 @@ import platform
 from collections.abc import Mapping, Set
 from typing import NamedTuple
 
-from seedzero.config import combinations, configs, options, presets, seat_rules, seats_config
+from seedzero.config import combinations, configs, options, presets, seats_config
 from seedzero.core import control_groups, env_ids, errors, types
 
 MAX_AUTO_BATCH = 1024
@@ -91,7 +91,7 @@ def _implied_again(
     values = configs.flatten(implied)
     # nothing else, because an end may have been found in the environment since
     config = configs.override(config, {name: values[name] for name in changes})
-    return config if spec is None else seat_rules.whole_games(config, spec, explicit=explicit)[0]
+    return config if spec is None else combinations.imply_by_environment(config, spec, explicit=explicit)[0]
 
 
 def _listing(values: Mapping[str, options.Value]) -> str:

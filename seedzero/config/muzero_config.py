@@ -85,7 +85,6 @@ class MuZeroConfig(options.AgentSection):
     CHOICES: ClassVar = {"network.kind": ("auto", "mlp", "conv", "resnet")}
     MAX_PLAYERS = 2
     PLAYS_CONTINUOUS = True
-    LEARNS_THROUGH = "burn_in"
     STATE_EVERY = 4
     """Rows from one stored state of a memory to the next; a window begins at one, so its burn-in is up to 3 longer."""
 
@@ -181,45 +180,6 @@ class MuZeroConfig(options.AgentSection):
 
     def window_steps(self, config: Any) -> int:
         return int(config.network.frame_stack + self.num_before + self.unroll_steps + self.n_step + 1)
-
-    def notes(self, config: Any) -> list[str]:
-        notes = []
-        if config.explore.spread and not config.explore.epsilon:
-            notes.append(
-                "--explore.spread=true changes nothing: it shares out explore.epsilon=0; give --explore.epsilon=X too"
-            )
-        if config.network.normalize_pixels:
-            notes += [
-                f"muzero.{name} {change} the background away from the moments that network.normalize_pixels has of "
-                f"it: {outcome} will stand out; leave one of them out"
-                for is_on, name, change, outcome in (
-                    (self.shift_pixels, f"shift_pixels={self.shift_pixels}", "moves", "its edges"),
-                    (self.intensity_scale, f"intensity_scale={self.intensity_scale:g}", "brightens", "all of it"),
-                )
-                if is_on
-            ]
-        return notes
-
-    def problems(self) -> list[str]:
-        has_memory, codes = self.memory != "none", f"--muzero.chance_codes={self.chance_codes}"
-        rows = (
-            (
-                has_memory and self.value_prefix,
-                f"--muzero.memory={self.memory} and --muzero.value_prefix=true: sums of rewards have an LSTM of their "
-                "own; leave one out",
-            ),
-            (
-                has_memory and self.chance_codes,
-                f"{codes} and --muzero.memory={self.memory}: codes stand for what two observations show, and do not "
-                "show what a memory adds; leave one out",
-            ),
-            (
-                self.value_prefix and self.chance_codes,
-                f"{codes} and --muzero.value_prefix=true: sums of rewards have no chance among their steps; leave one "
-                "out",
-            ),
-        )
-        return [message for is_wrong, message in rows if is_wrong]
 
     def decay_end(self, config: Any) -> tuple[str, int]:
         optimizer = config.optimizer

@@ -154,20 +154,10 @@ class AgentSection(Section):
     PLAYS_DISCRETE = True
     FAMILIES: tuple[str, ...] = ()
     """The prefixes of the families of environments that it plays; () for all."""
-    LEARNS_THROUGH = ""
-    """The setting of how many steps an LSTM learns to remember."""
 
     def window_steps(self, config: Any) -> int:
         """Returns the fewest steps of a replay's slot for one window."""
         return 1
-
-    def notes(self, config: Any) -> list[str]:
-        """Returns notes on the settings for the user."""
-        return []
-
-    def problems(self) -> list[str]:
-        """Returns the impossible combinations of its settings, each with what to do; a saved run may have them."""
-        return []
 
     def decay_end(self, config: Any) -> tuple[str, int]:
         """Returns the setting after which the learning rate is 0, and its number of updates.

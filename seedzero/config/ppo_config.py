@@ -21,7 +21,6 @@ class PPOConfig(options.AgentSection):
     SAMPLES = False
     MAX_PLAYERS = 2
     PLAYS_CONTINUOUS = True
-    LEARNS_THROUGH = "unroll_length"
 
     DEFAULTS = options.values(
         optimizer=dict(learning_rate=2.5e-4, decay_updates=0, epsilon=1e-5, clip_norm=0.5),
@@ -78,22 +77,6 @@ class PPOConfig(options.AgentSection):
                 f"num_minibatches is {self.num_minibatches}; an update has {num_steps} steps (ppo.batch_size x "
                 "ppo.unroll_length), give at most that many"
             )
-
-    def notes(self, config: Any) -> list[str]:
-        num_envs = config.worker.num_envs
-        if config.worker.num == 0 or config.worker.num_remote or num_envs == self.batch_size:
-            return []
-        given = f"ppo.batch_size={self.batch_size}, but there are {num_envs} environments"
-        advice = f"give --ppo.batch_size={num_envs}"
-        if num_envs < self.batch_size:
-            if num_envs * self.max_lag >= self.batch_size:
-                return [f"{given}: a batch has unrolls of several updates; {advice}"]
-            return [
-                f"{given} and ppo.max_lag={self.max_lag}: every batch is padded, and schedules count updates; {advice}"
-            ]
-        if self.max_lag > 1:
-            return []  # such steps are asked for
-        return [f"{given}: unrolls wait while others are learned from, and become older; {advice}"]
 
     def shared(self, config: Any) -> dict[str, int]:
         return {"ppo.batch_size": self.batch_size}

@@ -12,7 +12,6 @@ from seedzero.config import apex_config, options, shared
 @dataclasses.dataclass(frozen=True)
 class R2D2Config(options.AgentSection):
     SUMMARY = "Ape-X with an LSTM: where one observation does not show all that matters"
-    LEARNS_THROUGH = "sequence_length"
 
     DEFAULTS = options.values(
         optimizer=dict(kind="adam", learning_rate=1e-4, rmsprop_decay=0.95, epsilon=1e-3, clip_norm=40.0),
@@ -46,16 +45,6 @@ class R2D2Config(options.AgentSection):
 
     def window_steps(self, config: Any) -> int:
         return int(config.network.frame_stack + self.num_positions + self.period - 1)
-
-    def notes(self, config: Any) -> list[str]:
-        num_envs, num_steps, min_steps = config.worker.num_envs, self.num_positions, config.replay.min_steps
-        if config.worker.num_remote or min_steps >= num_envs * num_steps:
-            return []
-        return [
-            f"replay.min_steps={min_steps}, but updates find nothing to learn from before each of {num_envs} "
-            f"environments has {num_steps} steps, those of a sequence with its burn-in; "
-            f"give --replay.min_steps={num_envs * num_steps}"
-        ]
 
 
 # Presets ----------------------------------------------------------------------------------------------------------

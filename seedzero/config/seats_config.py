@@ -5,11 +5,11 @@ from __future__ import annotations
 import dataclasses
 import fnmatch
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 from seedzero.config import options
-from seedzero.core import errors, json_object, opponents, training_arrays, types
+from seedzero.core import errors, json_object, opponents
 
 SHARED, EACH = "shared", "each"
 _EXAMPLE = '{"adversary_*": "wolf", "*": "sheep"}'
@@ -46,8 +46,8 @@ def policies(config: Any, agents: Sequence[str]) -> tuple[str, ...]:
     settings = of_config(config)
     if not settings.asked:
         return ()
-    by_pattern = {agent: agent for agent in agents} if settings.policies == EACH else _parsed(settings)
-    for name in by_pattern.values():
+    names = by_pattern(settings) or {agent: agent for agent in agents}
+    for name in names.values():
         if not _NAME.fullmatch(name) or name == _MAIN or opponents.is_member(name):
             way = (
                 f"give your own names, as --seats.policies='{_EXAMPLE}'" if settings.policies == EACH else "rename it"
@@ -57,11 +57,10 @@ def policies(config: Any, agents: Sequence[str]) -> tuple[str, ...]:
                 f"letter first, and neither {_MAIN} nor the name of a bot; {way}"
             )
     of_agent = {
-        agent: next((pattern for pattern in by_pattern if fnmatch.fnmatchcase(agent, pattern)), None)
-        for agent in agents
+        agent: next((pattern for pattern in names if fnmatch.fnmatchcase(agent, pattern)), None) for agent in agents
     }
     there = ", ".join(agents)
-    if (number := len(set(by_pattern.values()))) > len(agents):
+    if (number := len(set(names.values()))) > len(agents):
         raise errors.ConfigError(
             f"{settings.asked}: {number} policies for {len(agents)} agents, {there}; give each agent one at most"
         )
@@ -70,7 +69,7 @@ def policies(config: Any, agents: Sequence[str]) -> tuple[str, ...]:
             f"{settings.asked}: no pattern matches {', '.join(without)}; the agents are {there}; add a pattern, such "
             'as "*" at the end'
         )
-    unused = [pattern for pattern in by_pattern if pattern not in of_agent.values()]
+    unused = [pattern for pattern in names if pattern not in of_agent.values()]
     if unused:
         taken = [agent for agent in agents if fnmatch.fnmatchcase(agent, unused[0])]
         why = f"earlier ones match {', '.join(taken)} already" if taken else "it matches none of them"
@@ -78,11 +77,13 @@ def policies(config: Any, agents: Sequence[str]) -> tuple[str, ...]:
             f"{settings.asked}: pattern {unused[0]!r} has no agent: {why}; the agents are {there}, and each has one "
             "policy: leave the pattern out, or fix it"
         )
-    return tuple(by_pattern[str(pattern)] for pattern in of_agent.values())
+    return tuple(names[str(pattern)] for pattern in of_agent.values())
 
 
-def _parsed(settings: SeatsConfig) -> dict[str, str]:
-    """Returns the names of policies by patterns."""
+def by_pattern(settings: SeatsConfig) -> dict[str, str]:
+    """Returns the names of policies by patterns; {} for one policy, or one of each agent. Raises ConfigError."""
+    if settings.policies in (SHARED, EACH):
+        return {}
     try:
         found = json_object.parse(settings.policies)
         problem = (
@@ -95,76 +96,3 @@ def _parsed(settings: SeatsConfig) -> dict[str, str]:
             f"{settings.asked} ({problem}): expected {SHARED}, {EACH}, or a JSON object as '{_EXAMPLE}'"
         )
     return dict(found)
-
-
-def problems(config: Any) -> Iterator[str]:
-    """Yields the impossible combinations, each with what to do."""
-    if config.run.agent == "ppo" and config.ppo.central_value and not config.env.id.startswith("pettingzoo:"):
-        yield (
-            f"--ppo.central_value=true: the value sees what all agents see, and --env={config.env.id} tells no joint "
-            "observation; give --env=pettingzoo:MODULE, or --ppo.central_value=false"
-        )
-    asked, training = of_config(config).asked, config.training
-    if not asked:
-        return
-    if config.seats.policies != EACH:
-        try:
-            _parsed(config.seats)
-        except errors.ConfigError as error:
-            yield str(error)
-    if config.league.on:
-        yield (
-            f"{asked}: in a league ({config.league.asked}) one policy plays all seats; give {config.league.off}, or "
-            f"--seats.policies={SHARED}"
-        )
-    if training.num_devices > 1:
-        yield (
-            f"--training.num_devices={training.num_devices}: {asked}, whose policies share one device; give "
-            "--training.num_devices=1"
-        )
-    if config.run.max_env_steps:
-        yield (
-            f"--max_env_steps={config.run.max_env_steps}: {asked}, and each policy counts steps of its own; give "
-            "--max_env_steps=0, and --max_updates=N or --max_seconds=N"
-        )
-    if config.cluster.num_hosts > 1:
-        yield (
-            f"--cluster.num_hosts={config.cluster.num_hosts}: {asked}, whose policies learn on one host; give "
-            f"--cluster.num_hosts=1, or --seats.policies={SHARED}"
-        )
-
-
-def check(config: Any, spec: types.EnvSpec) -> None:
-    """Raises ConfigError if agents cannot have their own policies, or as `policies` does."""
-    settings = of_config(config)
-    if settings.asked and not spec.fixed_seats:
-        found = "rows that change their seats from game to game" if spec.seats else "one agent"
-        raise errors.ConfigError(
-            f"{settings.asked}: --env={config.env.id} has {found}; agents that keep their seats have "
-            f"--env=pettingzoo:MODULE, or give --seats.policies={SHARED}"
-        )
-    policies(config, spec.seats)
-    if (
-        config.run.agent == "ppo"
-        and config.ppo.central_value
-        and (not spec.fixed_seats or types.shown(training_arrays.without(spec).arrays) == "images")
-    ):
-        found = "images" if spec.fixed_seats else "one agent"
-        raise errors.ConfigError(
-            f"--ppo.central_value=true: the value sees vectors of several agents, and --env={config.env.id} has "
-            f"{found}; give --ppo.central_value=false"
-        )
-
-
-def implied(config: Any, spec: types.EnvSpec) -> dict[str, options.Value]:
-    """Returns the values that several policies imply: batches as small as the share of agents with the rarest policy.
-
-    Otherwise a policy would never have a whole batch from its own rows.
-    """
-    settings = of_config(config)
-    if not settings.asked or not spec.fixed_seats:
-        return {}
-    found = policies(config, spec.seats)
-    fewest = min(found.count(name) for name in found)
-    size = config.agent.batch_size
-    return {f"{config.section}.batch_size": max(1, size * fewest // len(found))} if fewest < len(found) else {}

@@ -15,7 +15,6 @@ class VTraceConfig(options.AgentSection):
     SECTIONS = ("league", "seats")
     SAMPLES = False
     MAX_PLAYERS = 2
-    LEARNS_THROUGH = "unroll_length"
 
     DEFAULTS = options.values(
         optimizer=dict(
@@ -41,16 +40,6 @@ class VTraceConfig(options.AgentSection):
     popart_step: float = options.on_resume(
         3e-4, "PopArt: weight of one return in the running mean and variance of its task", low=1e-9, high=0.5
     )
-
-    def notes(self, config: Any) -> list[str]:
-        worker = config.worker
-        num_unrolls = worker.num_envs * self.max_lag
-        if worker.num == 0 or worker.num_remote or num_unrolls >= self.batch_size:
-            return []
-        return [
-            f"vtrace.batch_size={self.batch_size}, but at most {num_unrolls} unrolls wait (environments x "
-            f"vtrace.max_lag={self.max_lag}): every batch is padded, and schedules count updates"
-        ]
 
     def shared(self, config: Any) -> dict[str, int]:
         return {"vtrace.batch_size": self.batch_size}

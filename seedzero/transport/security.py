@@ -28,7 +28,7 @@ from typing import Any
 
 import grpc
 
-from seedzero.config import combinations, sections
+from seedzero.config import run_rules, sections
 from seedzero.core import errors, forks
 from seedzero.transport import addresses
 
@@ -125,7 +125,7 @@ def exposure(token_file: str) -> str | None:
 def warnings(transport: sections.TransportConfig, tls: sections.TlsConfig) -> list[str]:
     """Returns warnings about the access to a learner with these settings."""
     found = [text] if (text := exposure(transport.token_file)) else []
-    if not transport.listen or combinations.is_of_this_machine(transport.listen):
+    if not transport.listen or run_rules.is_of_this_machine(transport.listen):
         return found
     if not transport.token_file:
         found.append(f"--insecure: whoever reaches {transport.listen} may join")

@@ -17,7 +17,7 @@ import pytest
 
 from seedzero import search as mcts
 from seedzero.agents import base, muzero, muzero_chance, muzero_loss, muzero_model, muzero_search, muzero_unroll
-from seedzero.config import combinations, configs, options
+from seedzero.config import configs, options
 from seedzero.core import errors, types
 from seedzero.networks import muzero_net
 from seedzero.replay import ring_store, windowing
@@ -343,9 +343,3 @@ def test_chance_is_refused_where_there_is_none_or_nothing_to_search(
 ) -> None:
     with said.raises(errors.ConfigError, "chance_codes", label):
         muzero.make(configs.override(make_config(), changes), spec, "cpu")
-
-
-@pytest.mark.parametrize(("name", "value"), [("muzero.memory", "lstm"), ("muzero.value_prefix", True)])
-def test_a_memory_and_sums_of_rewards_are_refused(name: str, value: options.Value, said: golden.Said) -> None:
-    with said.raises(errors.ConfigError, "chance_codes", name):
-        combinations.check(configs.override(make_config(), {name: value}))

@@ -16,7 +16,7 @@ import numpy as np
 import pytest
 
 from seedzero.agents import learning, ppo
-from seedzero.config import combinations, configs, options
+from seedzero.config import configs, options
 from seedzero.core import errors, types
 from seedzero.replay import windowing
 
@@ -254,10 +254,7 @@ def test_the_learning_rate_and_if_configured_the_clip_fall_linearly_to_0() -> No
 def test_more_minibatches_than_steps_are_refused(said: golden.Said) -> None:
     with pytest.raises(errors.ConfigError, match=r"ppo\.num_minibatches .*13; .* 12") as raised:
         _config(num_minibatches=13)
-    said(raised.value, "steps")
-    with pytest.raises(errors.ConfigError, match=r"ppo\.num_minibatches .* 4; .*--ppo\.num_minibatches=3") as raised:
-        combinations.check(_config(num_minibatches=4, lstm_width=8))
-    said(raised.value, "LSTM")
+    said(raised.value)
 
 
 # Statistics ---------------------------------------------------------------------------------------------------------

@@ -197,6 +197,9 @@ def test_a_setting_that_another_agent_reads_is_named_with_that_agent(agent: str,
         ("ppo.batch_size", "muzero", "replay.batch_size"),
         ("replay.batch_size", "vtrace", "vtrace.batch_size"),
         ("search.num_simulations", "ppo", ""),
+        ("league.freeze_every", "apex", ""),
+        ("league.members", "apex", ""),
+        *(("seats.policies", agent, "") for agent in ("apex", "r2d2", "sac", "muzero")),
         ("replay.num_envs", "ppo", ""),  # evaluation.num_envs counts others
     ],
 )

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import golden
 import numpy as np
 import pytest
 
 from seedzero.checkpoints import migrations
-from seedzero.config import combinations, configs, evaluation_config, presets
-from seedzero.core import errors, types
+from seedzero.config import configs, evaluation_config, presets
+from seedzero.core import types
 
 _ALONE = types.EnvSpec((4,), "float32", 2)
 _SEATS = types.EnvSpec((4,), "float32", 2, seats=("a", "b"), tasks=("a", "b"))
@@ -31,9 +30,3 @@ def test_runs_of_earlier_versions_stay_greedy() -> None:
     values = configs.flatten(presets.get("cartpole", "ppo"))
     del values["evaluation.policy"]
     assert migrations.config(values).evaluation.mode(_ALONE) == types.GREEDY
-
-
-def test_an_agent_without_a_policy_draws_nothing(said: golden.Said) -> None:
-    asked = configs.override(presets.get("cartpole", "apex"), {"evaluation.policy": "sample"})
-    with said.raises(errors.ConfigError, "--evaluation.policy=sample"):
-        combinations.check(asked)

@@ -3,7 +3,7 @@ from __future__ import annotations
 import golden
 import pytest
 
-from seedzero.config import combinations, configs, machines, options, presets, seat_rules
+from seedzero.config import combinations, configs, machines, options, presets
 from seedzero.core import errors, types
 
 CPU = machines.Machine("cpu", num_cores=2, num_devices=1)
@@ -49,7 +49,7 @@ def test_groups_of_whole_games_stay_whole_on_a_cpu() -> None:
     spec = types.EnvSpec(
         (64, 64, 3), "uint8", num_actions=3, seats=("a", "b", "c"), tasks=("a", "b", "c"), fixed_seats=True
     )
-    asked, _ = seat_rules.whole_games(presets.get("pixels", "ppo"), spec, explicit=set())
+    asked, _ = combinations.imply_by_environment(presets.get("pixels", "ppo"), spec, explicit=set())
     resolved, _ = machines.resolve(asked, preset="pixels", explicit=set(), machine=CPU, spec=spec)
     assert resolved.worker.envs_per_group % 3 == 0 and resolved.worker.envs_per_group < asked.worker.envs_per_group
 

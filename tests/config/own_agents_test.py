@@ -149,7 +149,7 @@ def test_a_setting_of_text_may_be_empty(named: Callable[[str], str]) -> None:
     assert isinstance(configs.of_agent(name).agent, options.AgentSection)
 
 
-@pytest.mark.parametrize("name", ["toy.__init__", "toy.notes", "toy.a b", "__class__.x", "run", "toy.", "agent.x"])
+@pytest.mark.parametrize("name", ["toy.__init__", "toy.shared", "toy.a b", "__class__.x", "run", "toy.", "agent.x"])
 def test_a_stranger_s_names_of_settings_are_refused(name: str) -> None:
     with pytest.raises((errors.ConfigError, TypeError)):  # as for damaged files, `run_dir.read_saved` tells both
         migrations.config({"run.agent": "theirs:AGENT", name: 1})

@@ -116,7 +116,13 @@ def test_prioritized_agents_have_priorities_with_every_preset_of_theirs(agent: s
 def test_agents_of_queues_act_with_the_newest_parameters_and_see_four_frames(name: str, agent: str) -> None:
     found = presets.get(name, agent)
     assert found.training.publish_every == 1 and found.network.frame_stack == 4
-    assert found.agent.notes(found) == []
+    assert combinations.imply(found, preset_env=found.env.id, explicit=set()) == (found, [])
+
+
+@pytest.mark.parametrize("name", presets.PARTS["r2d2"])
+def test_r2d2_begins_to_learn_once_there_is_something_to_learn_from(name: str) -> None:
+    on_cpu = configs.override(presets.get(name, "r2d2"), presets.cpu_values(name, "r2d2", explicit=set()))
+    assert combinations.imply(on_cpu, preset_env=on_cpu.env.id, explicit=set()) == (on_cpu, [])
 
 
 @pytest.mark.parametrize("agent", ["ppo", "vtrace"])

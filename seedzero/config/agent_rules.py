@@ -1,0 +1,130 @@
+"""Rules about agents: settings of one that imply, need or exclude another."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from seedzero.config import families, rules
+
+_OF_OWN_NETWORKS = {
+    "muzero.consistency_weight": "0",
+    "muzero.value_prefix": "false",
+    "muzero.predict_ends": "false",
+    "muzero.memory": "none",
+    "muzero.chance_codes": "0",
+}
+"""What a preset may ask of a network that a user's own network does not have, and the value without it."""
+
+
+def _plays_pgx(c: rules.Situation) -> bool:
+    return bool(c.run.agent == "alphazero" and families.of(c.env.id).prefix == "pgx")
+
+
+def _sees_jointly(c: rules.Situation) -> bool:
+    return bool(c.run.agent == "ppo" and c.ppo.central_value and families.of(c.env.id).prefix == "pettingzoo")
+
+
+def _keeps_clip(c: rules.Situation) -> bool:
+    is_asked = not c.given.isdisjoint(("ppo.decay_clip", "optimizer.decay_updates"))  # the other may be a preset's
+    return bool(is_asked and c.ppo.decay_clip and not c.optimizer.decay_updates)
+
+
+def _has_three_values(c: rules.Situation) -> bool:
+    return bool(c.name in c.given and c.run.agent == "alphazero" and c.alphazero.win_draw_loss)
+
+
+def _hides_probabilities(c: rules.Situation) -> bool:
+    return bool(c.this and c.search.policy == "puct" and c.search.temperature == 0)
+
+
+def _knows_workers(c: rules.Situation) -> bool:
+    return bool(c.worker.num > 0 and not c.worker.num_remote)
+
+
+def _unlike(is_unlike: Callable[[int, int, int], bool], text: str) -> rules.SettingsRule:
+    """Warns of batches of PPO. is_unlike: of the unrolls of a batch, the environments, and the largest lag."""
+    return rules.warning(
+        "ppo.batch_size",
+        lambda c: _knows_workers(c) and is_unlike(c.this, c.worker.num_envs, c.ppo.max_lag),
+        f"{{it}}, but there are {{worker.num_envs}} environments{text}; give --ppo.batch_size={{worker.num_envs}}",
+    )
+
+
+def _first_sequences(c: rules.Situation) -> object:
+    needed = c.worker.num_envs * c.r2d2.num_positions
+    is_short = not c.worker.num_remote and c.replay.min_steps < needed
+    return is_short and {"steps": c.r2d2.num_positions, "needed": needed}
+
+
+RULES = (
+    *(
+        rules.note(name, nothing, lambda c: c.network.module,
+            "--{name} is off: --network.module={network.module} has no such part")
+        for name, nothing in _OF_OWN_NETWORKS.items()
+    ),
+    rules.note("env.game_state", "true", _plays_pgx),
+    rules.note("env.joint_observation", "true", _sees_jointly),
+    rules.warning("ppo.decay_clip", _keeps_clip,
+        "{it} changes nothing: the learning rate does not fall; give --optimizer.decay_updates=N"),
+    *(
+        rules.warning(name, lambda c: c.name in c.given and c.muzero.memory == "none",
+            "--{name} changes nothing: there is no memory; give --muzero.memory=lstm or gru too")
+        for name in ("muzero.burn_in", "muzero.memory_width")
+    ),
+    *(
+        rules.warning(f"network.{key}", _has_three_values,
+            "--{name} changes nothing: --alphazero.win_draw_loss=true has three values, -1, 0 and 1")
+        for key in ("num_bins", "support_limit", "value_transform")
+    ),
+    rules.warning("explore.spread", lambda c: c.this and not c.explore.epsilon,
+        "{it} changes nothing: it shares out explore.epsilon=0; give --explore.epsilon=X too"),
+    *(
+        rules.warning(name, lambda c: c.this and c.network.normalize_pixels,
+            f"{{it}} {change} the background away from the moments that network.normalize_pixels has of it: {part} "
+            "will stand out; leave one of them out")
+        for name, change, part in (
+            ("muzero.shift_pixels", "moves", "its edges"),
+            ("muzero.intensity_scale", "brightens", "all of it"),
+        )
+    ),
+    _unlike(lambda size, num, lag: num < size <= num * lag, ": a batch has unrolls of several updates"),
+    _unlike(lambda size, num, lag: num < size and num * lag < size,
+        " and ppo.max_lag={ppo.max_lag}: every batch is padded, and schedules count updates"),
+    _unlike(lambda size, num, lag: size < num and lag <= 1,  # with a larger lag, such steps are asked for
+        ": unrolls wait while others are learned from, and become older"),
+    rules.warning("vtrace.batch_size",
+        lambda c: _knows_workers(c) and (most := c.worker.num_envs * c.vtrace.max_lag) < c.this and {"most": most},
+        "{it}, but at most {most} unrolls wait (environments x vtrace.max_lag={vtrace.max_lag}): every batch is "
+        "padded, and schedules count updates"),
+    rules.warning("r2d2.sequence_length r2d2.burn_in replay.min_steps", _first_sequences,
+        "--replay.min_steps={replay.min_steps}, but updates find nothing to learn from before each of "
+        "{worker.num_envs} environments has {steps} steps, those of a sequence with its burn-in; give "
+        "--replay.min_steps={needed}"),
+    *(
+        rules.error(f"muzero.{key}", _hides_probabilities,
+            "{it} needs the probability of each action, but --search.temperature=0 takes the most visited one after "
+            "random noise: the search does not know how often; give --search.temperature=1")
+        for key in ("off_policy_correction", "policy_gradient_weight")
+    ),
+    rules.error("alphazero.win_draw_loss", lambda c: c.this and c.reward.discount < 1,
+        "--reward.discount={reward.discount:g} makes results of distant ends smaller than a win, and "
+        "{it} has no such value; give --reward.discount=1, or leave one of them out"),
+    rules.error("muzero.memory muzero.value_prefix", lambda c: c.this != "none" and c.muzero.value_prefix,
+        "{it} and --muzero.value_prefix=true: sums of rewards have an LSTM of their own; leave one out"),
+    rules.error("muzero.chance_codes muzero.memory", lambda c: c.this and c.muzero.memory != "none",
+        "{it} and --muzero.memory={muzero.memory}: codes stand for what two observations show, and do not show what a "
+        "memory adds; leave one out"),
+    rules.error("muzero.chance_codes muzero.value_prefix", lambda c: c.this and c.muzero.value_prefix,
+        "{it} and --muzero.value_prefix=true: sums of rewards have no chance among their steps; leave one out"),
+    rules.error("evaluation.policy", lambda c: c.this == "sample" and c.run.agent in ("apex", "r2d2"),
+        "{it}: agent {run.agent} learns only values and has no policy to draw actions from; leave it out"),
+    rules.error("network.lstm_width", lambda c: c.run.agent == "r2d2" and not c.this,
+        "{it}: R2D2 has an LSTM; give --network.lstm_width=64 or more, or --agent=apex"),
+    rules.error("ppo.num_minibatches", lambda c: c.network.lstm_width and c.this > c.ppo.batch_size,
+        "{it}: with an LSTM minibatches are of whole unrolls, and an update has {ppo.batch_size} (ppo.batch_size); "
+        "give --ppo.num_minibatches={ppo.batch_size} or fewer"),
+    rules.error("ppo.bonus_place", lambda c: c.ppo.bonus and c.this == "before" and c.reward.normalize,
+        "{it}: --reward.normalize=true divides the bonus by the deviation of the environment's rewards alone, and "
+        "where these are rare that makes every bonus the largest reward; give --reward.normalize=false, or "
+        "--ppo.bonus_place=after"),
+)  # fmt: skip

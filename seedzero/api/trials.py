@@ -27,7 +27,7 @@ EARLY = "stopped early"
 JOURNAL, _LOCK, _ASKED = "search.journal", "search.lock", "asked"
 """Files in the search's directory; name of the command line in the study."""
 _RUNGS, _KEEP = (12, 36), 3
-"""Percent of their budget at which trials are compared, and the part, a third, of those so far that continues."""
+"""Percent of its budget after which a trial is compared, and the part, a third, of those so far that continues."""
 _TOO_LATE = 50
 """Percent of a budget; if the first evaluation comes later, fewer than three fit, and comparing them says little."""
 _DIGITS = 6
@@ -153,19 +153,30 @@ def percent(place: Sequence[float], run: sections.RunConfig) -> int:
     return int(100 * max(done / limit for done, limit in zip(place, _limits(run), strict=True) if limit))
 
 
-def at_share(values: Mapping[int, float], share: int, untrained: float | None) -> float | None:
-    """Returns a trial's value at a share of its budget, by linear interpolation; None if it is not known.
+def is_worse(curves: Sequence[Mapping[int, float]], number: int) -> bool:
+    """Returns whether a trial is to be stopped after its newest evaluation.
 
-    values: by percent of the budget; 0 is untrained play, which says nothing about settings, so that `untrained`, the
-    mean of all trials, takes its place. Evaluations at other places of each trial are comparable only so.
+    A trial is compared twice: at its first evaluation after each rung, and no evaluation serves both, so that trials
+    are stopped equally often however often they are evaluated. curves: each trial's values by percent of its budget; 0
+    is untrained play, which says nothing about settings.
     """
-    own = sorted(step for step in values if step)
-    first = own[0] if untrained is None and own else 0
-    if not own or own[0] >= _TOO_LATE or not first <= share <= own[-1]:
+    own = sorted(filter(None, curves[number]))
+    compared = list[int]()
+    for rung in _RUNGS:
+        compared += [step for step in own if step >= rung and step not in compared][:1]
+    newest = own[-1]
+    if newest not in compared or own[0] >= _TOO_LATE or newest >= 100:
+        return False
+    found = [value for curve in curves if (value := value_at(curve, newest)) is not None]
+    return sum(value > curves[number][newest] for value in found) >= max(1, len(found) // _KEEP)
+
+
+def value_at(curve: Mapping[int, float], place: int) -> float | None:
+    """Returns a trial's value on a straight line between its trained evaluations; None before and after them."""
+    own = sorted(filter(None, curve))
+    if not own or not own[0] <= place <= own[-1]:
         return None
-    known = {0: untrained} if untrained is not None else {}
-    known |= {step: values[step] for step in own}
-    return float(np.interp(share, [*known], [*known.values()]))
+    return float(np.interp(place, own, [curve[step] for step in own]))
 
 
 class Search(sweeps.Grid):
@@ -267,13 +278,13 @@ class Search(sweeps.Grid):
             step = 0 if is_baseline else max(1, percent(place, config.run))
             if last is None or step > last:
                 trial.report(value, step)
-                passed = [share for share in _RUNGS if (last or 0) < share <= step] if self._asked.halves else []
-                reasons = [reason, *(self._compare(_number(run), share) for share in passed)]
-                reason, last = next(filter(None, reasons), ""), step
+                last = step
+                if step and self._asked.halves:
+                    reason = reason or self._compare(_number(run), step)
         return reason, found
 
-    def _compare(self, number: int, share: int) -> str:
-        """Returns why a trial is worse than others at a share of its budget, or ""."""
+    def _compare(self, number: int, step: int) -> str:
+        """Returns why a trial is worse than others at its newest evaluation, or ""."""
         curves = [trial.intermediate_values for trial in self._study.get_trials(deepcopy=False)]
         if min(filter(None, curves[number])) >= _TOO_LATE and not self._has_told:
             self._has_told = True
@@ -281,14 +292,7 @@ class Search(sweeps.Grid):
                 "no trial is stopped early if fewer than three evaluations fit into its budget, as into that of trial "
                 f"{number}: evaluate more often, or give a larger budget"
             )
-        baselines = [curve[0] for curve in curves if 0 in curve]
-        untrained = sum(baselines) / len(baselines) if baselines else None
-        found = [at_share(curve, share, untrained) for curve in curves]
-        if (own := found[number]) is None:
-            return ""
-        best = sorted((value for value in found if value is not None), reverse=True)
-        is_good = own >= best[max(1, len(best) // _KEEP) - 1]
-        return "" if is_good else f"{own:.4g} at {share} % of its budget"
+        return f"{curves[number][step]:.4g} at {step} % of its budget" if is_worse(curves, number) else ""
 
     def end(self, run: sweeps.PlannedRun, failure: str) -> tuple[str, str]:
         """Takes a run's end, as a grid does; the study takes the objective of a finished one."""

@@ -283,7 +283,7 @@ COMMAND = parse.Command(
         "sampler=NAME": "chooses the settings of the trials: tpe, by the trials so far (default), or random",
         "objective=METRIC": "the metric of metrics.jsonl whose last value is to be high (default: the mean return of "
         "evaluations, evaluation_mean_return)",
-        "halving": "stop a trial that is not among the best third at 12 % or 36 % of its budget (default: true)",
+        "halving": "stop a trial that is not among the best third after 12 % or 36 % of its budget (default: true)",
         "json": "print one line of JSON instead of the tables",
     },
     takes_settings=True,

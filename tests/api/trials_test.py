@@ -8,11 +8,12 @@ import math
 import os
 import pathlib
 import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 import full_disk
 import golden
+import numpy as np
 import pytest
 import saved_run
 
@@ -122,7 +123,7 @@ def test_the_budget_used_is_that_of_the_end_which_is_nearest() -> None:
 
 
 def test_trials_worse_than_the_best_third_are_stopped(tmp_path: pathlib.Path) -> None:
-    # Compared at 12 and 36 %, between the evaluations around them. Of up to five, the best third is one.
+    # Compared at 20 and 40 %, the first evaluations after 12 and 36 %. Of up to five, the best third is one.
     with _search(tmp_path) as search:
         todo = search.todo()
         first = next(todo)
@@ -132,25 +133,62 @@ def test_trials_worse_than_the_best_third_are_stopped(tmp_path: pathlib.Path) ->
         _write(first, 9.0, 1.0, 5.0)
         assert not search.is_bad(first)  # nobody to compare with
         second = next(todo)
-        _write(second, 9.0, 0.0, 8.0)
-        assert search.is_bad(second) and not search.is_bad(second)  # 0.8 * 0 + 0.2 * 8 < 0.8 * 1 + 0.2 * 5; once
-        assert search.end(second, "") == (trials.EARLY, "1.6 at 12 % of its budget")
+        _write(second, 9.0, 8.0, 3.0)
+        assert search.is_bad(second) and not search.is_bad(second)  # once
+        assert search.end(second, "") == (trials.EARLY, "3 at 20 % of its budget")
         third = next(todo)
         _write(third, 0.0, 1.0, 5.0, 0.0, 10.0)
         assert not search.is_bad(third)  # as good as the first
         _write(first, 9.0, 1.0, 5.0, 8.0, 4.0)
-        assert search.is_bad(first)  # 0.4 * 8 + 0.6 * 4 < 0.4 * 0 + 0.6 * 10
+        assert search.is_bad(first)
 
 
-def test_equal_curves_are_equal_at_a_share_however_often_they_are_evaluated() -> None:
-    seldom, often = ({0: 8.0} | {step: step / 10 for step in steps} for steps in ((41, 82, 100), range(10, 101, 10)))
-    for share in (12, 36):
-        for curve in (seldom, often):
-            assert trials.at_share(curve, share, 0.0) == pytest.approx(share / 10)
-    assert trials.at_share(often, 36, None) == pytest.approx(3.6)
-    assert trials.at_share(seldom, 12, None) is None  # nothing before it is known
-    assert trials.at_share({0: 8.0, 10: 1.0}, 12, 0.0) is None  # not yet
-    assert trials.at_share({0: 8.0}, 12, 8.0) is None
+def test_a_trial_is_compared_with_the_lines_between_others_evaluations() -> None:
+    others = [{0: 9.0, 10: 1.0, 30: 5.0}, {0: 9.0, 20: 8.0}, {0: 9.0, 5: 7.0}]  # 3 at 20 %, 8, and none yet
+    assert trials.value_at(others[0], 20) == 3.0
+    assert [trials.value_at(others[0], place) for place in (5, 40)] == [None, None]
+    assert trials.value_at({0: 9.0}, 0) is None
+    assert not trials.is_worse([*others[::2], {0: 0.0, 20: 3.0}], 2)
+    assert trials.is_worse([*others, {0: 0.0, 20: 7.9}], 3)
+    assert not trials.is_worse([*others, {0: 0.0, 20: 8.0, 25: 0.0}], 3)  # once between the rungs
+    often = {step: step / 100 for step in range(0, 101, 10)}
+    for steps, is_worse in (([41], True), ([41, 82], True), ([82], False), ([12, 41, 82], False), ([60], False)):
+        assert trials.is_worse([often, dict.fromkeys(steps, 0.0)], 1) == is_worse, steps
+
+
+_INTERVALS = (5, 10, 20, 41)
+
+
+def _part_stopped(
+    course: Callable[[int], float], qualities: tuple[float, ...] = (1.0,)
+) -> dict[tuple[float, int], float]:
+    """Returns the part of trials that searches stop, by quality and percent of the budget between two evaluations.
+
+    Returns follow a course times the quality, with noise. A search has 20 trials, one after the other.
+    """
+    generator, stopped = np.random.default_rng(0), dict[tuple[float, int], list[bool]]()
+    for _ in range(100):
+        curves = list[dict[int, float]]()
+        for interval in generator.permutation(5 * _INTERVALS).tolist():
+            quality = float(generator.choice(qualities))
+            curves.append({0: generator.normal(0.0, 0.05)})
+            for step in range(interval, 100, interval):
+                curves[-1][step] = quality * course(step) + generator.normal(0.0, 0.05)
+                if is_stopped := trials.is_worse(curves, len(curves) - 1):
+                    break
+            stopped.setdefault((quality, interval), []).append(is_stopped)
+    return {key: sum(found) / len(found) for key, found in stopped.items()}
+
+
+@pytest.mark.parametrize("course", [lambda step: step / 100, lambda step: 1 - math.exp(-step / 15)])
+def test_equal_trials_are_stopped_equally_often_however_often_they_are_evaluated(
+    course: Callable[[int], float],
+) -> None:
+    found = _part_stopped(course)
+    assert max(found.values()) - min(found.values()) < 0.08, found
+    found = _part_stopped(course, qualities=(0.5, 1.0))
+    for interval in _INTERVALS:
+        assert found[0.5, interval] > 0.85 and found[1.0, interval] < found[0.5, interval] - 0.1, found
 
 
 def _evaluate(run: sweeps.PlannedRun, values: Mapping[int, float]) -> None:

@@ -148,7 +148,7 @@ def test_a_search_stops_bad_trials_and_prints_the_best_settings(
     out, err = capsys.readouterr()
     said(out, "tables")
     assert _calls() == [f"trial-00{number}" for number in range(4)], err
-    assert "trial-002: stopped early: 0.6 at 12 % of its budget (" in err
+    assert "trial-002: stopped early: 1 at 20 % of its budget (" in err
     assert commands.main([*_SEARCH[:1], "--json", *_SEARCH[1:], "--max_updates=50"]) == 0
     found = json.loads(capsys.readouterr().out.splitlines()[-1])
     assert len(_calls()) == 4 and found["best"].endswith("train --preset=catch " + _BEST)

@@ -124,14 +124,13 @@ class HttpActing:
         if not coding:
             if not length:
                 raise _Refused(HTTPStatus.LENGTH_REQUIRED, "Content-Length is missing")
-            content: bytes = source.read(self._size(length, 10, "Content-Length"))
-            return content
-        content = b""
+            return bytes(source.read(self._size(length, 10, "Content-Length")))
+        joined = bytearray()
         while size := self._size(source.readline(_MORE_BYTES).decode("latin-1"), 16, "the size of a chunk"):
-            content += source.read(size)
-            self._size(f"{len(content)}", 10, "the size of all chunks")
+            joined.extend(source.read(size))
+            self._size(f"{len(joined)}", 10, "the size of all chunks")
             source.readline(2)  # the end of its line
-        return content
+        return bytes(joined)
 
     def _size(self, text: str, base: int, name: str) -> int:
         """Returns a size. Raises _Refused if it is none, or too large."""

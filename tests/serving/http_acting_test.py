@@ -226,6 +226,30 @@ def test_content_in_chunks_is_read_up_to_the_limit(world: World) -> None:
     assert _asked(world.app, _chunked(*[b"1000", b" " * 4096] * 2, b"0"))[0] == 413
 
 
+class _Counted(bytes):
+    """A chunk that counts what is copied to add it to those before it."""
+
+    num_copied = 0
+
+    def __radd__(self, before: bytes) -> bytes:
+        _Counted.num_copied += len(before)
+        return bytes(before) + bytes(self)
+
+
+class _Chunks(io.BytesIO):
+    def read(self, size: int | None = -1) -> bytes:
+        return _Counted(super().read(size))
+
+
+def test_tiny_chunks_are_joined_without_copying_those_before(world: World) -> None:
+    content = json.dumps({"observation": ONE, "action_mask": MASK}).encode().ljust(4608)  # the limit
+    parts = [b"1\r\n%c\r\n" % byte for byte in content]
+    environ = {**_chunked(), "wsgi.input": _Chunks(b"".join(parts) + b"0\r\n")}
+    assert _asked(world.app, environ)[0] == 200 and _Counted.num_copied == 0
+    environ["wsgi.input"] = _Chunks(b"".join([parts[-1], *parts]) + b"0\r\n")
+    assert _asked(world.app, environ)[0] == 413
+
+
 def test_an_action_without_a_visit_has_no_value(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
     visits, values = np.array([[0, 3, 0, 1]], np.int32), np.array([[0, 0.5, 0, -1]], np.float32)
     acted = policy_codec.PolicyAnswer(np.zeros(1, np.int32), 7, {"visits": visits, "q_value": values})

@@ -20,6 +20,7 @@ import argparse
 import json
 import pathlib
 import time
+from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 import ale_py
@@ -42,8 +43,8 @@ BALL_X, BALL_Y, PADDLE_Y = 49, 54, 51
 PADDLE_X = 188
 """The ball's cell when it is at the agent's paddle."""
 UNROLL, BATCH = 5, 128
-SCALE = 50.0
-"""Pixels for each unit of the networks' outputs."""
+MIDDLE, SCALE = 125.0, 50.0
+"""The place in pixels at which the networks' outputs are 0, and pixels for each unit of them."""
 
 
 class Games(NamedTuple):
@@ -124,7 +125,7 @@ def windows(games: Games) -> Windows:
         inside = slice(t - 2, t + UNROLL + 1)
         if not games.first[inside].any() and (y[inside] > 0).all() and 50 < x[t] < 200:
             good.append(t)
-    index = np.array(good)
+    index = np.array(good, int)
     return Windows(
         np.stack([games.frames[index - k] for k in (3, 2, 1, 0)], axis=-1),
         np.stack([games.action[index + k] for k in range(UNROLL)], axis=1),
@@ -145,101 +146,118 @@ class Readout(nn.Module):
         return nn.Dense(self.num_outputs)(x)
 
 
-def main() -> None:
+class Network:
+    """MuZero's network with readouts; `params` are what learns: the model, and both readouts."""
+
+    def __init__(self, config: configs.Config, learn: Windows, run_dir: pathlib.Path | None) -> None:
+        """run_dir: the run whose network is only read; None to learn it, too."""
+        size = config.env.frame_size
+        self._parts = muzero_model.make_parts(config, types.EnvSpec((size, size, 1), "uint8", 6, 0, 255), "cpu")
+        self._lands, self._places, self.is_fixed = Readout(1), Readout(3), run_dir is not None
+        keys = jax.random.split(jax.random.key(0), 4)
+        model: Any = muzero_model.init(self._parts, keys[0])
+        if run_dir is not None:
+            model, _ = saved_files.restore_params(run_dir / "checkpoints", "last", model)
+        self._moments = model.pop(network_inputs.MOMENTS, None)
+        if self._moments is not None and not self.is_fixed:
+            self._add_moments(learn.seen[:4096])
+        hidden = self._parts.network.represent(self._whole(model), {types.OBSERVATION: learn.seen[:1]})
+        lands, places = self._lands.init(keys[1], hidden), self._places.init(keys[2], hidden)
+        self.params: Any = {"model": model, "lands": lands, "places": places}
+
+    def _add_moments(self, seen: np.ndarray) -> None:
+        """Takes the mean and the spread of inputs from the first windows; they do not learn."""
+        for start in range(0, len(seen), BATCH):
+            batch = jnp.asarray(seen[start : start + BATCH])
+            is_valid = jnp.ones(len(batch), bool)
+            self._moments = self._parts.network.add_moments(self._moments, {types.OBSERVATION: batch}, is_valid, None)
+
+    def _whole(self, model: Any) -> Any:
+        return model if self._moments is None else {**model, network_inputs.MOMENTS: self._moments}
+
+    def outputs(self, params: Any, seen: jax.Array, action: jax.Array) -> tuple[jax.Array, jax.Array]:
+        """Returns where the ball lands [B], and the cells [B, 6, 3] at the root and after each action; see `SCALE`."""
+        model = self._whole(params["model"])
+        if self.is_fixed:
+            model = jax.lax.stop_gradient(model)
+        hidden = self._parts.network.represent(model, {types.OBSERVATION: seen})
+        landing, states = self._lands.apply(params["lands"], hidden)[:, 0], [hidden]
+        for k in range(UNROLL):
+            scaled = nstep.scale_gradient(hidden, muzero_unroll.HIDDEN_GRADIENT_SCALE)
+            hidden, _ = self._parts.network.dynamics(model, scaled, action[:, k])
+            states.append(hidden)
+        stacked = jnp.stack(states, axis=1)
+        found = self._places.apply(params["places"], stacked.reshape(-1, *stacked.shape[2:]))
+        return landing, found.reshape(*stacked.shape[:2], 3)
+
+    def loss(self, params: Any, seen: Any, action: Any, cells: Any, landing: Any) -> jax.Array:
+        """Returns the loss of a batch of `Windows`; unrolled steps count as in MuZero."""
+        lands_at, places_at = self.outputs(params, seen, action)
+        off = jnp.where(jnp.isfinite(landing), lands_at - (jnp.nan_to_num(landing) - MIDDLE) / SCALE, 0.0)
+        weights = jnp.array([1.0] + [1 / UNROLL] * UNROLL)[:, None]
+        at_places = weights * optax.huber_loss(places_at, (cells - MIDDLE) / SCALE, delta=0.2)
+        return jnp.mean(jnp.sum(at_places, axis=1)) + jnp.mean(optax.huber_loss(off, delta=0.2))
+
+
+def learn_from(network: Network, learn: Windows, passes: int) -> tuple[Any, float, int]:
+    """Returns the parameters after some passes over the windows, the processor seconds, and the number of updates."""
+    num_updates = passes * (len(learn.seen) // BATCH)
+    decay = 0.0 if network.is_fixed else 1e-4  # it would shrink the network that is only read
+    optimizer = optax.chain(
+        optax.clip_by_global_norm(5.0), optax.adamw(optax.cosine_decay_schedule(1e-3, num_updates), weight_decay=decay)
+    )
+
+    @jax.jit
+    def update(params: Any, moved: Any, *batch: Any) -> tuple[Any, Any]:
+        gradients = jax.grad(network.loss)(params, *batch)
+        step, moved = optimizer.update(gradients, moved, params)
+        return optax.apply_updates(params, step), moved
+
+    params, generator = network.params, np.random.default_rng(0)
+    moved = optimizer.init(params)
+    update(params, moved, *(x[:BATCH] for x in learn))  # compiles it
+    began = time.process_time()
+    for _ in range(passes):
+        order = generator.permutation(len(learn.seen))
+        for start in range(0, len(order) - BATCH + 1, BATCH):
+            params, moved = update(params, moved, *(x[order[start : start + BATCH]] for x in learn))
+    return params, time.process_time() - began, num_updates
+
+
+def measure(network: Network, params: Any, test: Windows) -> dict[str, Any]:
+    """Returns the errors in pixels: medians, and the part of landings that miss by more than half a paddle."""
+    predict = jax.jit(network.outputs)
+    found = [predict(params, test.seen[i : i + 512], test.action[i : i + 512]) for i in range(0, len(test.seen), 512)]
+    landing, cells = (np.concatenate(x) * SCALE + MIDDLE for x in zip(*found, strict=True))
+    off = np.abs(landing - test.landing)[np.isfinite(test.landing)]
+    error = np.median(np.abs(cells - test.cells), axis=0)
+    still = np.median(np.abs(test.cells[:, :1] - test.cells), axis=0)
+    return {
+        "landing": round(float(np.median(off)), 2),
+        "landing_above_8": round(float(np.mean(off > 8)), 3),
+        "ball_x": [round(float(e), 2) for e in error[:, 0]],
+        "ball_y": [round(float(e), 2) for e in error[:, 1]],
+        "paddle_y": [round(float(e), 2) for e in error[:, 2]],
+        "paddle_y_if_still": [round(float(e), 2) for e in still[:, 2]],
+    }
+
+
+def main(argv: Sequence[str] | None = None) -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--steps", type=int, default=30_000)
     parser.add_argument("--passes", type=int, default=10)
     parser.add_argument("--run_dir", type=pathlib.Path, help="read the hidden states of this run's network")
-    arguments, settings = parser.parse_known_args()
+    arguments, settings = parser.parse_known_args(argv)
     given = dict(setting.removeprefix("--").split("=", 1) for setting in settings)
     base = presets.get("atari", "muzero")
     config = configs.override(base, {**presets.cpu_values("atari", "muzero", explicit=set()), **given})
     size = config.env.frame_size
     learn, test = (windows(record(arguments.steps // share, size, seed=share)) for share in (1, 3))
-    spec = types.EnvSpec((size, size, 1), "uint8", 6, 0, 255)
-    parts = muzero_model.make_parts(config, spec, "cpu")
-    lands, places = Readout(1), Readout(3)
-    keys = jax.random.split(jax.random.key(0), 4)
-    network: Any = muzero_model.init(parts, keys[0])
-    if arguments.run_dir is not None:
-        network, _ = saved_files.restore_params(arguments.run_dir / "checkpoints", "last", network)
-    params: Any = {"model": network}
-    moments = params["model"].pop(network_inputs.MOMENTS, None)
-    if moments is not None and arguments.run_dir is None:
-        for start in range(0, min(len(learn.seen), 4096), BATCH):
-            batch = jnp.asarray(learn.seen[start : start + BATCH])
-            moments = parts.network.add_moments(moments, {types.OBSERVATION: batch}, jnp.ones(len(batch), bool), None)
-    with_moments = lambda model: model if moments is None else {**model, network_inputs.MOMENTS: moments}  # noqa: E731
-    hidden = parts.network.represent(with_moments(params["model"]), {types.OBSERVATION: learn.seen[:1]})
-    params |= {"lands": lands.init(keys[1], hidden), "places": places.init(keys[2], hidden)}
-
-    def outputs(params: Any, seen: jax.Array, action: jax.Array) -> tuple[jax.Array, jax.Array]:
-        model = with_moments(params["model"])
-        if arguments.run_dir is not None:
-            model = jax.lax.stop_gradient(model)
-        hidden = parts.network.represent(model, {types.OBSERVATION: seen})
-        landing, states = lands.apply(params["lands"], hidden)[:, 0], [hidden]
-        for k in range(UNROLL):
-            hidden, _ = parts.network.dynamics(
-                model, nstep.scale_gradient(hidden, muzero_unroll.HIDDEN_GRADIENT_SCALE), action[:, k]
-            )
-            states.append(hidden)
-        stacked = jnp.stack(states, axis=1)
-        found = places.apply(params["places"], stacked.reshape(-1, *stacked.shape[2:]))
-        return landing, found.reshape(*stacked.shape[:2], 3)
-
-    def loss(params: Any, seen: Any, action: Any, cells: Any, landing: Any) -> jax.Array:
-        lands_at, places_at = outputs(params, seen, action)
-        known = jnp.isfinite(landing)
-        off = jnp.where(known, lands_at - (jnp.nan_to_num(landing) - 125) / SCALE, 0.0)
-        weights = jnp.array([1.0] + [1 / UNROLL] * UNROLL)[:, None]
-        total = jnp.mean(jnp.sum(weights * optax.huber_loss(places_at, (cells - 125) / SCALE, delta=0.2), axis=1))
-        return total + jnp.mean(optax.huber_loss(off, delta=0.2))
-
-    num_updates = arguments.passes * (len(learn.seen) // BATCH)
-    decay = 1e-4 if arguments.run_dir is None else 0.0  # it would shrink the network that is only read
-    optimizer = optax.chain(
-        optax.clip_by_global_norm(5.0), optax.adamw(optax.cosine_decay_schedule(1e-3, num_updates), weight_decay=decay)
-    )
-    moved = optimizer.init(params)
-
-    @jax.jit
-    def update(params: Any, moved: Any, *batch: Any) -> tuple[Any, Any, jax.Array]:
-        value, gradients = jax.value_and_grad(loss)(params, *batch)
-        step, moved = optimizer.update(gradients, moved, params)
-        return optax.apply_updates(params, step), moved, value
-
-    generator = np.random.default_rng(0)
-    update(params, moved, *(x[:BATCH] for x in learn))
-    began = time.process_time()
-    for _ in range(arguments.passes):
-        order = generator.permutation(len(learn.seen))
-        for start in range(0, len(order) - BATCH + 1, BATCH):
-            params, moved, _ = update(params, moved, *(x[order[start : start + BATCH]] for x in learn))
-    seconds = time.process_time() - began
-    predict = jax.jit(outputs)
-    found = [predict(params, test.seen[i : i + 512], test.action[i : i + 512]) for i in range(0, len(test.seen), 512)]
-    landing = np.concatenate([x for x, _ in found]) * SCALE + 125
-    cells = np.concatenate([x for _, x in found]) * SCALE + 125
-    off, known = np.abs(landing - test.landing), np.isfinite(test.landing)
-    error = np.median(np.abs(cells - test.cells), axis=0)
-    still = np.median(np.abs(test.cells[:, :1] - test.cells), axis=0)
-    print(
-        json.dumps(
-            {
-                "settings": settings,
-                "windows": len(learn.seen),
-                "landing": round(float(np.median(off[known])), 2),
-                "landing_above_8": round(float(np.mean(off[known] > 8)), 3),
-                "ball_x": [round(float(e), 2) for e in error[:, 0]],
-                "ball_y": [round(float(e), 2) for e in error[:, 1]],
-                "paddle_y": [round(float(e), 2) for e in error[:, 2]],
-                "paddle_y_if_still": [round(float(e), 2) for e in still[:, 2]],
-                "processor_seconds": round(seconds, 1),
-                "ms_an_update": round(1000 * seconds / num_updates, 1),
-            }
-        )
-    )
+    network = Network(config, learn, arguments.run_dir)
+    params, seconds, num_updates = learn_from(network, learn, arguments.passes)
+    found = {"settings": settings, "windows": len(learn.seen), **measure(network, params, test)}
+    found |= {"processor_seconds": round(seconds, 1), "ms_an_update": round(1000 * seconds / num_updates, 1)}
+    print(json.dumps(found))
 
 
 if __name__ == "__main__":

@@ -37,6 +37,26 @@ class Moves(NamedTuple):
     other: np.ndarray  # float64, the opponent's rewards; exactly -total if returns sum to zero
 
 
+class _Rows(NamedTuple):
+    """Whose the shown rows [B] are, which each kind of game says in its own way."""
+
+    home: np.ndarray  # bool, as in `Moves`
+    reward: np.ndarray  # what the row adds to `Boards.total`
+    side: np.ndarray  # int, as in `Moves`
+    own: np.ndarray  # [B, R] bool, true for the home's rows of the game
+
+
+class _Results(NamedTuple):
+    """What matches [B] have come to; `outcome`, `total` and `other` are as in `Moves`."""
+
+    counts: np.ndarray  # bool, true if the match ends and has a result
+    unknown: np.ndarray  # bool, true if the match ends without a known result
+    outcome: np.ndarray
+    total: np.ndarray
+    other: np.ndarray
+    sums_to_zero: bool  # as in `Boards`
+
+
 @dataclasses.dataclass(frozen=True)
 class Boards:
     """The matches in progress, by the game's slot [S] and row in the game.
@@ -95,43 +115,77 @@ class Boards:
         final = terminated | truncated
         void = first & self.live[game, row]
         begins = _once(game, first & (void | ~np.any(self.live[game], axis=1)))
-        begun, live, total, cut, lost, rows, number, *_ = dataclasses.astuple(self)  # copied by `astuple`
-        for array in (begun, live, total, cut, lost, rows):
-            array[game[begins]] = 0
-        number[game[begins]] += 1
-        running = first | live[game, row]
-        own = np.broadcast_to(np.array([True, False]), (len(game), 2))  # [B, R] the home's rows of each game
-        if self.sides:  # the home's side alternates likewise
-            side = (game // len(self.sides) + number[game] - 1) % 2
-            own = np.array(self.sides) == side[:, np.newaxis]
-            home = own[np.arange(len(game)), row]
+        now = self._begin(game[begins])
+        running = first | now.live[game, row]
+        if self.sides:
+            seen = now._of_sides(game, row, reward)
         elif self.has_seats:
-            side, home = np.where(row == 0, chair, 1 - chair), row == 0
-        else:  # sides alternate in time, and differ between neighbours
-            rows[slots] += ~first
-            side = (slots + number[slots] - 1) % 2
-            mine = (rows[slots] + side) % 2 == 0
-            # the opponent made the move before a row of mine
-            home, reward = mine | final | ~running, np.where(mine, -reward, reward)
-        begun[game, row] |= running
-        live[game, row] = running & ~final
-        total[game, row] = np.where(first, 0.0, total[game, row] + reward)
+            seen = now._of_seats(row, chair, reward)
+        else:
+            now.rows[slots] += ~first
+            seen = now._of_whole_games(slots, reward, always=final | ~running)
+        now.begun[game, row] |= running
+        now.live[game, row] = running & ~final
+        now.total[game, row] = np.where(first, 0.0, now.total[game, row] + seen.reward)
         if not self.sides:
-            cut[game[running & truncated & ~terminated]] = True
-        ended = _once(game, np.any(begun[game], axis=1) & ~np.any(live[game], axis=1))
-        mine, theirs = (total[game].mean(axis=1, where=chosen) for chosen in (own, ~own))
-        knows_mine, knows_theirs = (np.all(begun[game] | ~chosen, axis=1) for chosen in (own, ~own))
-        found = np.where(knows_mine, mine, -theirs)
-        both, ends = knows_mine & knows_theirs, ended & ~lost[game]
-        uneven = both & (np.abs(mine + theirs) > _ROUNDING * (1.0 + np.maximum(np.abs(mine), np.abs(theirs))))
-        sums_to_zero = self.sums_to_zero and not np.any(uneven & ends & ~cut[game])
-        other = np.where(uneven & (not sums_to_zero), theirs, -found)
-        unknown = ends & self.has_seats & np.where(knows_mine | knows_theirs, ~both & (not sums_to_zero), True)
-        begun[game[ended]] = False
-        outcome = np.where(cut[game], 0, np.sign(np.where(other == -found, found, found - other))).astype(np.int8)
-        moves = Moves(home, begins, ends & ~unknown, void | unknown, side.astype(np.int8), outcome, found, other)
-        now = Boards(begun, live, total, cut, lost, rows, number, self.has_seats, sums_to_zero, self.sides)
-        return now, moves
+            now.truncated[game[running & truncated & ~terminated]] = True
+        ended = _once(game, np.any(now.begun[game], axis=1) & ~np.any(now.live[game], axis=1))
+        results = now._results(game, seen.own, ended & ~now.void[game])
+        now.begun[game[ended]] = False
+        moves = Moves(
+            seen.home,
+            begins,
+            results.counts,
+            void | results.unknown,
+            seen.side.astype(np.int8),
+            results.outcome,
+            results.total,
+            results.other,
+        )
+        return dataclasses.replace(now, sums_to_zero=results.sums_to_zero), moves
+
+    def _begin(self, games: np.ndarray) -> Boards:
+        """Returns a copy in which new matches begin in the slots of some games."""
+        now = Boards(*dataclasses.astuple(self))  # which copies each array
+        for array in (now.begun, now.live, now.total, now.truncated, now.void, now.rows):
+            array[games] = 0
+        now.number[games] += 1
+        return now
+
+    def _of_whole_games(self, slots: np.ndarray, reward: np.ndarray, *, always: np.ndarray) -> _Rows:
+        """Sides alternate in time, and differ between neighbours. always: [B] bool, true where the home moves."""
+        side = (slots + self.number[slots] - 1) % 2
+        mine = (self.rows[slots] + side) % 2 == 0
+        # The opponent made the move before a row of mine.
+        return _Rows(mine | always, np.where(mine, -reward, reward), side, _of_first_row(slots))
+
+    def _of_seats(self, row: np.ndarray, chair: np.ndarray, reward: np.ndarray) -> _Rows:
+        """The home has the first row, and the workers deal the chairs."""
+        return _Rows(row == 0, reward, np.where(row == 0, chair, 1 - chair), _of_first_row(row))
+
+    def _of_sides(self, game: np.ndarray, row: np.ndarray, reward: np.ndarray) -> _Rows:
+        """The home's side alternates as in whole games."""
+        side = (game // len(self.sides) + self.number[game] - 1) % 2
+        own = np.array(self.sides) == side[:, np.newaxis]
+        return _Rows(own[np.arange(len(game)), row], reward, side, own)
+
+    def _results(self, game: np.ndarray, own: np.ndarray, ends: np.ndarray) -> _Results:
+        """Returns what the matches of games [B] have come to. ends: [B] bool, true in one row of each that ends."""
+        mine, theirs = (self.total[game].mean(axis=1, where=chosen) for chosen in (own, ~own))
+        knows_mine, knows_theirs = (np.all(self.begun[game] | ~chosen, axis=1) for chosen in (own, ~own))
+        knows_both, is_cut = knows_mine & knows_theirs, self.truncated[game]
+        total = np.where(knows_mine, mine, -theirs)
+        largest = np.maximum(np.abs(mine), np.abs(theirs))
+        is_uneven = knows_both & (np.abs(mine + theirs) > _ROUNDING * (1.0 + largest))
+        sums_to_zero = self.sums_to_zero and not np.any(is_uneven & ends & ~is_cut)
+        if sums_to_zero:
+            other, is_known = -total, knows_mine | knows_theirs
+        else:
+            other, is_known = np.where(is_uneven, theirs, -total), knows_both
+        unknown = ends & self.has_seats & ~is_known
+        difference = np.where(other == -total, total, total - other)
+        outcome = np.where(is_cut, 0, np.sign(difference)).astype(np.int8)
+        return _Results(ends & ~unknown, unknown, outcome, total, other, sums_to_zero)
 
     def lose(self, slots: np.ndarray, *, goes_on: bool = False) -> tuple[Boards, int]:
         """Returns the boards without the matches of slots [B], and the number of these matches.
@@ -146,6 +200,11 @@ class Boards:
         else:
             begun[slots] = live[slots] = False
         return dataclasses.replace(self, begun=begun, live=live, void=void), num_void
+
+
+def _of_first_row(rows: np.ndarray) -> np.ndarray:
+    """Returns a mask [B, 2] of the first of two rows in each game."""
+    return np.tile([True, False], (len(rows), 1))
 
 
 def _once(game: np.ndarray, chosen: np.ndarray) -> np.ndarray:

@@ -52,6 +52,18 @@ class Decision(NamedTuple):
     steps: Mapping[int, counts.Counts] = {}  # of an update: every host's counters when it was ready, by index
 
 
+class Readiness(NamedTuple):
+    """What a host could do next if it were alone, and what it owes."""
+
+    alone: scheduler.Call | scheduler.Wait  # at its own rate
+    without_update: scheduler.Call | scheduler.Wait  # if it may not choose an update
+    num_updates: int
+    num_due: int = 0  # updates that its pace owes for the steps so far
+    can_update: bool = True  # whether an update can be submitted now
+    awaits_last: bool = False  # whether the next update waits for the end of the last one
+    takes_turns: bool = False  # whether updates are slow
+
+
 class DecisionTally:
     """Makes the decisions on host 0, without threads and clocks."""
 
@@ -215,48 +227,34 @@ class Agreed:
         self._has_ended = self._has_ended or (found is not None and found.kind is not Kind.SAVE)
         return found
 
-    def next_call(
-        self,
-        alone: Callable[[bool], scheduler.Call | scheduler.Wait],
-        num_updates: int,
-        *,
-        num_due: int,
-        can_update: bool,
-        awaits_last: bool = False,
-        takes_turns: bool = False,
-    ) -> scheduler.Call | scheduler.Wait:
+    def next_call(self, ready: Readiness) -> scheduler.Call | scheduler.Wait:
         """Returns the next call of this host.
-
-        alone: takes whether an update may be chosen, and returns the call that a single host would make at its own
-        rate. num_due: updates that this pace owes for the steps so far. can_update: whether an update can be submitted
-        now. awaits_last: whether it waits for the end of the last one. takes_turns: whether updates are slow.
 
         The other hosts wait for a decided update on their devices, so all decided ones go first: then the hosts act
         after the same updates, at the same time. A host that waits for the others keeps acting as its pace allows
         without the update. If updates are slow, one other call may run between two of them, and one that waits at the
         end of an update runs before the next, so that a reply waits for at most one.
         """
-        can_update = can_update and not awaits_last
-        if num_due:
-            self._promise(num_updates + num_due)
-        if not self.has_update and self._promised <= num_updates:
-            found = alone(True)
-            if isinstance(found, scheduler.Wait) or found.kind is not rate_limiting.Work.UPDATE:
-                return self._chosen(found, awaits_last)
-            self._promise(num_updates + 1)
-        if self.has_update and can_update and not (takes_turns and self._updated_last):
+        if ready.num_due:
+            self._promise(ready.num_updates + ready.num_due)
+        call = ready.without_update
+        if not self.has_update and self._promised <= ready.num_updates:  # nothing is decided or announced
+            if _is_update(ready.alone):
+                self._promise(ready.num_updates + 1)
+            else:
+                call = ready.alone
+        lets_pass = ready.takes_turns and self._updated_last and isinstance(call, scheduler.Call)
+        if self.has_update and ready.can_update and not ready.awaits_last and not lets_pass:
             return scheduler.Call(rate_limiting.Work.UPDATE, (0,))
-        found = alone(False)
-        if self.has_update and can_update and isinstance(found, scheduler.Wait):
-            return scheduler.Call(rate_limiting.Work.UPDATE, (0,))
-        return self._chosen(found, awaits_last)
+        if isinstance(call, scheduler.Call) and not ready.awaits_last:
+            self._updated_last = False
+        return call
 
     def _promise(self, until: int) -> None:
         if until > self._promised:
             self._promised = until
             self._send({"ready": until, "steps": dataclasses.asdict(self.steps())})
 
-    def _chosen(self, call: scheduler.Call | scheduler.Wait, awaits_last: bool) -> scheduler.Call | scheduler.Wait:
-        if isinstance(call, scheduler.Call) and not awaits_last:
-            self._updated_last = False
-        return call
+
+def _is_update(call: scheduler.Call | scheduler.Wait) -> bool:
+    return isinstance(call, scheduler.Call) and call.kind is rate_limiting.Work.UPDATE

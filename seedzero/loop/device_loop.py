@@ -199,26 +199,9 @@ class DeviceLoop:
         if awaits_end or self.run_phase.over is not None or not turns:
             return scheduler.Wait(facts.last_until(self.dispatcher, self.run_phase))  # a call's return is news
 
-        def alone(may_update: bool) -> scheduler.Call | scheduler.Wait:
-            waits = []
-            for turn in turns:
-                given = facts.gather(self._config, self.dispatcher, self.run_phase, turn, may_update=may_update)
-                decision = scheduler.decide(given)
-                if isinstance(decision, scheduler.Call):
-                    return decision._replace(players=tuple(turn[number] for number in decision.players))
-                waits.append(decision)
-            return scheduler.Wait(min(wait.until for wait in waits), sum((wait.held for wait in waits), ()))
-
         if self.agreed is None:
-            return alone(True)
-        return self.agreed.next_call(
-            alone,
-            self.dispatcher.everyone.num_updates,
-            num_due=facts.num_due(self._config, self.dispatcher, self.run_phase),
-            can_update=facts.can_update(self.dispatcher),
-            awaits_last=self.dispatcher.update_times.awaits_slow,
-            takes_turns=self.dispatcher.update_times.are_slow,
-        )
+            return facts.choice(self._config, self.dispatcher, self.run_phase, turns)
+        return self.agreed.next_call(facts.readiness(self._config, self.dispatcher, self.run_phase, turns))
 
     def _submit(self, call: scheduler.Call) -> None:
         """Submits a call, after waiting for earlier calls if necessary."""

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 
 from seedzero.config import configs
 from seedzero.core import types
-from seedzero.loop import dispatchers, inboxes, phase, players, rate_limiting, scheduler
+from seedzero.loop import agreement, dispatchers, inboxes, phase, players, rate_limiting, scheduler
 from seedzero.metrics import counts
 
 _MAX_DUE = 8
@@ -61,6 +61,43 @@ def gather(
         lock_step=config.run.deterministic,
         is_idle=all(flight.is_empty_in(*player.place.lanes) for player in learning),
         deadlines=(last_until(dispatcher, run_phase), evaluator.pause_until, *(rate.until for rate in rates)),
+    )
+
+
+def choice(
+    config: configs.Config,
+    dispatcher: dispatchers.Dispatcher,
+    run_phase: phase.RunPhase,
+    turns: Sequence[Sequence[int]],
+    *,
+    may_update: bool = True,
+) -> scheduler.Call | scheduler.Wait:
+    """Returns the next call as without other hosts: of the first turn that has one. may_update: as in `gather`."""
+    waits = []
+    for turn in turns:
+        found = scheduler.decide(gather(config, dispatcher, run_phase, turn, may_update=may_update))
+        if isinstance(found, scheduler.Call):
+            return found._replace(players=tuple(turn[number] for number in found.players))
+        waits.append(found)
+    return scheduler.Wait(min(wait.until for wait in waits), sum((wait.held for wait in waits), ()))
+
+
+def readiness(
+    config: configs.Config,
+    dispatcher: dispatchers.Dispatcher,
+    run_phase: phase.RunPhase,
+    turns: Sequence[Sequence[int]],
+) -> agreement.Readiness:
+    """Returns what one of several hosts could do next."""
+    alone, may_update = choice(config, dispatcher, run_phase, turns), can_update(dispatcher)
+    return agreement.Readiness(
+        alone,
+        choice(config, dispatcher, run_phase, turns, may_update=False) if may_update else alone,
+        dispatcher.everyone.num_updates,
+        num_due=num_due(config, dispatcher, run_phase),
+        can_update=may_update,
+        awaits_last=dispatcher.update_times.awaits_slow,
+        takes_turns=dispatcher.update_times.are_slow,
     )
 
 

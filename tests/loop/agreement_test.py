@@ -150,11 +150,9 @@ class Hosts:
         host = self.hosts[index]
         while (decision := host.take_other()) is not None:
             self.log[index].append(f"{decision.kind.value} after {self.num_updates[index]}")
+        without_update = WAIT if alone is UPDATE else alone
         call = host.next_call(
-            lambda may_update: alone if may_update or alone is not UPDATE else WAIT,
-            self.num_updates[index],
-            num_due=num_due,
-            can_update=can_update,
+            agreement.Readiness(alone, without_update, self.num_updates[index], num_due=num_due, can_update=can_update)
         )
         if call == UPDATE:
             host.take_update()
@@ -183,28 +181,27 @@ def test_a_host_that_waits_for_others_goes_on_acting() -> None:
     hosts = Hosts(2)
     host = hosts.hosts[0]
     for _ in range(2):
-        assert host.next_call(lambda may: UPDATE if may else ACT, 0, num_due=0, can_update=True) == ACT
+        assert host.next_call(agreement.Readiness(UPDATE, ACT, 0)) == ACT
     assert [(index, message["ready"]) for index, message in hosts.mail] == [(0, 1)]
 
 
 def test_a_host_promises_what_it_owes_and_more_as_that_grows() -> None:
     hosts = Hosts(2)
     for num_updates, num_due in ((0, 3), (1, 2), (1, 4), (2, 0)):
-        hosts.hosts[0].next_call(lambda may: ACT, num_updates, num_due=num_due, can_update=True)
+        hosts.hosts[0].next_call(agreement.Readiness(ACT, ACT, num_updates, num_due=num_due))
     assert [message["ready"] for _, message in hosts.mail] == [3, 5]
 
 
 @pytest.fixture
 def turn() -> Callable[..., scheduler.Call | scheduler.Wait]:
-    """A host that has three decided updates: (can_act, and others of `next_call`) -> its next call, submitted."""
+    """A host that has three decided updates: (can_act, and others of `Readiness`) -> its next call, submitted."""
     host = Hosts(2).hosts[0]
     for _ in range(3):
         host.decide(agreement.Decision(Kind.UPDATE))
 
     def take(*, can_act: bool = True, **given: bool) -> scheduler.Call | scheduler.Wait:
         alone = ACT if can_act else WAIT
-        given = {"can_update": True, "takes_turns": True, **given}
-        call = host.next_call(lambda may: alone, 0, num_due=0, **given)
+        call = host.next_call(agreement.Readiness(alone, alone, 0, **{"takes_turns": True, **given}))
         if call == UPDATE:
             host.take_update()
         return call

@@ -17,13 +17,8 @@ from seedzero.config import configs, league_rules
 from seedzero.core import errors, opponents, types
 from seedzero.device import batches, states
 from seedzero.league import matches, matchmaking, members, payoffs
-from seedzero.league_play import group_homes, league_draws, scripts, snapshot_pools, visitors
+from seedzero.league_play import group_homes, league_draws, meetings, scripts, snapshot_pools, visitors
 from seedzero.loop import places, players, seatings
-
-_SELF = -1
-"""Takes the place of an opponent's number if the home plays against itself."""
-_LOST = -2
-"""Takes the place of an opponent's number if the match is cancelled; the home then makes all moves until it ends."""
 
 
 class LeagueSeating(seatings.Seating):
@@ -79,57 +74,44 @@ class LeagueSeating(seatings.Seating):
     def reset(self) -> None:
         zero = self.payoff.sums_to_zero
         size = len(self.homes.table)
-        self._boards = matches.Boards.empty(size, has_seats=self._has_seats, sums_to_zero=zero, sides=self.sides)
-        self._opponent = np.full(size, _SELF)  # index in `_names` of each game's opponent, by the game's slot
-        self._names: list[str] = []
+        boards = matches.Boards.empty(size, has_seats=self._has_seats, sums_to_zero=zero, sides=self.sides)
+        self._meetings = meetings.Meetings(boards, self._report)
         self._draws.reset()
         self._scripts.reset(sum(home.num_matches for home in self._draws.homes))
 
     # ------------------------------------------------------------------------------------ matches
 
     def deal(self, joined: batches.Batch, at: int) -> Sequence[seatings.Hand]:
-        order, games = np.argsort(joined.slot), joined.game
-        home, summed_to_zero = self._draws.homes[at].name, self._boards.sums_to_zero
+        home = self._draws.homes[at].name
         where = self.live[home].place if home in self.live else None
-        self._boards, moves = self._boards.advance(
-            joined.slot,
-            reward=joined.reward,
-            first=joined.first,
-            terminated=joined.terminated,
-            truncated=joined.truncated,
-            game=games,
-            chair=joined.task,
-        )
-        if summed_to_zero and not self._boards.sums_to_zero:
-            self._report("league: returns of this game do not sum to zero; the own return of each side counts")
+        moves, in_order = self._meetings.follow(joined), np.argsort(joined.slot)
         self._num_void += int(np.count_nonzero(moves.void))
+        ended = []
+        for row in in_order[moves.ended[in_order]].tolist():
+            opponent = self._meetings.opponent(joined.game[row]) or home
+            ended.append(_match(self.members, moves, row, home, opponent))
+        self.count(ended)
 
         def can_meet(group: int, name: str) -> bool:
             return name not in self._settings.bots or self._knows_bots(group)
 
-        ended = []
-        for row in order[moves.ended[order]].tolist():
-            opponent = home if (place := self._opponent[games[row]]) == _SELF else self._names[place]
-            ended.append(_match(self.members, moves, row, home, opponent))
-        self.count(ended)
-        for row in order[moves.begins[order]].tolist():
-            game, group = int(games[row]), int(joined.group[row])
-            name = self._draws.next(game, group, games[joined.group == group], functools.partial(can_meet, group))
-            self._opponent[game] = _SELF
+        for row in in_order[moves.begins[in_order]].tolist():
+            game, group = int(joined.game[row]), int(joined.group[row])
+            name = self._draws.next(
+                game, group, joined.game[joined.group == group], functools.partial(can_meet, group)
+            )
+            self._meetings.begin(game)
             if name != home and (opponents.is_member(name) or self.params(name, where) is not None):
-                if name not in self._names:
-                    self._names.append(name)
-                self._opponent[game] = self._names.index(name)
-        movers = np.where(moves.home, _SELF, self._opponent[games])
+                self._meetings.join(game, name)
         hands = []
-        for place in sorted(set(movers.tolist())):
-            mine, stored = movers == place, place == _SELF or not self._has_seats
-            if place >= 0 and opponents.is_member(self._names[place]):
-                hands.append(self._scripts.hand(self._names[place], joined, mine)._replace(stored=stored))
-                continue
-            params = self.params(self._names[place], where) if place >= 0 else None
-            mode = types.EXPLORE if params is None else types.MODES[self._settings.opponents]
-            hands.append(seatings.Hand(mine, params, mode, stored))
+        for mine, name, is_home in self._meetings.movers(joined, moves):
+            if opponents.is_member(name):
+                hand = self._scripts.hand(name, joined, mine)
+            else:
+                params = self.params(name, where) if name else None
+                mode = types.EXPLORE if params is None else types.MODES[self._settings.opponents]
+                hand = seatings.Hand(mine, params, mode)
+            hands.append(hand._replace(stored=is_home or not self._has_seats))
         return hands if len(hands) > 1 else [hands[0]._replace(mine=None)]
 
     def count(self, ended: Sequence[payoffs.Match]) -> None:
@@ -161,8 +143,7 @@ class LeagueSeating(seatings.Seating):
 
         goes_on: whether their games are played until they end, before new matches begin.
         """
-        self._boards, num_void = self._boards.lose(slots, goes_on=goes_on)
-        self._num_void += num_void
+        self._num_void += self._meetings.lose(slots, goes_on=goes_on)
         self._draws.release(slots)
 
     # ------------------------------------------------------------------------------------ players
@@ -191,7 +172,7 @@ class LeagueSeating(seatings.Seating):
         if void in self.live:
             self.lose(np.flatnonzero(self.homes.table == list(self.live).index(void)), goes_on=True)
         for name in sorted(gone):
-            self.lose(_freed(self._opponent, self._names, name), goes_on=True)
+            self.lose(self._meetings.free(name), goes_on=True)
         self._draws.redraw(self.payoff, self.members)
 
     def freezes(self, home: int, env_steps: int) -> bool:
@@ -211,7 +192,7 @@ class LeagueSeating(seatings.Seating):
     def remove(self, name: str) -> None:
         self.pool.forget(name)
         self.members = self.members.without(name)
-        self.lose(_freed(self._opponent, self._names, name), goes_on=True)
+        self.lose(self._meetings.free(name), goes_on=True)
 
     def frozen(self) -> tuple[str, ...]:
         return self.members.frozen
@@ -261,10 +242,3 @@ def _match(pool: members.Pool, moves: matches.Moves, row: int, home: str, oppone
     side, outcome, total = int(moves.side[row]), int(moves.outcome[row]), float(moves.total[row])
     other = None if moves.other[row] == -total else float(moves.other[row])
     return payoffs.Match(kind, home, opponent, side, outcome, total, other)
-
-
-def _freed(opponents: np.ndarray, names: Sequence[str], name: str) -> np.ndarray:
-    """Removes a player as opponent, in place, and returns the slots of games that had it."""
-    slots = np.flatnonzero(opponents == (names.index(name) if name in names else len(names)))
-    opponents[slots] = _LOST
-    return slots

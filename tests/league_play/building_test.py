@@ -252,10 +252,10 @@ def test_a_reset_to_lost_parameters_ends_the_run_by_name(world: World) -> None:
 
 
 def test_matches_of_a_reset_player_are_void(world: World) -> None:
-    world.seating._boards.live[:, 0] = True
+    world.seating._meetings._boards.live[:, 0] = True
     world.build(builders.Action("reset", "main_exploiter_0", members.INITIAL))
     assert (
-        world.seating._boards.live[:, 0].tolist() == [True, True, False, False]
+        world.seating._meetings._boards.live[:, 0].tolist() == [True, True, False, False]
         and world.seating.num_matches()["void"] == 2
     )
 

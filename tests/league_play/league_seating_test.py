@@ -248,8 +248,8 @@ def test_a_group_has_two_opponents_at_most() -> None:
     for _ in range(200):
         games.step()
         for group in (0, 4):
-            playing = seating._boards.live[group : group + SIZE, 0]
-            assert len(set(seating._opponent[group : group + SIZE][playing].tolist())) <= 2
+            playing = seating._meetings._boards.live[group : group + SIZE, 0]
+            assert len(set(seating._meetings._opponent[group : group + SIZE][playing].tolist())) <= 2
 
 
 def test_the_first_draws_are_as_their_keys_say() -> None:
@@ -259,7 +259,7 @@ def test_the_first_draws_are_as_their_keys_say() -> None:
     games.step()
     for group in (0, 4):
         place = matchmaking.turn(seed=0, first_slot=group, epoch=0, number=0, size=4)
-        names = {seating._names[at] for at in seating._opponent[group : group + SIZE].tolist()}
+        names = {seating._meetings._names[at] for at in seating._meetings._opponent[group : group + SIZE].tolist()}
         assert names == {seating._draws.homes[0].active[place]}
 
 
@@ -534,7 +534,7 @@ def test_each_seat_s_own_return_counts_where_they_do_not_sum_to_zero(score: str)
     assert seating.num_matches()["void"] == games and seating.num_matches()["past"] == 2 * games
     again = _make(reports, has_seats=True, self_play=0.0, score=score)
     again.restore(json.loads(json.dumps(seating.to_json())))
-    assert again.payoff == seating.payoff and not again._boards.sums_to_zero and len(reports) == 1
+    assert again.payoff == seating.payoff and not again._meetings._boards.sums_to_zero and len(reports) == 1
 
 
 def test_main_has_one_side_in_turn_and_evaluations_measure_it_alone() -> None:

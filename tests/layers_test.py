@@ -52,7 +52,7 @@ ALLOWED = {
 }
 _RULES = "seedzero.envs.pgx_rules"
 """The rules of games are JAX functions: an agent searches by them, and the workers that step such games need JAX."""
-WITH_JAX = (_RULES, "seedzero.envs.pgx_env", "seedzero.envs.pgx_games")
+WITH_JAX = (_RULES, *(f"seedzero.envs.{name}" for name in ("pgx_env", "pgx_games", "pgx_maker")))
 ALLOWED["api"] = {*ALLOWED["learner"], "envs", "learner", "recordings", "exports", "remote"}
 ALLOWED["page"] = {"core", "config", "checkpoints", "processes", "live", "monitoring", "evaluation", "recordings"}
 ALLOWED["page"] |= {"api", "play"}

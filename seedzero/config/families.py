@@ -155,7 +155,7 @@ FAMILIES = (
             "Pgx's games of perfect information, whose rules --agent=alphazero searches; one of your own by "
             "pgx:MODULE:OBJECT", "pgx:connect_four", "pgx",
         ),),
-        make="pgx_ids:make", check="pgx_ids:check", arguments=("settings", "role"),
+        make="pgx_maker:make", check="pgx_ids:check", arguments=("settings", "role"),
         frames_per_second=1.0, presets=("hex", "othello", "go9", "pgx"),
         reads=("random_opening", "opponents"), takes=("game_state",), forms="pgx:GAME | pgx:module:OBJECT",
     ),

@@ -1,4 +1,4 @@
-"""Checks the names of Pgx's games, and makes their environments, without importing JAX, which their rules need.
+"""Checks the names of Pgx's games, without importing JAX, which their rules need.
 
 The learner reads names before it has chosen its devices, and a worker for other environments has no JAX.
 """
@@ -6,12 +6,9 @@ The learner reads names before it has chosen its devices, and a worker for other
 from __future__ import annotations
 
 import ast
-import importlib
 from typing import Any
 
-from seedzero.config import sections
-from seedzero.core import errors, packages, types, user_code
-from seedzero.envs import env_base
+from seedzero.core import errors, user_code
 
 
 def check(name: str) -> None:
@@ -46,18 +43,3 @@ def parsed(name: str) -> tuple[str, dict[str, Any]]:
         return game_name, {str(word.arg): ast.literal_eval(word.value) for word in call.keywords}
     except (SyntaxError, ValueError, AssertionError):
         raise errors.EnvironmentFailure(f"{name!r} is no game; expected a form as hex, or hex(size=5)") from None
-
-
-def make(
-    name: str, settings: sections.EnvConfig, num_envs: int, *, role: types.Role = types.Role.TRAIN
-) -> env_base.VectorEnv:
-    """See `pgx_env.make`; also raises EnvironmentFailure if JAX is missing."""
-    try:
-        pgx_env = importlib.import_module("seedzero.envs.pgx_env")
-    except ModuleNotFoundError as error:
-        raise errors.EnvironmentFailure(
-            f"game {name!r} needs the missing package {error.name}, since its rules are JAX functions; install it on "
-            f"this machine and on every worker's: {packages.install_command('pgx')}"
-        ) from error
-    made: env_base.VectorEnv = pgx_env.make(name, settings, num_envs, role=role)
-    return made

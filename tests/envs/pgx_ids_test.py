@@ -10,8 +10,9 @@ import textwrap
 import golden
 import pytest
 
+from seedzero import envs
 from seedzero.core import errors, types
-from seedzero.envs import pgx_ids, registry
+from seedzero.envs import pgx_ids, pgx_maker, registry
 from seedzero.worker import worker
 
 
@@ -45,11 +46,12 @@ def test_rules_on_the_learner_leave_its_devices_alone() -> None:
 
 def test_a_machine_without_jax_is_told_by_name(monkeypatch: pytest.MonkeyPatch, said: golden.Said) -> None:
     monkeypatch.delitem(sys.modules, "seedzero.envs.pgx_env", raising=False)
+    monkeypatch.delattr(envs, "pgx_env", raising=False)
     monkeypatch.setitem(sys.modules, "jax", None)  # import of it fails then
     from seedzero.config import sections
 
     with said.raises(errors.EnvironmentFailure, "needs the missing package"):
-        pgx_ids.make("hex", sections.EnvConfig(id="pgx:hex"), 2)
+        pgx_maker.make("hex", sections.EnvConfig(id="pgx:hex"), 2)
 
 
 @pytest.mark.parametrize(("env", "expected"), [("pgx:hex", "cpu"), ("catch", None)])

@@ -18,9 +18,9 @@ from typing import TYPE_CHECKING, Any, TypeAlias, cast
 
 from seedzero.api import request
 from seedzero.bucket import bucket
-from seedzero.config import cluster_config, configs, options, own_agents, preset_files, presets, renamed
+from seedzero.config import cluster_config, configs, options, own_agents, page_options, preset_files, presets, renamed
 from seedzero.core import env_ids, errors, plain_files, printable, user_code
-from seedzero.learner import callbacks, paging
+from seedzero.learner import callbacks
 
 if TYPE_CHECKING:
     from seedzero.learner import result
@@ -118,7 +118,7 @@ def start(
       settings: texts by SECTION.KEY.
       resume_command: takes a run directory and returns the command that resumes it, to be shown to the user.
     """
-    page, say = paging.place(flags), caller.say
+    page, say = page_options.place(flags), caller.say
     user_code.check_may_train()
     if not ({"preset", "run_dir"} & flags.keys() or "env.id" in settings):
         raise errors.UsageError(

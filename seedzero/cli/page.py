@@ -10,8 +10,8 @@ from collections.abc import Iterator
 
 from seedzero.bucket import bucket
 from seedzero.cli import output, parse
+from seedzero.config import page_options
 from seedzero.core import errors, exit_codes
-from seedzero.learner import paging
 
 
 def run(arguments: parse.Arguments) -> int:
@@ -19,13 +19,13 @@ def run(arguments: parse.Arguments) -> int:
     place, host = arguments.flags["run_dir"], arguments.flags.get("host", "127.0.0.1").strip("[]")
     port = arguments.port("port") or 0
     root = arguments.flags.get("page.root", "")
-    proxy = paging.proxy(root)
+    proxy = page_options.proxy(root)
     if not host:
         raise errors.UsageError("--host is empty; give 127.0.0.1 (this machine), or an address of this machine")
     url = bucket.parse(place)
     if url is None and not os.path.isdir(place):
         raise errors.ResumeError(f"--run_dir={place}: there is no such directory; give a run, or a directory of runs")
-    paging.check_packages("seedzero page")
+    page_options.check_packages("seedzero page")
     from seedzero.page import serve
     from seedzero.transport import security
 

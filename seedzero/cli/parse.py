@@ -10,9 +10,8 @@ from typing import Any
 
 from seedzero.api import request
 from seedzero.cli import output
-from seedzero.config import configs, options, own_agents, preset_files, renamed
+from seedzero.config import configs, options, own_agents, page_options, preset_files, renamed
 from seedzero.core import errors
-from seedzero.learner import paging
 
 WIDTH = 110
 PRESET = "preset=NAME|FILE"
@@ -67,7 +66,7 @@ class Arguments:
 
     def port(self, name: str) -> int | None:
         """Returns a flag's port, 0 for any free one, or None without the flag. Raises UsageError for anything else."""
-        return self.integer(name, minimum=0, maximum=paging.LARGEST_PORT)
+        return self.integer(name, minimum=0, maximum=page_options.LARGEST_PORT)
 
 
 @dataclasses.dataclass(frozen=True)

@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING, Any
 
 from seedzero.bucket import bucket
 from seedzero.cli import output, parse, play_page
+from seedzero.config import page_options
 from seedzero.core import errors, exit_codes, printable
 from seedzero.evaluation import agent_choice
-from seedzero.learner import paging
 
 if TYPE_CHECKING:
     from seedzero.play import tables
@@ -40,7 +40,7 @@ def run(arguments: parse.Arguments, choice: agent_choice.AgentChoice) -> int:
 
     choice = choice.absolute()
     if is_on_page := arguments.switch("page"):
-        paging.check_packages("seedzero play --page")
+        page_options.check_packages("seedzero play --page")
     with output.others_aside():
         table = tables.HumanTable(choice, seat(arguments))
         if is_on_page:

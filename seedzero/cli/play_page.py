@@ -16,9 +16,9 @@ from collections.abc import Callable, Iterator
 
 from seedzero.bucket import bucket
 from seedzero.cli import output, parse
+from seedzero.config import page_options
 from seedzero.core import errors, exit_codes
 from seedzero.evaluation import agent_choice
-from seedzero.learner import paging
 
 HOST = "127.0.0.1"
 _NOT_COPIED = ("replay", "segments", "state", "tensorboard", "logs", "lock", "*.sock")
@@ -32,7 +32,7 @@ def run(arguments: parse.Arguments, choice: agent_choice.AgentChoice) -> int:
         raise errors.UsageError("--page shows a record, --video writes a video; give one of them")
     if bucket.parse(run_dir) is not None:
         raise errors.UsageError(f"--run_dir={run_dir}: --page records into a run directory of this machine; give one")
-    paging.check_packages("seedzero play --page")
+    page_options.check_packages("seedzero play --page")
     with _writable(choice.absolute()) as here:
         return _play(here, run_dir)
 

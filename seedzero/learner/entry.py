@@ -17,7 +17,7 @@ from concurrent import futures
 
 from seedzero.bucket import bucket, mirrors, remote
 from seedzero.checkpoints import own_runs, run_dirs
-from seedzero.config import combinations, configs, ends
+from seedzero.config import combinations, configs, ends, page_options
 from seedzero.core import env_ids, errors, types, user_code
 from seedzero.device import compilation_cache
 from seedzero.learner import (
@@ -49,7 +49,7 @@ def train(
     *,
     spec: types.EnvSpec | None = None,
     hosts: together.Together | None = None,
-    page: paging.PagePlace | None = None,
+    page: page_options.PagePlace | None = None,
 ) -> result.Result:
     """Trains until a budget is spent, a return is reached or the user stops it; returns the result.
 

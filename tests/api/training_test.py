@@ -16,9 +16,9 @@ import pytest
 
 import seedzero
 from seedzero.api import request, training
-from seedzero.config import options, own_agents
+from seedzero.config import options, own_agents, page_options
 from seedzero.core import errors
-from seedzero.learner import entry, paging, result
+from seedzero.learner import entry, result
 
 
 @pytest.fixture
@@ -57,7 +57,7 @@ def test_a_page_is_asked_for_by_its_port(
 ) -> None:
     for page in (None, 0, 8000):
         seedzero.train("catch", run_dir=tmp_path / "run", page=page)
-    assert [call["page"] for call in calls] == [None, paging.PagePlace(0, ""), paging.PagePlace(8000, "")]
+    assert [call["page"] for call in calls] == [None, page_options.PagePlace(0, ""), page_options.PagePlace(8000, "")]
     for wrong, message in ((65536, "at most 65535"), (-1, "at least 0"), (True, "page=True"), ("x", "page=x")):
         with pytest.raises(errors.UsageError, match=message):
             seedzero.train("catch", run_dir=tmp_path / "new", page=wrong)  # type: ignore[arg-type]

@@ -15,9 +15,9 @@ import pytest
 
 from seedzero.cli import main as commands
 from seedzero.cli import parse, train
-from seedzero.config import presets
+from seedzero.config import page_options, presets
 from seedzero.core import errors, exit_codes
-from seedzero.learner import entry, paging, result
+from seedzero.learner import entry, result
 from seedzero.processes import signals
 
 _MODULE = """
@@ -293,7 +293,7 @@ def test_the_way_to_go_on_is_told_to_people_not_to_whoever_supervises(
 def test_a_page_is_asked_for_by_its_port(calls: list[dict[str, Any]], tmp_path: pathlib.Path) -> None:
     assert commands.main(["train", "--preset=catch", f"--run_dir={tmp_path}", "--page=8000"]) == 0
     assert commands.main(["train", "--preset=catch", f"--run_dir={tmp_path}"]) == 0
-    assert [call["page"] for call in calls] == [paging.PagePlace(8000, ""), None]
+    assert [call["page"] for call in calls] == [page_options.PagePlace(8000, ""), None]
     assert "--page=8000" in calls[0]["command"]
 
 

@@ -11,7 +11,7 @@ import golden
 import made_up
 import pytest
 
-from seedzero.core import errors
+from seedzero.config import page_options
 from seedzero.learner import paging
 from seedzero.processes import programs
 
@@ -37,7 +37,7 @@ class World:
     """Starts pages for a run."""
 
     def __init__(self, *lines: bytes, status: int | None = None, root: str = "") -> None:
-        self._place = paging.PagePlace(8000, root)
+        self._place = page_options.PagePlace(8000, root)
         self.process, self.commands = Process(*lines, status=status), list[Sequence[str]]()
         self.said, self.spoke = list[str](), threading.Event()
 
@@ -85,46 +85,8 @@ def test_an_error_of_the_run_ends_the_page() -> None:
     assert world.process.was_killed.is_set() or not world.commands
 
 
-@pytest.mark.parametrize(
-    ("root", "name", "path"),
-    [
-        ("", "", ""),
-        ("/proxy/8000", "", "/proxy/8000"),
-        ("/user/a%40b/proxy/8000/", "", "/user/a%40b/proxy/8000"),
-        ("https://hub.example.org/user/me/proxy/8000", "hub.example.org", "/user/me/proxy/8000"),
-        ("https://runs.example.org/", "runs.example.org", ""),
-        ("http://10.0.0.7:8888/proxy/8000", "10.0.0.7", "/proxy/8000"),
-    ],
-)
-def test_a_proxy_has_a_path_and_maybe_a_name(root: str, name: str, path: str) -> None:
-    assert paging.proxy(root) == (name, path)
-
-
-@pytest.mark.parametrize(
-    "root", ["proxy/8000", "/", "//evil/x", "/a b", "/a;b", "/a?b", "https://", "ftp://hub/a", "/ü"]
-)
-def test_another_root_is_refused(root: str, said: golden.Said) -> None:
-    with pytest.raises(errors.UsageError, match=r"--page\.root=") as raised:
-        paging.proxy(root)
-    said(raised.value, root)
-
-
-def test_the_page_of_a_training_is_told_its_root(said: golden.Said) -> None:
-    flags = {"page": "8000", "page.root": "/proxy/8000"}
-    assert paging.place({}) is None and paging.place(flags) == (8000, "/proxy/8000")
+def test_the_page_is_told_its_root() -> None:
     world = World(URL, root="/proxy/8000")
     with world.beside():
         assert world.spoke.wait(DEADLINE_SECONDS)
     assert "--page.root=/proxy/8000" in world.commands[0]
-    with pytest.raises(errors.UsageError, match="--page=PORT") as raised:
-        paging.place({"page.root": "/proxy/8000"})
-    said(raised.value)
-
-
-@pytest.mark.parametrize("missing", [("uvicorn",), ("starlette", "uvicorn")])
-def test_missing_packages_are_counted(missing: tuple[str, ...], monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(paging.importlib.util, "find_spec", lambda name: None if name in missing else True)
-    with pytest.raises(
-        errors.UsageError, match="starlette and uvicorn are not" if missing[1:] else "but uvicorn is not"
-    ):
-        paging.check_packages("--page")

@@ -49,6 +49,17 @@ def abstract_train(setup: setups.Setup) -> base.TrainState:
     return meshes.placed(jax.eval_shape(_create_train(setup), np.int32(0)), meshes.replicated(setup.learns_on))
 
 
+class Shapes(NamedTuple):
+    """Shapes, dtypes and shardings of a player's train state and of the acting state in a place."""
+
+    train: base.TrainState
+    actor: acting.ActorState
+
+    @classmethod
+    def of(cls, setup: setups.Setup) -> Shapes:
+        return cls(abstract_train(setup), abstract_actor(setup))
+
+
 def init_carried(setup: setups.Setup, *, begins: bool) -> acting.Carried:
     """Returns what environments carry before the first observation, on the devices. begins: as in `acting.initial`."""
     create = functools.partial(_create_carried, setup, begins=begins)

@@ -7,18 +7,20 @@ on two sides, of which the home has one.
 from __future__ import annotations
 
 import functools
+import secrets
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
+import jax
 import numpy as np
 
 from seedzero.agents import base
 from seedzero.config import configs, league_rules
-from seedzero.core import errors, opponents, types
-from seedzero.device import batches, states
+from seedzero.core import errors, opponents, types, user_code
+from seedzero.device import batches, meshes, placements, states
 from seedzero.league import matches, matchmaking, members, payoffs
 from seedzero.league_play import group_homes, league_draws, meetings, scripts, snapshot_pools, visitors
-from seedzero.loop import places, players, seatings
+from seedzero.loop import places, players, rosters, seatings
 
 
 class LeagueSeating(seatings.Seating):
@@ -235,6 +237,58 @@ class LeagueSeating(seatings.Seating):
         num_matches = sum(counts.get(name, 0) for name in (payoffs.SELF_PLAY, *payoffs.BETWEEN))
         self._draws.restore(found, num_matches, self.homes.table)
         self.reset()
+
+
+def make(
+    config: configs.Config,
+    here: Sequence[places.Place],
+    learning: Sequence[players.Player],
+    members_now: members.Pool,
+    load: Callable[[str], states.PlayerSnapshot],
+    report: Callable[[str], None],
+    roster: rosters.Roster,
+) -> LeagueSeating:
+    """Returns the seating of a run's league; gives its learning players their slots if there are several.
+
+    load: as in `snapshot_pools.ParamsPool`.
+    """
+
+    def put(place: places.Place) -> Callable[[states.PlayerSnapshot], states.PlayerSnapshot]:
+        return functools.partial(jax.device_put, device=meshes.replicated(place.setup.mesh))
+
+    pool = snapshot_pools.ParamsPool(
+        load,
+        *map(put, here),
+        on_devices=snapshot_pools.most_on_devices(config, max(place.setup.num_players for place in here)),
+        on_host=snapshot_pools.most_on_host(config),
+    )
+
+    def digits(number: int) -> str:
+        return members.digits_of(config.run.seed, number) if config.run.deterministic else secrets.token_hex(6)
+
+    for name in filter(opponents.is_of_user, config.league.bots):
+        user_code.load(name)  # a missing function is reported here, not by each worker
+    num_slots, table = here[0].setup.layout.num_slots, placements.table([place.setup.layout for place in here])
+    where = {members_now.of(player.name).number: player.place.number for player in learning}
+    if config.league.most_players > 1:  # deals the groups of environments to the players
+        homes = group_homes.GroupHomes(num_slots, config.worker.envs_per_group, members_now, table, where)
+        for player, own in zip(learning, homes.mine(), strict=True):
+            player.mine = own
+    found = LeagueSeating(
+        config,
+        here[0].setup.spec,
+        num_slots,
+        pool,
+        digits,
+        report,
+        knows_bots=functools.partial(rosters.knows_bots, roster),
+        places=table,
+    )
+    found.live = {player.name: player for player in learning}
+    found.homes.where |= where
+    for player in learning:
+        found.visitors.welcome(player, here)
+    return found
 
 
 def _match(pool: members.Pool, moves: matches.Moves, row: int, home: str, opponent: str) -> payoffs.Match:

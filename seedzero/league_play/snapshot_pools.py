@@ -7,7 +7,11 @@ from collections.abc import Callable
 
 import jax
 
+from seedzero.config import configs
 from seedzero.device import states
+
+_ON_HOST = 16
+"""At least this many frozen players keep their parameters in the host's memory, besides those on devices."""
 
 
 class ParamsPool:
@@ -63,3 +67,13 @@ class ParamsPool:
         for cache in self._devices:
             cache.pop(name, None)
         self._host.pop(name, None)
+
+
+def most_on_devices(config: configs.Config, num_players: int) -> int:
+    """Returns the most frozen players on a place's devices, for active sets and running matches."""
+    return config.league.active * num_players + 2
+
+
+def most_on_host(config: configs.Config) -> int:
+    """Returns the most frozen players in the host's memory, besides those on devices."""
+    return max(_ON_HOST, most_on_devices(config, config.league.most_players))

@@ -13,8 +13,10 @@ from collections.abc import Callable, Sequence
 import jax
 import numpy as np
 
+from seedzero.config import configs
 from seedzero.core import errors
 from seedzero.device import across
+from seedzero.learner import together
 from seedzero.loop import dispatchers, in_flight_calls, other_hosts
 
 EVERY_UPDATES = 100
@@ -91,3 +93,15 @@ class Alike(other_hosts.Alone):
                 f"{differs}, so their parameters drift apart; all hosts take host 0's every {EVERY_UPDATES} updates "
                 f"and at each checkpoint, which {RESYNCED} counts. The same processors and XLA_FLAGS avoid that"
             )
+
+
+def between(
+    config: configs.Config,
+    dispatcher: dispatchers.Dispatcher,
+    hosts: together.Together,
+    report: Callable[[str], None],
+) -> Alike:
+    """Returns the object that compares states with the run's other hosts."""
+    kinds = {device.process_index: device.device_kind for device in jax.devices() if device.platform != "cpu"}
+    named = [kinds.get(index, name) for index, name in enumerate(hosts.processors)]
+    return Alike(dispatcher, named, report, hosts.link.leave, deterministic=config.run.deterministic)

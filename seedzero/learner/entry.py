@@ -23,6 +23,7 @@ from seedzero.device import compilation_cache
 from seedzero.learner import (
     callbacks,
     deadline,
+    judging,
     learner_parts,
     local_socket,
     paging,
@@ -303,13 +304,9 @@ def _show_next(
         screen.message("score it:", f"{command('evaluate')}{' --listen=127.0.0.1:0' if is_remote else ''}")
         if worse := parts.view.worse_greedily():
             screen.message(f"greedy play is worse than training: {worse}")
-        if len(seats) == 2 and "league" in config.agent.SECTIONS and not is_remote:
-            from seedzero.equilibria import game_tree, phantom
-
-            remembers = config.network.lstm_width > 0 or config.network.frame_stack > 1
-            known = phantom.NAMES if not remembers else ()
-            if (flag := game_tree.flag_of(config.env.id, known=known)) is not None:
-                screen.message("judge it:", f"{command('league nash')} {flag}".rstrip())
+        is_league_game = len(seats) == 2 and "league" in config.agent.SECTIONS and not is_remote
+        if is_league_game and (flag := judging.flag(config)) is not None:
+            screen.message("judge it:", f"{command('league nash')} {flag}".rstrip())
         if not is_remote and not seats:
             screen.message("watch it:", f"{command('play')} --video=play.mp4")
     if finished:

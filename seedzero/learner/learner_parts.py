@@ -13,7 +13,19 @@ from seedzero.checkpoints import run_dirs
 from seedzero.config import configs, worker_options
 from seedzero.core import env_ids, types
 from seedzero.device import memory, meshes, placements
-from seedzero.learner import build, callbacks, endings, filming, pooling, receptions, reports, saving, stages, together
+from seedzero.learner import (
+    build,
+    callbacks,
+    endings,
+    filming,
+    pooling,
+    receptions,
+    reports,
+    run_memory,
+    saving,
+    stages,
+    together,
+)
 from seedzero.loop import device_loop, dispatchers, rosters
 from seedzero.metrics import aggregator
 from seedzero.monitoring import background, forecast, league_log, metrics_log, progress_lines, usage, views
@@ -93,7 +105,7 @@ def make(
         usage=usage.Usage(memory.used_bytes).row,
     )
     workers = _workers(directory, local, key, ending, screen, has_evaluator=roster.has_evaluation)
-    check = functools.partial(build.check, config)
+    check = functools.partial(run_memory.check, config)
     reception = receptions.Reception(config, roster, view, say, ending.notify, workers.restart, check)
     server = _server(directory, reception, local, hosts, lambda: stage.loop)
     progress.silent = server.silent

@@ -14,10 +14,14 @@ import numpy as np
 
 from seedzero.agents import base
 from seedzero.config import configs
+from seedzero.core import types
 from seedzero.device import meshes, setups, states, steps, strategies
 from seedzero.loop import places, queue_rate, rate_limiting, replay_rate, step_accounting
-from seedzero.metrics import counts
+from seedzero.metrics import aggregator, counts
 from seedzero.replay import ring_store, sources
+
+_PLAYER = 7
+"""Second number of the random keys of learning players."""
 
 
 @dataclasses.dataclass(eq=False)
@@ -137,6 +141,34 @@ def make_pacer(config: configs.Config, setup: setups.Setup) -> rate_limiting.Rat
         return queue_rate.QueueRateLimiter(data, setup.layout, setup.slot_length, lock_step=lock_step)
     band = replay_rate.make_band(config.replay, setup.agent.reanalyse, setup.max_rows, lock_step=lock_step)
     return replay_rate.ReplayRateLimiter(band, config.replay)
+
+
+def seed_of(run_seed: int, number: int) -> int:
+    """Returns the seed of a learning player, below 2^31; the first player's is the run's."""
+    if number == 0:
+        return run_seed
+    return int(np.random.SeedSequence([run_seed, _PLAYER, number]).generate_state(1)[0]) >> 1
+
+
+def make(
+    config: configs.Config,
+    spec: types.EnvSpec,
+    gathered: aggregator.Aggregator,
+    own_seed: int,
+    name: str,
+    number: int,
+    place: places.Place,
+    state: base.TrainState | None = None,
+) -> Player:
+    """Returns a learning player.
+
+    own_seed: this host's. number: as in `members.Member`. state: None if it is new.
+    """
+    seed, rate_limiter = seed_of(own_seed, number), make_pacer(config, place.setup)
+    changes = config.league.homes_change
+    accounting = step_accounting.StepAccounting(place.setup.layout, rate_limiter, gathered, spec, changes)
+    train = place.make_train(np.int32(seed)) if state is None else state
+    return Player(name, seed, place, train, rate_limiter=rate_limiter, accounting=accounting)
 
 
 def snapshot(player: Player) -> states.PlayerSnapshot:

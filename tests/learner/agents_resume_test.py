@@ -20,7 +20,7 @@ from seedzero.config import options, sections
 from seedzero.core import types
 from seedzero.device import batches, states, strategies
 from seedzero.envs import pgx_env, pgx_rules
-from seedzero.learner import build
+from seedzero.learner import first_players
 from seedzero.transport import messages
 
 EVERY = 6
@@ -189,7 +189,7 @@ def _resumed(device: loop_world.Device, directory: pathlib.Path) -> loop_world.W
     assert found is not None and found.step == EVERY and (found.rings is not None) == agent.samples
     device = device._replace(
         train=states.from_parts(agent, train, found.state),
-        actor=build.first_actor(device.setup, found, strategies.Strategy(), is_deterministic=True),
+        actor=first_players.actor(device.setup, found, strategies.Strategy(), is_deterministic=True),
     )
     world = loop_world.World(device, **LOCK_STEP)
     world.dispatcher.restore(found.counters, has_replay=found.rings is not None)
@@ -208,7 +208,7 @@ def test_a_run_that_goes_on_begins_at_random_again_unless_it_repeats(is_determin
     device = loop_world.make_device(dict(settings), spec, num_learning=0, ahead=False)
     rings = device.actor.rings if has_replay else None
     found = checkpoint.Restored(EVERY, {}, {}, rings, [], newest=None)  # type: ignore[arg-type]
-    memory: Any = build.first_actor(
+    memory: Any = first_players.actor(
         device.setup, found, strategies.Strategy(), is_deterministic=is_deterministic
     ).carried.memory
     assert np.asarray(memory.first_left > 0).tolist() == [not is_deterministic] * len(memory.first_left)

@@ -16,7 +16,7 @@ from seedzero.checkpoints import spec_file
 from seedzero.config import configs, options
 from seedzero.core import errors, opponents, types
 from seedzero.device import batches
-from seedzero.learner import build, receptions
+from seedzero.learner import receptions, run_memory
 from seedzero.loop import rosters
 from seedzero.monitoring import progress_lines, views
 from seedzero.transport import messages
@@ -53,7 +53,7 @@ class World:
             self.reports.append,
             self._join,
             self.overdue.append,
-            functools.partial(build.check, config),
+            functools.partial(run_memory.check, config),
         )
 
     def _join(self) -> None:

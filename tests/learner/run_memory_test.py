@@ -7,7 +7,9 @@ import pytest
 
 from seedzero.checkpoints import checkpoint, checkpointers, trees
 from seedzero.config import configs, options
-from seedzero.learner import build
+from seedzero.device import states
+from seedzero.league_play import snapshot_pools
+from seedzero.learner import run_memory
 
 
 @pytest.mark.parametrize(
@@ -27,7 +29,7 @@ def test_a_replay_that_is_too_large_for_checkpoints_is_told(
     assert checkpoint.saves_replay(configs.Config().checkpoint, size)
     monkeypatch.setattr(checkpoint, "_REPLAY_LIMIT_BYTES", size - 1)
     config = configs.override(configs.Config(), {**device.settings, **settings})
-    found, _, text = build.place_replay(config, [device.setup], [build._Shapes(device.train, device.actor)])
+    found, _, text = run_memory.place_replay(config, [device.setup], [states.Shapes(device.train, device.actor)])
     assert (found, "--checkpoint.replay=on saves it" in text) == (is_saved, told)
 
 
@@ -35,14 +37,14 @@ def test_a_replay_that_is_too_large_for_checkpoints_is_told(
 def test_frozen_players_count_in_the_memory_that_is_needed(num_places: int, monkeypatch: pytest.MonkeyPatch) -> None:
     device, found = loop_world.make_device(loop_world.MUZERO), []
     monkeypatch.setattr(
-        build.capacity, "place", lambda replay, needed, *args, **options: found.append(needed) or (0, "")
+        run_memory.capacity, "place", lambda replay, needed, *args, **options: found.append(needed) or (0, "")
     )
     for every in (0, 100):
         settings: dict[str, options.Value] = {"league.freeze_every": every, "league.active": 3}
         config = configs.override(configs.Config(), {**device.settings, **settings})
-        shapes = [build._Shapes(device.train, device.actor)] * num_places
-        build.place_replay(config, [device.setup] * num_places, shapes)
+        shapes = [states.Shapes(device.train, device.actor)] * num_places
+        run_memory.place_replay(config, [device.setup] * num_places, shapes)
     without, needed = found
     size = trees.num_bytes(device.setup.agent.acting(device.train))
-    most = num_places * (3 + 2 + checkpointers.MAX_FREEZES) + build.FROZEN_ON_HOST  # the host's cache is one
+    most = num_places * (3 + 2 + checkpointers.MAX_FREEZES) + snapshot_pools._ON_HOST  # the host's cache is one
     assert needed == without._replace(state_copies=without.state_copies + most * size)

@@ -168,9 +168,8 @@ def apply(env: _Env, chosen: Sequence[Wrapper]) -> _Env:
 
 def keeping_statistics(env: _Env) -> tuple[str, ...]:
     """Returns the names of an environment's wrappers that keep statistics, of which no checkpoint knows."""
-    found: list[str] = []
+    found = set[str]()
     while isinstance(env, gymnasium.Wrapper):
-        names = [kind.__name__ for kind in type(env).__mro__ if kind.__module__.startswith("gymnasium.wrappers")]
-        found += [name for name in names if name in STATISTICS]
+        found |= {kind.__name__ for kind in type(env).__mro__ if kind.__module__.startswith("gymnasium.wrappers")}
         env = env.env
-    return tuple(sorted(set(found)))
+    return tuple(sorted(found & STATISTICS.keys()))

@@ -79,9 +79,8 @@ class Saves:
         with reading_counters(newest.step):
             if not self._is_over(_migrated(self.config, newest.counters)):
                 return ""
-        whole, _ = saved_files.newest_verified(
-            checkpoints, "state"
-        )  # reads everything, so only if the newest seems to be the last
+        # Reads everything, so only if the newest seems to be the last.
+        whole, _ = saved_files.newest_verified(checkpoints, "state")
         if whole is None:
             return ""
         with reading_counters(whole.step):

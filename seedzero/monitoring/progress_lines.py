@@ -76,10 +76,8 @@ class RunProgress:
 
     def stalled(self, num_workers: int) -> str | None:
         """Returns why the run or a worker makes no progress, or None."""
-        if self._ending:
-            return self._ending
-        if preparing := self.preparing(num_workers):
-            return preparing
+        if known := self._ending or self.preparing(num_workers):
+            return known
         if self.read is None:
             return self.silent() or "waiting for the first worker"
         snapshot = self.read()

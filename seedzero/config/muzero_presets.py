@@ -256,12 +256,37 @@ PARTS: Mapping[str, options.Part] = {
             importance_min=0.1,
         ),
         reanalyse=dict(fresh_share=1.0),
-        # 3,125 updates with the steps, instead of 100 thousand; what counts updates shrinks with them.
+        # The small network of preset atari, an update for each step with a quarter of the windows, and old searches
+        # renewed by the way instead of a target network.
         on_cpu=options.values(
-            _PIXELS_ON_CPU,
-            muzero=dict(value_prefix=False, search_value_age=150, search_value_start=900),
-            replay=dict(final_updates=600),
-            reanalyse=dict(fresh_share=0.0),
+            _ATARI_ON_CPU,
+            run=dict(max_env_steps=100_000),
+            muzero=dict(
+                shift_pixels=0,
+                policy_gradient_weight=0.0,
+                entropy_weight=0.0,
+                search_value_age=0,
+                target_network_updates=0,
+                value_prefix=False,
+                value_loss_weight=0.5,
+                consistency_weight=2.0,
+                consistency_steps=1,
+                intensity_scale=0.0,
+            ),
+            optimizer=dict(
+                learning_rate=0.001, schedule="cosine", warmup_updates=500, decay_rate=0.05, decay_updates=97_500
+            ),
+            replay=dict(
+                capacity=100_000,
+                min_steps=2_000,
+                batch_size=64,
+                samples_per_insert=64.0,
+                final_updates=0,
+                priority_alpha=0.0,
+            ),
+            reanalyse=dict(fresh_share=0.0, per_insert=8.0, batch_size=256),
+            worker=dict(envs_per_group=4),
+            evaluation=dict(every_updates=20_000, episodes=10, num_envs=10),
         ),
     ),
     # MuKoe's numbers: 256 channels with 10 and 6 blocks, batches of 512, cosine decay from 1e-4. Its 8 samples are for

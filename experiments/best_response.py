@@ -308,27 +308,28 @@ class Searching(NamedTuple):
 
 def searching(run_dir: pathlib.Path, step: Any, rows: int, player: str | None = None) -> Searching:
     """Returns the players of a checkpoint; step, player as in `seedzero evaluate`. rows: size of the compiled call."""
-    import jax
-
+    from seedzero.actors import acting_program, agent_choice, saved_agents
     from seedzero.checkpoints import run_dirs
+    from seedzero.core import types
     from seedzero.device import acting
-    from seedzero.evaluation import agent_choice, greedy, scoring
+    from seedzero.evaluation import scoring
 
     config = run_dirs.read_saved(run_dir).config
     game = scoring.game_of(config)
     if game is None:
         raise SystemExit(f"{run_dir} was trained in no game of two players")
-    saved = greedy.load(agent_choice.AgentChoice(run_dir, step, player), config, game.spec)
-    search = greedy.functions(saved.agent, game.spec).search
+    saved = saved_agents.load(agent_choice.AgentChoice(run_dir, step, player), config, game.spec)
+    program = acting_program.ActingProgram(saved.agent, game.spec)
     carried = acting.initial(saved.agent, game.spec, rows)
 
     def find_batch(observations: np.ndarray, masks: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         number = len(observations)
         padding = ((0, rows - number), *[(0, 0)] * (observations.ndim - 1))
         frames, legal = np.pad(observations, padding), np.pad(masks, padding[:2], constant_values=True)
-        shown = greedy.seen(game.spec, frames, np.zeros(rows, np.float32), np.ones(rows, bool), legal)
-        found = jax.device_get(search(saved.params, carried, shown, 0, 0, return_tree=False))
-        return found.policy[:number], found.action[:number]
+        step = types.EnvStep.first(frames)._replace(action_mask=legal)
+        seen = acting_program.seen(game.spec, step, np.ones(rows, bool))
+        _, found = program(saved.params, carried, seen, 0, 0, findings=acting_program.NUMBERS)
+        return np.asarray(found["policy"])[:number], np.asarray(found["action"])[:number]
 
     def find(observations: np.ndarray, masks: np.ndarray) -> tuple[np.ndarray, ...]:
         parts = [slice(begin, begin + rows) for begin in range(0, len(observations), rows)]

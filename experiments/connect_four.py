@@ -25,8 +25,9 @@ from typing import Any
 
 import numpy as np
 
+from seedzero.actors import agent_choice
 from seedzero.envs import turn_games
-from seedzero.evaluation import agent_choice, scoring
+from seedzero.evaluation import scoring
 
 COLUMNS, FULL = 7, 2
 FIRST_MOVES = (-1, -1, 0, 1, 0, -1, -1)

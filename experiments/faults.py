@@ -213,7 +213,7 @@ ROWS = (
             "tests/remote/remote_policy_test.py::test_a_forked_process_is_told_at_once",
             "tests/remote/remote_policy_test.py::test_threads_that_share_a_policy_get_the_answers_to_their_own_requests",
             "tests/remote/remote_policy_test.py::test_a_dropped_policy_frees_its_rows",
-            "tests/evaluation/acting_policy_test.py::test_a_forked_process_is_told_at_once_and_a_copy_has_a_memory_of_its_own",
+            "tests/actors/acting_policy_test.py::test_a_forked_process_is_told_at_once_and_a_copy_has_a_memory_of_its_own",
         ),
     ),
     Row(

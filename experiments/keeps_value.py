@@ -17,9 +17,10 @@ from typing import Any
 import numpy as np
 import solver
 
+from seedzero.actors import agent_choice
 from seedzero.checkpoints import run_dirs
 from seedzero.envs import bots, spiel
-from seedzero.evaluation import agent_choice, scoring
+from seedzero.evaluation import scoring
 
 _TRIES = 100
 """Limit of random games per requested position."""

@@ -23,9 +23,9 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from seedzero.actors import agent_choice, saved_agents
 from seedzero.checkpoints import run_dirs, spec_file
 from seedzero.core import errors
-from seedzero.evaluation import agent_choice, greedy
 
 _PREFIX = "gym:MinAtar/"
 
@@ -100,7 +100,7 @@ def share_ranked(q: np.ndarray, better: np.ndarray, worse: np.ndarray) -> tuple[
     return float(np.mean(shares)) if shares else float("nan"), len(shares)
 
 
-def q_values(saved: greedy.SavedAgent, observation: np.ndarray, num_actions: int) -> np.ndarray:
+def q_values(saved: saved_agents.SavedAgent, observation: np.ndarray, num_actions: int) -> np.ndarray:
     """Returns the model's Q values [N, A] of observations [N, H, W, C]."""
     model = saved.agent.model
     if model is None:
@@ -134,7 +134,7 @@ def main() -> None:
         if spec is None:
             raise errors.UsageError(f"{arguments.run_dir} has no checkpoint yet")
         step = int(arguments.step) if arguments.step.isdecimal() else arguments.step
-        saved = greedy.load(agent_choice.AgentChoice(arguments.run_dir, step), config, spec)
+        saved = saved_agents.load(agent_choice.AgentChoice(arguments.run_dir, step), config, spec)
         states = choices(game, arguments.states, seed=0)
         q = q_values(saved, states.observation, states.ends.shape[1])
     except errors.Error as error:

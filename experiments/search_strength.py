@@ -24,9 +24,10 @@ from typing import Any
 
 import numpy as np
 
+from seedzero.actors import agent_choice
 from seedzero.config import configs
 from seedzero.envs import turn_games
-from seedzero.evaluation import agent_choice, match, scoring
+from seedzero.evaluation import match, scoring
 from seedzero.search import schedule
 
 BATCH = 64

@@ -180,12 +180,12 @@ def _fetched(address: str, token: pathlib.Path, learner: subprocess.Popen[Any]) 
 def follow(path: pathlib.Path, num_changes: int) -> dict[str, Any]:
     """Returns the server's memory after the first tenth of many changes of parameters, and after all."""
     import seedzero
+    from seedzero.actors import agent_choice, saved_agents
     from seedzero.checkpoints import checkpoint_dir, run_dirs
-    from seedzero.evaluation import agent_choice, greedy
 
     run = runs.train(path, ["--preset=catch", "--agent=ppo", "--network.width=512", "--max_updates=20"]).path
     choice = agent_choice.AgentChoice(run, "last")
-    saved = greedy.load(choice, *greedy.read(choice))
+    saved = saved_agents.load(choice, *saved_agents.read(choice))
     files = checkpoint_dir.CheckpointDir(run / "checkpoints", run_dirs.read_saved(run).config.checkpoint, time.time)
     megabytes, failed = [], 0
     with served(str(run), "--follow") as (address, server), seedzero.connect(address) as policy:

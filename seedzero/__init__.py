@@ -33,22 +33,22 @@ moved.install()
 
 if TYPE_CHECKING:
     from seedzero import search
+    from seedzero.actors.acting_policy import Policy
+    from seedzero.actors.search_traces import Thought
     from seedzero.api.runs import Evaluation, evaluate, export, load
     from seedzero.api.training import train
     from seedzero.core import errors
-    from seedzero.evaluation.acting_policy import Policy
-    from seedzero.evaluation.search_traces import Thought
     from seedzero.learner.result import Result
     from seedzero.recordings.records import Record, read_record
     from seedzero.remote.remote_policy import RemotePolicy, connect
 else:
     _PLACES = {
         "Evaluation": "seedzero.api.runs",
-        "Policy": "seedzero.evaluation.acting_policy",
+        "Policy": "seedzero.actors.acting_policy",
         "Record": "seedzero.recordings.records",
         "RemotePolicy": "seedzero.remote.remote_policy",
         "Result": "seedzero.learner.result",
-        "Thought": "seedzero.evaluation.search_traces",
+        "Thought": "seedzero.actors.search_traces",
         "connect": "seedzero.remote.remote_policy",
         "errors": "seedzero.core.errors",
         "evaluate": "seedzero.api.runs",

@@ -16,7 +16,7 @@ PACKAGE = ROOT / "seedzero"
 
 _NUMERIC = {"core", "config", "ops", "networks", "search", "replay", "agents"}
 _DEVICE = {*_NUMERIC, "transport"}
-_RUNTIME = {"device", "checkpoints", "bucket", "processes", "metrics", "monitoring", "evaluation"}
+_RUNTIME = {"device", "checkpoints", "bucket", "processes", "metrics", "monitoring", "actors", "evaluation"}
 ALLOWED = {
     "core": set(),
     "config": {"core"},
@@ -36,13 +36,14 @@ ALLOWED = {
     "metrics": {"core", "config"},
     "live": {"core", "transport"},
     "monitoring": {"core", "config", "transport", "checkpoints", "bucket", "metrics"},
-    "evaluation": {*_DEVICE, "envs", "device", "checkpoints", "metrics", "league"},
-    "recordings": {*_DEVICE, "envs", "device", "checkpoints", "metrics", "evaluation"},
-    "play": {*_DEVICE, "envs", "device", "checkpoints", "metrics", "evaluation", "recordings"},
-    "serving": {*_DEVICE, "device", "checkpoints", "processes", "monitoring", "evaluation", "recordings"},
-    "remote": {"core", "config", "envs", "transport", "evaluation"},
-    "equilibria": {*_DEVICE, "envs", "device", "checkpoints", "evaluation"},
-    "exports": {*_DEVICE, "envs", "device", "checkpoints", "evaluation"},
+    "actors": {*_DEVICE, "envs", "device", "checkpoints"},
+    "evaluation": {*_DEVICE, "envs", "device", "checkpoints", "metrics", "league", "actors"},
+    "recordings": {*_DEVICE, "envs", "device", "checkpoints", "metrics", "actors", "evaluation"},
+    "play": {*_DEVICE, "envs", "device", "checkpoints", "metrics", "actors", "evaluation", "recordings"},
+    "serving": {*_DEVICE, "device", "checkpoints", "processes", "monitoring", "actors", "recordings"},
+    "remote": {"core", "config", "envs", "transport", "actors"},
+    "equilibria": {*_DEVICE, "envs", "device", "checkpoints", "actors", "evaluation"},
+    "exports": {*_DEVICE, "envs", "device", "checkpoints", "actors"},
     "loop": {*_DEVICE, "device", "league", "metrics", "live"},
     "league_play": {*_DEVICE, "device", "league", "loop", "metrics"},
     "cluster": {"core", "config", "transport", "loop", "metrics"},
@@ -54,7 +55,17 @@ _RULES = "seedzero.envs.pgx_rules"
 """The rules of games are JAX functions: an agent searches by them, and the workers that step such games need JAX."""
 WITH_JAX = (_RULES, *(f"seedzero.envs.{name}" for name in ("pgx_env", "pgx_games", "pgx_maker")))
 ALLOWED["api"] = {*ALLOWED["learner"], "envs", "learner", "recordings", "exports", "remote"}
-ALLOWED["page"] = {"core", "config", "checkpoints", "processes", "live", "monitoring", "evaluation", "recordings"}
+ALLOWED["page"] = {
+    "core",
+    "config",
+    "checkpoints",
+    "processes",
+    "live",
+    "monitoring",
+    "actors",
+    "evaluation",
+    "recordings",
+}
 ALLOWED["page"] |= {"api", "play"}
 ALLOWED["cli"] = set(ALLOWED)
 """Layer -> the layers that it may import from, besides itself."""

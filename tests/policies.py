@@ -10,11 +10,10 @@ import jax
 import numpy as np
 import pytest
 
+from seedzero.actors import acting_policy, acting_program, saved_agents
 from seedzero.agents import agent_table, base
 from seedzero.config import configs, options
 from seedzero.core import types
-from seedzero.evaluation import acting_policy, greedy
-from seedzero.recordings import recording
 
 SMALL: dict[str, options.Value] = {
     "network.width": 8,
@@ -25,7 +24,7 @@ SMALL: dict[str, options.Value] = {
 
 
 @functools.cache
-def saved(spec: types.EnvSpec, **changes: options.Value) -> greedy.SavedAgent:
+def saved(spec: types.EnvSpec, **changes: options.Value) -> saved_agents.SavedAgent:
     """Heads included: as initialized they would say 0. changes: SECTION__KEY=value."""
     values = {name.replace("__", "."): value for name, value in changes.items()}
     config = configs.override(configs.Config(), {**SMALL, **values})
@@ -39,7 +38,7 @@ def saved(spec: types.EnvSpec, **changes: options.Value) -> greedy.SavedAgent:
         return (np.zeros(leaf.shape) if is_statistic else random.normal(size=leaf.shape) / 2).astype(leaf.dtype)
 
     params = jax.tree_util.tree_map_with_path(number, shapes)
-    return greedy.SavedAgent(agent, params, 7, "given", config, spec)
+    return saved_agents.SavedAgent(agent, params, 7, "given", config, spec)
 
 
 def stub(act: Any, stack: int = 1) -> base.Agent:
@@ -59,18 +58,17 @@ def policy(spec: types.EnvSpec, *, seed: int = 0, **changes: options.Value) -> a
 def programs_are_shared() -> Iterator[None]:
     """JAX finds the programs of a function by the function: those of the same agent are the same here."""
     with pytest.MonkeyPatch.context() as patched:
-        patched.setattr(greedy, "functions", _once(greedy.functions))
-        patched.setattr(recording, "decide", _once(recording.decide))
+        patched.setattr(acting_program, "ActingProgram", _once(acting_program.ActingProgram))
         yield
 
 
-def _once(make: Callable[[Any, types.EnvSpec], Any]) -> Callable[[Any, types.EnvSpec], Any]:
-    made: dict[tuple[int, types.EnvSpec], tuple[Any, Any]] = {}
+def _once(make: Callable[..., Any]) -> Callable[..., Any]:
+    made: dict[Any, tuple[Any, Any]] = {}
 
-    def found(agent: Any, spec: types.EnvSpec) -> Any:
-        key = id(agent), spec
+    def found(agent: Any, spec: types.EnvSpec, **options: bool) -> Any:
+        key = id(agent), spec, *options.items()
         if key not in made:
-            made[key] = agent, make(agent, spec)  # with the agent, no other one gets its identity
+            made[key] = agent, make(agent, spec, **options)  # with the agent, no other one gets its identity
         return made[key][1]
 
     return found

@@ -9,12 +9,12 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from seedzero.actors import agent_choice, saved_agents
 from seedzero.api import exploitability, leagues
 from seedzero.checkpoints import saved_files
 from seedzero.core import errors, opponents, types
 from seedzero.device import patience
 from seedzero.equilibria import exploiter, game_tree
-from seedzero.evaluation import agent_choice, greedy
 from seedzero.league import members
 
 MIXTURES = (exploitability.LAST, exploitability.LEAGUE, exploitability.UNIFORM)
@@ -84,20 +84,22 @@ def judge(
     Raises UsageError for an unsuitable game, or a mixture that the run does not have, and CheckpointError.
     """
     choice = agent_choice.AgentChoice(path, step, trusted=trusted)
-    config, _ = greedy.read(choice)
+    config, _ = saved_agents.read(choice)
     game = game_tree.game_of(config.env.id, place, needs_strings=False)
     weights = _weights(path, place, step, mixture) if leagues.has_league(config) else {members.MAIN: 1.0}
     if not any(weights.values()) or (mixture != exploitability.LAST and not leagues.has_league(config)):
         raise errors.UsageError(f"{place} has no mixture {mixture}; give --mixture={exploitability.LAST}")
     names = [name for name, weight in weights.items() if weight > 0]
-    saved = greedy.load_players(choice, config, game.spec, [None if name == members.MAIN else name for name in names])
+    saved = saved_agents.load_players(
+        choice, config, game.spec, [None if name == members.MAIN else name for name in names]
+    )
     mode = types.SAMPLE if saved[0].agent.has_policy else types.GREEDY
     shares = np.array([weights[name] for name in names])
     shares /= shares.sum()
     fixed = exploiter.Opponents([one._replace(mode=mode) for one in saved], (shares, shares))
     reached = 0
     with patience.telling(lambda: f"the exploiter has learned from {reached:,} of {num_moves:,} moves"):
-        trial, training, test, other = greedy.seeds(seed, 4)
+        trial, training, test, other = saved_agents.seeds(seed, 4)
         spread = max(
             gain.stderr * math.sqrt(gain.num_games) for gain in exploiter.gains(game, None, fixed, 400, trial)
         )

@@ -10,14 +10,14 @@ import pathlib
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias, cast
 
+from seedzero.actors import agent_choice
 from seedzero.config import options
 from seedzero.core import errors, opponents
-from seedzero.evaluation import agent_choice
 from seedzero.league import members
 
 if TYPE_CHECKING:
+    from seedzero.actors import acting_policy
     from seedzero.bucket import run_copy
-    from seedzero.evaluation import acting_policy
     from seedzero.transport import security
 
 Step: TypeAlias = Literal["best", "last"] | int
@@ -118,7 +118,7 @@ def load(
       BucketError: the bucket cannot be read.
     """
     with opened(choose(run_dir, step, player, policy, trusted=trust_run_dir, seed=seed)) as choice:
-        from seedzero.evaluation import acting_policy  # JAX
+        from seedzero.actors import acting_policy  # JAX
 
         return acting_policy.load(choice)
 
@@ -199,7 +199,8 @@ def evaluate_choice(
         choice = copies.enter_context(opened(choice))
         if other is not None and "://" in other:
             other = str(copies.enter_context(run_copy.local(other, lambda copy: copy.fetch_params("last"))))
-        from seedzero.evaluation import remote_players, scoring  # JAX
+        from seedzero.actors import remote_players
+        from seedzero.evaluation import scoring  # JAX
         from seedzero.transport import security
 
         is_served = other is not None and opponents.is_address(other)
@@ -254,10 +255,10 @@ def export_choice(
     directory = pathlib.Path(out).absolute()
     check_export(file_format, platforms, batch_size)
     with opened(choice) as choice:
-        from seedzero.evaluation import greedy  # JAX
+        from seedzero.actors import saved_agents  # JAX
         from seedzero.exports import exporting
 
-        saved = greedy.load(choice, *greedy.read(choice))
+        saved = saved_agents.load(choice, *saved_agents.read(choice))
         return exporting.export(saved, directory, platforms=platforms, batch_size=batch_size)
 
 

@@ -9,11 +9,11 @@ import pathlib
 from collections.abc import Mapping
 from typing import Any
 
+from seedzero.actors import agent_choice
 from seedzero.api import runs
 from seedzero.cli import output, parse, status
 from seedzero.config import combinations, configs
 from seedzero.core import env_ids, errors, opponents
-from seedzero.evaluation import agent_choice
 
 _VIDEO = "play.mp4"
 _EXHAUSTIVE = "exhaustive"

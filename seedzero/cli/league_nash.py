@@ -11,9 +11,9 @@ from seedzero.cli import evaluate, output, parse
 from seedzero.core import errors, opponents
 
 if TYPE_CHECKING:
+    from seedzero.actors import agent_choice
     from seedzero.api import exploitability
     from seedzero.checkpoints import saved_files
-    from seedzero.evaluation import agent_choice
 
 _SMALLEST_SHOWN = 0.01
 _ALONE = "The run has no league, so it has no mixtures; only main is measured."

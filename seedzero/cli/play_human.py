@@ -8,11 +8,11 @@ import textwrap
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
+from seedzero.actors import agent_choice
 from seedzero.bucket import bucket
 from seedzero.cli import output, parse, play_page
 from seedzero.config import page_options
 from seedzero.core import errors, exit_codes, printable
-from seedzero.evaluation import agent_choice
 
 if TYPE_CHECKING:
     from seedzero.play import tables

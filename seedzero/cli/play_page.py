@@ -14,11 +14,11 @@ import urllib.parse
 import webbrowser
 from collections.abc import Callable, Iterator
 
+from seedzero.actors import agent_choice
 from seedzero.bucket import bucket
 from seedzero.cli import output, parse
 from seedzero.config import page_options
 from seedzero.core import errors, exit_codes
-from seedzero.evaluation import agent_choice
 
 HOST = "127.0.0.1"
 _NOT_COPIED = ("replay", "segments", "state", "tensorboard", "logs", "lock", "*.sock")

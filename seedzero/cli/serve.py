@@ -8,12 +8,12 @@ import pathlib
 import tempfile
 from collections.abc import Callable, Iterator, Sequence
 
+from seedzero.actors import agent_choice
 from seedzero.api import runs
 from seedzero.bucket import bucket
 from seedzero.cli import evaluate, output, parse, status
 from seedzero.config import configs
 from seedzero.core import errors, exit_codes
-from seedzero.evaluation import agent_choice
 from seedzero.league import members
 
 _HOST = "127.0.0.1"

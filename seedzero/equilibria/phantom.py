@@ -14,13 +14,13 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
-import jax
 import numpy as np
 
+from seedzero.actors import acting_program
 from seedzero.agents import base
-from seedzero.device import acting, batches
+from seedzero.core import types
+from seedzero.device import acting
 from seedzero.envs import seats
-from seedzero.evaluation import greedy
 
 _NONE = -1
 _THREE = ((0, 1, 2), (3, 4, 5), (6, 7, 8), (0, 3, 6), (1, 4, 7), (2, 5, 8), (0, 4, 8), (2, 4, 6))
@@ -74,14 +74,12 @@ def observations(rules: Board, found: Nodes, rows: np.ndarray, seat: int) -> np.
 
 def _asking(agent: base.Agent, game: seats.SeatGame) -> Callable[[base.Params, Board, Nodes, int], np.ndarray]:
     """Returns a function that evaluates an agent's policy [N, A] in all nodes of a seat."""
-    policy, spec = agent.policy, game.spec
-    assert policy is not None
-    carried = acting.initial(agent, spec, _ROWS)
-
-    @jax.jit
-    def probabilities(params: base.Params, seen: batches.Batch) -> jax.Array:
-        _, inputs = acting.look(agent, spec, _ROWS, carried, seen)
-        return policy(params, carried.memory, inputs)
+    spec, program, memory = (
+        game.spec,
+        acting_program.ActingProgram(agent, game.spec),
+        acting.initial(agent, game.spec, _ROWS),
+    )
+    assert agent.policy is not None
 
     def ask(params: base.Params, rules: Board, found: Nodes, seat: int) -> np.ndarray:
         parts: list[np.ndarray] = []
@@ -89,10 +87,10 @@ def _asking(agent: base.Agent, game: seats.SeatGame) -> Callable[[base.Params, B
             # the last row is repeated as padding
             rows = np.minimum(np.arange(begin, begin + _ROWS), len(found.own) - 1)
             legal = ((found.own | found.known)[rows][:, None] >> np.arange(rules.num_cells) & 1) == 0
-            shown = (observations(rules, found, rows, seat), np.zeros(_ROWS, np.float32), rows == 0, legal)
-            parts.append(
-                np.asarray(probabilities(params, greedy.seen(spec, *shown, task=np.full(_ROWS, seat, np.int32))))
-            )
+            step = types.EnvStep.first(observations(rules, found, rows, seat))
+            step = step._replace(action_mask=legal, task=np.full(_ROWS, seat, np.int32))
+            seen = acting_program.seen(spec, step, rows == 0)
+            parts.append(np.asarray(program(params, memory, seen, 0, 0, findings=acting_program.NUMBERS)[1]["policy"]))
         policy = np.concatenate(parts)[: len(found.own)].astype(np.float64)
         return np.asarray(policy / policy.sum(axis=1, keepdims=True))
 

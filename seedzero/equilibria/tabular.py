@@ -9,17 +9,16 @@ Shape letters: R information states of both seats, seat 0's first; B rows of a c
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
 
 import jax
 import numpy as np
 
+from seedzero.actors import acting_program
 from seedzero.agents import base
-from seedzero.core import errors
+from seedzero.core import errors, types
 from seedzero.device import acting, batches
 from seedzero.envs import seats, spiel
 from seedzero.equilibria import game_tree, nash
-from seedzero.evaluation import greedy
 
 _BATCH_SIZE = 512
 """Most rows in a compiled call."""
@@ -30,34 +29,34 @@ Ask = Callable[[base.Params], tuple[np.ndarray, np.ndarray]]
 
 def asking(agent: base.Agent, game: seats.SeatGame, tree: game_tree.GameTree) -> Ask:
     """Returns a function that evaluates the probabilities with which an agent draws its actions, without noise."""
-    policy, spec, rows = agent.policy, game.spec, _Rows(tree, game)
-    size = min(_BATCH_SIZE, len(rows.first))
-    assert policy is not None and spec.has_action_mask
+    program, rows = acting_program.ActingProgram(agent, game.spec), _Rows(tree, game)
+    blank, size = acting.initial(agent, game.spec, len(rows.first)), min(_BATCH_SIZE, len(rows.first))
+    assert agent.policy is not None and game.spec.has_action_mask
 
-    @jax.jit
-    def probabilities(params: base.Params, carried: acting.Carried, seen: batches.Batch) -> jax.Array:
-        _, inputs = acting.look(agent, spec, len(seen.slot), carried, seen)
-        return policy(params, carried.memory, inputs)
-
-    @jax.jit
-    def step(params: base.Params, carried: acting.Carried, seen: batches.Batch) -> acting.Carried:
-        return acting.act(agent, spec, len(seen.slot), params, carried, seen, jax.random.key(0))[0]
+    def look(
+        params: base.Params, memory: acting.Carried, seen: batches.Batch, slots: np.ndarray, written: np.ndarray
+    ) -> tuple[acting.Carried, np.ndarray]:
+        """Looks at rows [N], N >= 1; returns the memory behind them and the policies [N, A]."""
+        found = list[np.ndarray]()
+        for begin in range(0, len(slots), size):
+            part = np.minimum(np.arange(begin, begin + size), len(slots) - 1)  # the last row is repeated as padding
+            places = {"slots": slots[part].astype(np.int32), "written": written[part].astype(np.int32)}
+            memory, looked = program(params, memory, seen.those(part), 0, 0, findings=acting_program.NUMBERS, **places)
+            found.append(np.asarray(looked["policy"]))
+        return memory, np.concatenate(found)[: len(slots)]
 
     def ask(params: base.Params) -> tuple[np.ndarray, np.ndarray]:
-        carried = jax.tree.map(np.array, acting.initial(agent, spec, len(rows.first)))
-        found = np.zeros((len(rows.first), spec.num_actions))
-        if not jax.tree.leaves(carried):  # nothing is remembered, so all rows can be evaluated in any order
-            return rows.policies(_in_batches(probabilities, size, params, carried, rows.seen(np.arange(len(found)))))
-        chosen = np.flatnonzero(rows.first)
+        memory, found = blank, np.zeros((len(rows.first), game.spec.num_actions))
+        remembers = bool(jax.tree.leaves(memory))  # otherwise all rows can be evaluated in any order
+        chosen = np.flatnonzero(rows.first) if remembers else np.arange(len(found))
         while len(chosen):
-            found[chosen] = _in_batches(probabilities, size, params, _at(carried, chosen), rows.seen(chosen))
-            chosen = np.flatnonzero(np.isin(rows.parent, chosen))
+            nowhere = np.full(len(chosen), acting_program.NOWHERE)
+            found[chosen] = look(params, memory, rows.seen(chosen), chosen, nowhere)[1]
+            chosen = np.flatnonzero(np.isin(rows.parent, chosen)) if remembers else chosen[:0]
             if len(chosen):
                 # The mask allows only the action of this history, because memory may contain it.
-                seen = rows.seen(rows.parent[chosen], only=rows.action[chosen])
-                after = _in_batches(step, size, params, _at(carried, rows.parent[chosen]), seen)
-                for kept, new in zip(jax.tree.leaves(carried), jax.tree.leaves(after), strict=True):
-                    kept[chosen] = new
+                before = rows.parent[chosen]
+                memory, _ = look(params, memory, rows.seen(before, only=rows.action[chosen]), before, chosen)
         return rows.policies(found)
 
     return ask
@@ -108,8 +107,9 @@ class _Rows:
     def seen(self, rows: np.ndarray, *, only: np.ndarray | None = None) -> batches.Batch:
         """Returns observations of rows [N]. only: [N] the one action that each mask allows; None: all legal ones."""
         mask = self._mask[rows] if only is None else np.arange(self._spec.num_actions) == only[:, np.newaxis]
-        shown = (self._frame[rows], self._reward[rows], self.first[rows], mask)
-        return greedy.seen(self._spec, *shown, task=self._task[rows])
+        step = types.EnvStep.first(self._frame[rows])
+        step = step._replace(reward=self._reward[rows], action_mask=mask, task=self._task[rows])
+        return acting_program.seen(self._spec, step, self.first[rows])._replace(num_updates=None)
 
     def policies(self, probabilities: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """Returns each seat's policy from probabilities [R, A], after removing their rounding errors."""
@@ -117,19 +117,3 @@ class _Rows:
         exact = (exact / exact.sum(axis=1, keepdims=True))[self._rows, self._actions]
         one, other = np.split(exact, [self._tree.seats[0].num_sequences - 1])
         return np.concatenate([[1.0], one]), np.concatenate([[1.0], other])
-
-
-def _at(arrays: Any, rows: np.ndarray) -> Any:
-    return jax.tree.map(lambda x: x[rows], arrays)
-
-
-def _in_batches(
-    function: Callable[..., Any], size: int, params: base.Params, carried: Any, seen: batches.Batch
-) -> Any:
-    """Applies a function to all rows [N, ...], N >= 1, in batches of `size`, and returns numpy arrays."""
-    parts, num_rows = [], len(seen.slot)
-    for begin in range(0, num_rows, size):
-        rows = np.minimum(np.arange(begin, begin + size), num_rows - 1)  # the last row is repeated as padding
-        batch = _at((carried, seen._replace(slot=seen.slot % size)), rows)
-        parts.append(jax.tree.map(np.asarray, function(params, *batch)))
-    return jax.tree.map(lambda *x: np.concatenate(x)[:num_rows], *parts)

@@ -5,18 +5,14 @@ Shape letters: B games, A actions.
 
 from __future__ import annotations
 
-import functools
-import itertools
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple, TypeAlias
 
-import jax
 import numpy as np
 
-from seedzero.core import errors, opponents
-from seedzero.device import acting
+from seedzero.actors import actor, agent_choice, remote_players
+from seedzero.core import errors, opponents, types
 from seedzero.envs import bots, turn_games
-from seedzero.evaluation import greedy
 from seedzero.metrics import episodes
 
 Player: TypeAlias = Callable[[Sequence[turn_games.State]], np.ndarray]
@@ -30,9 +26,6 @@ OPENING_MOVES = 2
 
 EXHAUSTIVE = "exhaustive"
 """Opponent that tries every legal move, see `every_line`."""
-
-_BATCH_SIZE = 64
-"""Rows in one compiled call of an agent."""
 
 
 class FinishedGame(NamedTuple):
@@ -48,24 +41,30 @@ class FinishedGame(NamedTuple):
     outcome: int | None = None
 
 
-def saved_player(game: turn_games.TurnGame, saved: greedy.SavedAgent, seed: int, *, size: int = _BATCH_SIZE) -> Player:
-    """Returns an agent as a player that gets single frames. size: rows in one compiled call.
+def of_actor(game: turn_games.TurnGame, one: actor.Actor, size: int) -> Player:
+    """Returns an actor for `size` rows as a player, to whom each state is the beginning of a game.
 
-    A greedy agent moves equally in equal states; drawn moves depend only on the seed and the number of the call.
+    A greedy agent moves equally in equal states.
     """
-    act = jax.jit(functools.partial(acting.act, saved.agent, game.spec, 0))
-    carried, key, calls = acting.initial(saved.agent, game.spec, size), jax.random.key(seed), itertools.count()
 
     def play_batch(states: Sequence[turn_games.State]) -> np.ndarray:
         padded = [*states, *[states[0]] * (size - len(states))]
-        frames = np.stack([game.observe(state) for state in padded])
+        step = types.EnvStep.first(np.stack([game.observe(state) for state in padded]))
         masks = np.stack([game.legal_mask(state) for state in padded])
-        rewards, first = np.zeros(size, np.float32), np.ones(size, bool)
-        seen = greedy.seen(game.spec, frames, rewards, first, masks, action_mode=saved.mode)
-        _, outputs = act(saved.params, carried, seen, jax.random.fold_in(key, next(calls)))
-        return np.asarray(outputs.action, np.int64)[: len(states)]
+        shown = step._replace(action_mask=masks, shown=np.arange(size) < len(states))
+        return one.act(shown, np.ones(size, bool)).astype(np.int64)[: len(states)]
 
     return in_batches(play_batch, size)
+
+
+def refuse_seeing(choice: agent_choice.AgentChoice, opponent: str | remote_players.Served) -> None:
+    """Raises UsageError for an opponent that looks at the whole state of a game."""
+    if opponent == EXHAUSTIVE or opponents.is_known(str(opponent)):
+        raise errors.UsageError(
+            f"--opponent={opponent}: {choice.path} was trained in a game of seats, where nobody sees the other's part "
+            f"of the state, and that opponent looks at all of it; give --opponent={opponents.RANDOM} or "
+            "--opponent=RUN_DIR"
+        )
 
 
 def in_batches(player: Player, size: int) -> Player:

@@ -9,24 +9,19 @@ from typing import Any
 
 import numpy as np
 
+from seedzero.actors import agent_choice, match_players, remote_players, saved_actors, saved_agents
 from seedzero.checkpoints import spec_file
 from seedzero.config import configs, seats_config
 from seedzero.core import env_ids, errors, opponents, types
 from seedzero.device import patience
 from seedzero.envs import env_base, pgx_games, pgx_rules, registry, seats, spiel, spiel_seats, turn_games
-from seedzero.evaluation import (
-    agent_choice,
-    greedy,
-    match,
-    remote_players,
-    saved_group,
-    seat_match,
-    side_match,
-)
+from seedzero.evaluation import match, seat_match, side_match
 from seedzero.metrics import episodes, human_scores
 
 MAX_ENVS = 32
 """Most environments that step at the same time."""
+_BATCH_SIZE = 64
+"""Most positions of games in turn in one call of an agent."""
 
 _EVALUATE_REMOTE = "give --listen=HOST:PORT, and start the worker with the address that is printed then"
 
@@ -61,15 +56,17 @@ class EnvPlayer:
         self.env: env_base.VectorEnv = registry.make(config.env.id, settings, num_envs, role=role, render=render)
         with contextlib.ExitStack() as undo:
             undo.callback(self.env.close)
-            self.step = self.env.reset(greedy.seeds(choice.seed, num_envs))  # The first reset completes the spec.
-            self.saved, player = saved_group.load(choice, config, self.env.spec)
-            self._group = player(num_envs, choice.seed)
+            self.step = self.env.reset(
+                saved_agents.seeds(choice.seed, num_envs)
+            )  # The first reset completes the spec.
+            self.saved, actor = saved_actors.load(choice, config, self.env.spec)
+            self._actor = actor(num_envs, choice.seed)
             undo.pop_all()
         self.first = np.ones(num_envs, bool)
 
     def advance(self) -> None:
         """Takes one step in every environment."""
-        actions = self._group.act(self.step, self.first)
+        actions = self._actor.act(self.step, self.first)
         shown = self.step.shown
         self.first = self.step.final if shown is None else np.where(shown, self.step.final, self.first)
         self.step = self.env.step(actions)
@@ -125,13 +122,13 @@ def evaluate(
             "position; omit one of them"
         )
     has_rules = opponent == match.EXHAUSTIVE or opponents.is_known(str(opponent))
-    rival = None if has_rules else seat_match.rival(choice, config, opponent)
+    rival = None if has_rules else match_players.opponent(choice, config, opponent)
     with contextlib.ExitStack() as undo:
         undo.enter_context(patience.telling(lambda: "playing the games"))
-        mine, theirs = greedy.seeds(choice.seed, 2)
+        mine, theirs = saved_agents.seeds(choice.seed, 2)
         agent, checkpoint = load_player(game, choice, config, mine)
         if rival is not None:
-            other = _turns(game, seat_match.load(rival, game.spec, undo), theirs)
+            other = _in_turn(game, match_players.load(rival, game.spec, undo), theirs)
             games = match.against_agent(game, agent, other, num_episodes, choice.seed)
         elif opponent == match.EXHAUSTIVE:
             games = match.every_line(game, agent)
@@ -177,12 +174,12 @@ def _evaluate_seats(
     opponent: str | remote_players.Served,
 ) -> dict[str, Any]:
     """Evaluates an agent against another one in a game of two seats; returns the result of `evaluate`."""
-    seat_match.refuse_seeing(choice, opponent)
-    rival = seat_match.rival(choice, config, opponent)
+    match.refuse_seeing(choice, opponent)
+    rival = match_players.opponent(choice, config, opponent)
     with contextlib.ExitStack() as undo:
         undo.enter_context(patience.telling(lambda: "playing the games"))
-        mine = greedy.load(choice, config, game.spec)
-        games = seat_match.play(game, mine, seat_match.load(rival, game.spec, undo), num_games, choice.seed)
+        mine = saved_agents.load(choice, config, game.spec)
+        games = seat_match.play(game, mine, match_players.load(rival, game.spec, undo), num_games, choice.seed)
     return episodes.with_error({**mine.to_json(), "opponent": str(opponent), **match.summary(games)})
 
 
@@ -196,7 +193,7 @@ def _refuse_limit(choice: agent_choice.AgentChoice, trained: str = "in a game of
 
 
 def against_each_other(
-    choice: agent_choice.AgentChoice, players: Sequence[str | remote_players.Served | None], num_games: int
+    choice: agent_choice.AgentChoice, names: Sequence[str | remote_players.Served | None], num_games: int
 ) -> dict[str, Any]:
     """Plays games between two players of a run's league, without noise.
 
@@ -205,7 +202,7 @@ def against_each_other(
 
     Args:
       choice: the run, without a player.
-      players: two frozen players, opponents as in `opponents.parse`, or players of policy servers; None: the newest
+      names: two frozen players, opponents as in `opponents.parse`, or players of policy servers; None: the newest
         checkpoint.
 
     Returns the first player's statistics (see `match.summary`) with `stderr_return`, the updates of both as
@@ -217,14 +214,14 @@ def against_each_other(
             name
             if isinstance(name, remote_players.Served) or (name is not None and opponents.is_known(name))
             else dataclasses.replace(choice, player=name)
-            for name in players
+            for name in names
         ]
         (first, second), games = side_match.between(choice, config, of_agents, named, num_games)
         return _compared(first, second, games)
     game, seated = game_of(config), seat_game_of(config)
     if game is None and seated is None:
         raise errors.UsageError(f"{choice.path} was not trained in a game of two players; give a run that was")
-    others = [name for name in players if isinstance(name, str) and opponents.is_known(name)]
+    others = [name for name in names if isinstance(name, str) and opponents.is_known(name)]
     if game is None and others:
         raise errors.UsageError(
             f"player {others[0]} looks at the whole state of a game, and {choice.path} was trained in a game of "
@@ -233,21 +230,21 @@ def against_each_other(
     spec = game.spec if game is not None else seated.spec  # type: ignore[union-attr]
     with contextlib.ExitStack() as undo:
 
-        def load(name: str | remote_players.Served | None) -> seat_match.SeatPlayer:
+        def load(name: str | remote_players.Served | None) -> match_players.Player:
             if isinstance(name, remote_players.Served):
-                return seat_match.load(name, spec, undo)
-            return seat_match.load((dataclasses.replace(choice.or_last(), player=name), config), spec, undo)
+                return match_players.load(name, spec, undo)
+            return match_players.load((dataclasses.replace(choice.or_last(), player=name), config), spec, undo)
 
         undo.enter_context(patience.telling(lambda: "playing the games"))
-        loaded = [None if name in others else load(name) for name in players]
+        loaded = [None if name in others else load(name) for name in names]
         first, second = ({"step": None} if player is None else player.to_json() for player in loaded)
         if game is not None:
-            seeds = greedy.seeds(choice.seed, len(players))
+            seeds = saved_agents.seeds(choice.seed, len(names))
             sides = [
                 match.bot_player(str(name), np.random.default_rng(seed))
                 if player is None
-                else _turns(game, player, seed)
-                for name, player, seed in zip(players, loaded, seeds, strict=True)
+                else _in_turn(game, player, seed)
+                for name, player, seed in zip(names, loaded, seeds, strict=True)
             ]
             games = match.against_agent(game, sides[0], sides[1], num_games, choice.seed)
         else:
@@ -264,11 +261,13 @@ def _compared(
     return {**episodes.with_error(match.summary(games)), "versions": [first["step"], second["step"]], **drawn}
 
 
-def _turns(game: turn_games.TurnGame, player: seat_match.SeatPlayer, seed: int = 0) -> match.Player:
-    """Returns an agent or a policy server's player for a game in turn. seed: for drawn moves."""
+def _in_turn(
+    game: turn_games.TurnGame, player: match_players.Player, seed: int, *, size: int = _BATCH_SIZE
+) -> match.Player:
+    """Returns a player for a game in turn. seed: for drawn moves. size: most rows in one call of an agent."""
     if isinstance(player, remote_players.RemotePlayer):
-        return player.turns(game)
-    return match.saved_player(game, player, seed)
+        size = min(size, player.max_rows)
+    return match.of_actor(game, match_players.act(player, size, seed), size)
 
 
 def load_player(
@@ -278,14 +277,14 @@ def load_player(
 
     seed: for drawn moves.
     """
-    saved = greedy.load(choice, config, game.spec)
-    return match.saved_player(game, saved, seed), saved.to_json()
+    saved = saved_agents.load(choice, config, game.spec)
+    return _in_turn(game, saved, seed), saved.to_json()
 
 
 def engine(choice: agent_choice.AgentChoice, *, size: int = 1) -> tuple[turn_games.TurnGame, match.Player]:
     """Returns a run's game of two players in turn, and its agent as a player.
 
-    size: see `match.saved_player`. Errors are those of `evaluate`.
+    size: most positions in one call. Errors are those of `evaluate`.
     """
     choice = choice.absolute()
     config = read_config(choice, "engines play games that this machine makes itself")
@@ -295,8 +294,8 @@ def engine(choice: agent_choice.AgentChoice, *, size: int = 1) -> tuple[turn_gam
             f"{choice.path} was trained with --env={config.env.id}, which is no game of two players in turn; give a "
             "run of Go, Hex, Othello or chess"
         )
-    saved = greedy.load(choice, config, game.spec)
-    return game, match.saved_player(game, saved, choice.seed, size=size)
+    saved = saved_agents.load(choice, config, game.spec)
+    return game, _in_turn(game, saved, choice.seed, size=size)
 
 
 def _evaluate_alone(

@@ -5,22 +5,17 @@ Shape letters: B games at a time.
 
 from __future__ import annotations
 
-import contextlib
 import dataclasses
-import pathlib
 from collections.abc import Sequence
-from typing import Any, TypeAlias
+from typing import Any
 
 import numpy as np
 
-from seedzero.config import configs
-from seedzero.core import errors, opponents, types
+from seedzero.actors import actor, match_players, saved_agents
+from seedzero.core import types
 from seedzero.envs import seats
-from seedzero.evaluation import agent_choice, greedy, match, remote_players
+from seedzero.evaluation import match
 
-SeatPlayer: TypeAlias = greedy.SavedAgent | remote_players.RemotePlayer
-Rival: TypeAlias = remote_players.Served | tuple[agent_choice.AgentChoice, configs.Config]
-Group: TypeAlias = greedy.GroupPlayer | remote_players.RemoteGroup
 NUM_SEATS = 2
 _BATCH_SIZE = 64
 """Largest B: rows in one compiled call of an agent."""
@@ -40,7 +35,7 @@ class Table:
 
 
 def play(
-    game: seats.SeatGame, one: SeatPlayer, other: SeatPlayer, num_games: int, seed: int
+    game: seats.SeatGame, one: match_players.Player, other: match_players.Player, num_games: int, seed: int
 ) -> list[match.FinishedGame]:
     """Plays games in which the first agent has the first chair in games 0, 2, 4 ..., and the second one in the others.
 
@@ -51,54 +46,11 @@ def play(
     for number in range(num_games):
         generator = np.random.default_rng([seed, number])
         begun.append(Table(number % NUM_SEATS, generator, game.initial(generator)))
-    players = [
-        group(player, size, own) for player, own in zip((one, other), greedy.seeds(seed, NUM_SEATS), strict=True)
-    ]
+    seeds = saved_agents.seeds(seed, NUM_SEATS)
+    actors = [match_players.act(player, size, own) for player, own in zip((one, other), seeds, strict=True)]
     for begin in range(0, num_games, size):
-        _play(game, players, begun[begin : begin + size], size)
+        _play(game, actors, begun[begin : begin + size], size)
     return [_finished(table, game.returns(table.state)) for table in begun]
-
-
-def group(player: SeatPlayer, size: int, seed: int) -> Group:
-    """Lets a player act for a number of rows."""
-    if isinstance(player, remote_players.RemotePlayer):
-        return player.group(size)
-    return greedy.GroupPlayer(player, size, seed)
-
-
-def rival(mine: agent_choice.AgentChoice, config: configs.Config, opponent: str | remote_players.Served) -> Rival:
-    """Returns a policy server's player, or a run's last checkpoint.
-
-    Raises UsageError if the run is of another game.
-    """
-    if isinstance(opponent, remote_players.Served):
-        return opponent
-    path = pathlib.Path(opponent).absolute()
-    found = agent_choice.AgentChoice(path, "last", policy=mine.policy, trusted=mine.trusted)
-    other = found.config()
-    if other.env.id != config.env.id:
-        raise errors.UsageError(
-            f"--opponent={path} was trained with --env={other.env.id}, this run with --env={config.env.id}; give a "
-            f"run of the same game, or --opponent={opponents.RANDOM}"
-        )
-    return found, other
-
-
-def load(one: Rival, spec: types.EnvSpec, undo: contextlib.ExitStack) -> SeatPlayer:
-    """Returns the opponent; `undo` closes its sessions with a policy server."""
-    if isinstance(one, remote_players.Served):
-        return undo.enter_context(contextlib.closing(remote_players.RemotePlayer(one, spec)))
-    return greedy.load(*one, spec)
-
-
-def refuse_seeing(choice: agent_choice.AgentChoice, opponent: str | remote_players.Served) -> None:
-    """Raises UsageError for an opponent that looks at the whole state of a game."""
-    if opponent == match.EXHAUSTIVE or opponents.is_known(str(opponent)):
-        raise errors.UsageError(
-            f"--opponent={opponent}: {choice.path} was trained in a game of seats, where nobody sees the other's part "
-            f"of the state, and that opponent looks at all of it; give --opponent={opponents.RANDOM} or "
-            "--opponent=RUN_DIR"
-        )
 
 
 def _finished(table: Table, returns: Sequence[float]) -> match.FinishedGame:
@@ -107,15 +59,15 @@ def _finished(table: Table, returns: Sequence[float]) -> match.FinishedGame:
     return match.FinishedGame(not table.chair, total, table.length, (total > other) - (total < other))
 
 
-def _play(game: seats.SeatGame, players: Sequence[Group], tables: Sequence[Table], size: int) -> None:
+def _play(game: seats.SeatGame, actors: Sequence[actor.Actor], tables: Sequence[Table], size: int) -> None:
     """Plays at most `size` games until they end."""
     while any(game.movers(table.state) for table in tables):
         chosen: list[dict[int, int]] = [{} for _ in tables]
-        for place, player in enumerate(players):
+        for place, one in enumerate(actors):
             chairs = [table.chair if place == 0 else 1 - table.chair for table in tables]
             turns, step, first = shown_to(game, tables, chairs, size)
             if turns:
-                actions = player.act(step, first).tolist()
+                actions = one.act(step, first).tolist()
                 for row in turns:
                     chosen[row][chairs[row]] = actions[row]
         for table, moves in zip(tables, chosen, strict=True):

@@ -11,10 +11,11 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from seedzero.actors import agent_choice, saved_actors, saved_agents
 from seedzero.checkpoints import run_dirs, spec_file
 from seedzero.config import configs, sections
 from seedzero.core import env_ids, errors, types
-from seedzero.evaluation import agent_choice, greedy, saved_group, scoring
+from seedzero.evaluation import scoring
 from seedzero.metrics import episodes
 from seedzero.transport import invitation, messages, security, servers
 
@@ -46,7 +47,7 @@ def evaluate(
     spec = spec_file.read(choice.path)
     if spec is None:
         raise errors.UsageError(f"{choice.path} has no spec.json: no worker has joined the run yet; train it first")
-    group = saved_group.load(choice, config, spec)
+    agents = saved_actors.load(choice, config, spec)
     # Requests are no larger than in training.
     num_envs = scoring.whole_games(min(num_episodes, scoring.MAX_ENVS, config.worker.envs_per_group), spec)
     host = Host(config.env, spec, num_envs, choice.seed, reports.line)
@@ -58,11 +59,11 @@ def evaluate(
     try:
         waits = invitation.waiting(config, " with the environment of the run")
         reports.line(f"{waits} {invitation.to_worker(config, address)}")
-        result = _play(host, listening, group, num_episodes, choice.most_steps(config), reports.progress)
+        result = _play(host, listening, agents, num_episodes, choice.most_steps(config), reports.progress)
         finished = True
     finally:
         listening.stop(finished=finished, reason="the evaluation is over")
-    return episodes.with_error({**group.saved.to_json(), **result.to_json()}, spec.num_seats(types.Role.EVALUATE))
+    return episodes.with_error({**agents.saved.to_json(), **result.to_json()}, spec.num_seats(types.Role.EVALUATE))
 
 
 def _read_config(choice: agent_choice.AgentChoice, access: configs.Config) -> configs.Config:
@@ -81,7 +82,7 @@ def _read_config(choice: agent_choice.AgentChoice, access: configs.Config) -> co
 def _play(
     host: Host,
     listening: servers.Server,
-    group: saved_group.SavedGroup,
+    agents: saved_actors.RunAgents,
     num_episodes: int,
     max_steps: int,
     progress: episodes.Progress,
@@ -94,14 +95,14 @@ def _play(
         slots = np.arange(len(first))
         if request.session_id != session_id:
             session_id = request.session_id
-            player = group.player(len(first), host.seed)
+            actor = agents.actor(len(first), host.seed)
             seats = host.spec.num_seats(types.Role.EVALUATE)
             played = episodes.Played(slots, num_episodes, host.spec.tasks, max_steps=max_steps, num_seats=seats)
         played.record(slots, step, first)
         progress(played.num_finished, played.num_expected)
         if played.done:
             return played.result()
-        listening.reply(request, player.act(step, first), group.saved.update)
+        listening.reply(request, actor.act(step, first), agents.saved.update)
 
 
 class Host:
@@ -153,7 +154,7 @@ class Host:
             env_settings=json.dumps(settings),
             num_groups=1,
             envs_per_group=num_envs,
-            seeds=greedy.seeds(self.seed, num_envs),
+            seeds=saved_agents.seeds(self.seed, num_envs),
             indices=tuple(range(num_envs)),
         )
 

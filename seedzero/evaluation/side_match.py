@@ -12,12 +12,13 @@ from typing import Any, TypeAlias
 
 import numpy as np
 
+from seedzero.actors import actor, agent_choice, match_players, remote_players, saved_agents
 from seedzero.checkpoints import spec_file
 from seedzero.config import configs, league_rules
 from seedzero.core import errors, opponents, types
 from seedzero.device import patience
 from seedzero.envs import env_base, registry
-from seedzero.evaluation import agent_choice, greedy, match, remote_players, seat_match
+from seedzero.evaluation import match
 from seedzero.league import matches
 
 _MAX_ROWS = 64
@@ -33,28 +34,11 @@ def sides_of(choice: agent_choice.AgentChoice, config: configs.Config) -> tuple[
     return () if spec is None else league_rules.sides(config, spec)
 
 
-class RandomGroup:
-    """Draws legal actions, all equally likely."""
-
-    def __init__(self, num_actions: int, seed: int) -> None:
-        self._num_actions, self._generator = num_actions, np.random.default_rng(seed)
-
-    def act(self, step: types.EnvStep, first: np.ndarray) -> np.ndarray:
-        """Returns the actions, [E] int32, like `greedy.GroupPlayer.act`."""
-        drawn = self._generator.random((len(first), self._num_actions))
-        best = drawn if step.action_mask is None else np.where(step.action_mask, drawn, -1.0)
-        found: np.ndarray = best.argmax(axis=1).astype(np.int32)
-        return found
-
-
-Group: TypeAlias = seat_match.Group | RandomGroup
-
-
 def between(
     choice: agent_choice.AgentChoice,
     config: configs.Config,
     sides: Sequence[int],
-    players: Sequence[Player],
+    named: Sequence[Player],
     num_games: int,
 ) -> tuple[list[dict[str, Any]], list[match.FinishedGame]]:
     """Plays matches between two players, which draw their moves unless the choice says otherwise.
@@ -69,26 +53,26 @@ def between(
         env = registry.make(config.env.id, settings, copies * len(sides), role=types.Role.EVALUATE)
         undo.enter_context(env_base.closing(env))
         undo.enter_context(patience.telling(lambda: "playing the games"))
-        env.reset(greedy.seeds(choice.seed, env.num_envs))  # completes the spec
-        groups, told = list[Group](), list[dict[str, Any]]()
-        for one, seed in zip(players, greedy.seeds(choice.seed, len(players)), strict=True):
+        env.reset(saved_agents.seeds(choice.seed, env.num_envs))  # completes the spec
+        actors, told = list[actor.Actor](), list[dict[str, Any]]()
+        for one, seed in zip(named, saved_agents.seeds(choice.seed, len(named)), strict=True):
             if one == opponents.RANDOM:
-                groups.append(RandomGroup(env.spec.num_actions, seed))
+                actors.append(actor.RandomActor(env.spec.num_actions, seed))
                 told.append({"step": None})
                 continue
             if isinstance(one, agent_choice.AgentChoice):
-                rival: seat_match.Rival = dataclasses.replace(choice, player=one.player), config
+                chosen: match_players.Chosen = dataclasses.replace(choice, player=one.player), config
             else:
-                seat_match.refuse_seeing(choice, one)
-                rival = seat_match.rival(choice, config, one)
-            player = seat_match.load(rival, env.spec, undo)
-            groups.append(seat_match.group(player, env.num_envs, seed))
+                match.refuse_seeing(choice, one)
+                chosen = match_players.opponent(choice, config, one)
+            player = match_players.load(chosen, env.spec, undo)
+            actors.append(match_players.act(player, env.num_envs, seed))
             told.append(player.to_json())
-        return told, play(env, sides, groups, num_games, choice.seed)
+        return told, play(env, sides, actors, num_games, choice.seed)
 
 
 def play(
-    env: env_base.VectorEnv, sides: Sequence[int], players: Sequence[Group], num_games: int, seed: int
+    env: env_base.VectorEnv, sides: Sequence[int], actors: Sequence[actor.Actor], num_games: int, seed: int
 ) -> list[match.FinishedGame]:
     """Plays games in E rows, equally many in each copy to within one; returns the first player's results.
 
@@ -101,7 +85,7 @@ def play(
     left = [num_games // copies + (copy < num_games % copies) for copy in range(copies)]
     boards, found = matches.Boards.empty(number, has_seats=True, sides=tuple(sides)), list[match.FinishedGame]()
     cancelled = 0
-    step, first, length = env.reset(greedy.seeds(seed, number)), np.ones(number, bool), np.zeros(copies, int)
+    step, first, length = env.reset(saved_agents.seeds(seed, number)), np.ones(number, bool), np.zeros(copies, int)
     while any(left):
         shown = np.ones(number, bool) if step.shown is None else step.shown
         rows, seen = slots[shown], step.those(shown)
@@ -130,8 +114,8 @@ def play(
             )
         mine = np.zeros(number, bool)
         mine[rows] = moves.home
-        parts = zip(players, (mine, shown & ~mine), strict=True)
-        actions = [np.where(own, player.act(step._replace(shown=own), first), 0) for player, own in parts]
+        parts = zip(actors, (mine, shown & ~mine), strict=True)
+        actions = [np.where(own, one.act(step._replace(shown=own), first), 0) for one, own in parts]
         first = np.where(shown, step.final, first)
         step = env.step(np.sum(actions, axis=0).astype(np.int32))
     return found

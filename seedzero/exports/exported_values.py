@@ -13,9 +13,9 @@ import jax.numpy as jnp
 import numpy as np
 from gymnasium import spaces
 
+from seedzero.actors import codecs
 from seedzero.core import errors, types
 from seedzero.envs import gym_masks, gym_spaces
-from seedzero.evaluation import codecs
 from seedzero.ops import unpacking
 
 

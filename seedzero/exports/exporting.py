@@ -16,12 +16,12 @@ import jax.numpy as jnp
 import numpy as np
 from jax import export as jax_export
 
+from seedzero.actors import acting_program, saved_agents
 from seedzero.agents import agent_table, base
 from seedzero.checkpoints import durable
 from seedzero.core import errors, json_object, packages, plain_files, types
 from seedzero.device import acting, batches
 from seedzero.envs import pgx_rules
-from seedzero.evaluation import greedy
 from seedzero.exports import exported_values
 from seedzero.networks import observations
 
@@ -47,7 +47,7 @@ class _Program(NamedTuple):
 
 
 def export(
-    saved: greedy.SavedAgent, directory: pathlib.Path, *, platforms: Sequence[str], batch_size: int | None
+    saved: saved_agents.SavedAgent, directory: pathlib.Path, *, platforms: Sequence[str], batch_size: int | None
 ) -> dict[str, Any]:
     """Writes an agent's programs into a directory, which is made if missing, and returns the manifest.
 
@@ -148,7 +148,7 @@ def _lower(program: _Program, parameters: Arrays, size: Any, platforms: Sequence
 
 
 def _programs(
-    agent: base.Agent, saved: greedy.SavedAgent, unpack: Callable[[Arrays], base.Params]
+    agent: base.Agent, saved: saved_agents.SavedAgent, unpack: Callable[[Arrays], base.Params]
 ) -> dict[str, _Program]:
     """Returns an agent's functions by name.
 
@@ -193,7 +193,7 @@ def _programs(
     }
 
 
-def _act(agent: base.Agent, saved: greedy.SavedAgent, unpack: Callable[[Arrays], base.Params]) -> _Program:
+def _act(agent: base.Agent, saved: saved_agents.SavedAgent, unpack: Callable[[Arrays], base.Params]) -> _Program:
     """Returns the program from the newest frame to an action, with a row's memory as inputs and outputs."""
     spec = saved.spec
     carried = jax.eval_shape(lambda: acting.initial(agent, spec, 1))
@@ -223,8 +223,8 @@ def _act(agent: base.Agent, saved: greedy.SavedAgent, unpack: Callable[[Arrays],
         )
         key = jax.random.wrap_key_data(inputs["key"])
         state, params = _pick("state", carried, inputs), unpack(parameters)
-        after, outputs = acting.act(agent, spec, first.shape[0], params, state, seen, key)
-        return {"action": values.decode(outputs.action), **_named("state", after)}
+        after, found = acting_program.look(agent, spec, params, state, seen, key)
+        return {"action": values.decode(found["action"]), **_named("state", after)}
 
     explore, name = "explore: act with noise, from key, two new numbers each call", saved.config.env.id
     if saved.config.run.agent == "alphazero" and pgx_rules.game(name.partition(":")[2]).has_chance:

@@ -54,7 +54,7 @@ class Agents:
             return {"error": f"this step cannot be thought over: {type(error).__name__}: {error}"}
 
     def _think(self, request: Mapping[str, Any]) -> dict[str, Any]:
-        from seedzero.evaluation import agent_choice
+        from seedzero.actors import agent_choice
         from seedzero.recordings import records, rethinking  # imports JAX
 
         began = time.monotonic()

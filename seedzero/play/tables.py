@@ -10,10 +10,11 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from seedzero.actors import agent_choice, saved_agents, search_traces
 from seedzero.config import seats_config
 from seedzero.core import errors, opponents, types
 from seedzero.envs import env_base, registry
-from seedzero.evaluation import agent_choice, greedy, scoring, search_traces
+from seedzero.evaluation import scoring
 from seedzero.play import courses, faces, human_records, rivals
 from seedzero.recordings import recording
 
@@ -51,10 +52,10 @@ class HumanTable:
           seat: name, or number from 1, of the person's seat; None means the first one.
 
         Raises UsageError for an environment with one seat, with continuous actions, or made by workers, for an unknown
-        seat, and for simulations of an agent without a search. Raises as `greedy.load`, too.
+        seat, and for simulations of an agent without a search. Raises as `saved_agents.load`, too.
         """
         config = scoring.read_config(choice, _REMOTE)
-        spec = greedy.read(choice)[1]
+        spec = saved_agents.read(choice)[1]
         self.seats = _seats_of(choice, spec)
         if policies := seats_config.policies(config, spec.seats):
             raise errors.UsageError(
@@ -68,7 +69,7 @@ class HumanTable:
             self._env: Any = registry.make(config.env.id, settings, num_rows, role=types.Role.TRAIN)
             made.append(self._env)
             self._env.reset([0] * num_rows)  # completes the spec
-            self.saved = greedy.load(choice, config, self._env.spec)
+            self.saved = saved_agents.load(choice, config, self._env.spec)
             self._face = faces.of(config.env.id, self._env)
         self._choice, self._course = choice, courses.Course(self._env)
         self._rival = rivals.Rival(self.saved, self._course, choice.seed)
@@ -84,7 +85,7 @@ class HumanTable:
     def begin(self, seat: int) -> None:
         """Begins another game, with the person in this seat."""
         self.seat, self.ended, self.names = seat, "", list[str]()
-        self._course.begin(greedy.seeds(self._choice.seed + self._num_games, self._env.num_envs))
+        self._course.begin(saved_agents.seeds(self._choice.seed + self._num_games, self._env.num_envs))
         self._rival.begin()
         self._num_games += 1
         self._go_on(None)
@@ -219,7 +220,7 @@ class HumanTable:
             if self.has_undo:
                 mover = course.movers(len(course.actions))[0]
                 self.names.append(self._face.move(mover, int(actions[course.row(mover)])))
-            self._rival.follow(actions)
+            course.step(actions)
             mine = None
         if (outcome := self.result()[0]) is not None:
             self._tally[outcome] += 1

@@ -9,11 +9,12 @@ from typing import Any
 
 import numpy as np
 
+from seedzero.actors import agent_choice
 from seedzero.checkpoints import saved_files, spec_file
 from seedzero.config import families
 from seedzero.core import types
 from seedzero.envs import env_base
-from seedzero.evaluation import agent_choice, scoring
+from seedzero.evaluation import scoring
 from seedzero.metrics import episodes
 from seedzero.recordings import videos
 

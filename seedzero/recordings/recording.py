@@ -7,22 +7,20 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
-import itertools
 import os
 import pathlib
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
-import jax
 import numpy as np
 
-from seedzero.agents import base
+from seedzero.actors import agent_choice, codecs, saved_actors, saved_agents
 from seedzero.checkpoints import run_lock, spec_file
 from seedzero.config import configs, sections
 from seedzero.core import errors, packing, printable, types
-from seedzero.device import acting, batches, patience
+from seedzero.device import patience
 from seedzero.envs import env_base, registry, spiel, turn_games
-from seedzero.evaluation import agent_choice, codecs, greedy, scoring
+from seedzero.evaluation import scoring
 from seedzero.metrics import episodes
 from seedzero.recordings import records, videos
 
@@ -77,10 +75,10 @@ def record(
             "`seedzero play` draws all of them"
         )
     env = _made(config.env.id, settings, role)
-    seeds = greedy.seeds(choice.seed, num_episodes)
+    seeds = saved_agents.seeds(choice.seed, num_episodes)
     with env_base.closing(env), contextlib.ExitStack() as alone:
         begun = env.reset(seeds[:1])  # completes the spec
-        saved = greedy.load(choice, config, env.spec)
+        saved = saved_agents.load(choice, config, env.spec)
         if env.spec.num_players == 2 and saved.mode == types.GREEDY and num_episodes > 1:
             printable.say("without draws all games of two players are equal; --policy=sample draws the moves")
         try:
@@ -108,7 +106,7 @@ def record(
     return {**saved.to_json(), "out": os.fspath(out), "episodes": num_episodes, "steps": total}
 
 
-def header(choice: agent_choice.AgentChoice, saved: greedy.SavedAgent, config: configs.Config) -> dict[str, Any]:
+def header(choice: agent_choice.AgentChoice, saved: saved_agents.SavedAgent, config: configs.Config) -> dict[str, Any]:
     """Returns the facts about run and agent for the header of its records."""
     return {
         "run": choice.path.name,
@@ -181,7 +179,7 @@ def _actions(spec: types.EnvSpec) -> list[Any] | None:
 def _episodes(
     env: env_base.VectorEnv,
     step: types.EnvStep,
-    saved: greedy.SavedAgent,
+    saved: saved_agents.SavedAgent,
     seed: int,
     seeds: Sequence[int],
     limit: int,
@@ -192,9 +190,7 @@ def _episodes(
     Draws depend on seed and call. step: the first one. seeds: of the episodes. limit: most steps. game: of two
     players.
     """
-    act = decide(saved.agent, env.spec)
-    carried = acting.initial(saved.agent, env.spec, 1)
-    calls = itertools.count()
+    actor = saved_actors.SavedActor(saved, 1, seed)
     for number in range(len(seeds)):
         followed = episodes.Episodes(1, env.spec.num_players)
         first, rows = np.ones(1, bool), list[dict[str, Any]]()
@@ -202,17 +198,7 @@ def _episodes(
         pictures.take()
         followed.record(np.zeros(1, int), step.reward, first, step.final, movers=env.spec.movers(step.observation))
         while not step.final[0] and followed.so_far(0).length < limit:
-            seen = greedy.seen(
-                env.spec,
-                step.observation,
-                step.reward,
-                first,
-                step.action_mask,
-                action_mode=saved.mode,
-                task=step.tasks,
-            )
-            carried, found = act(saved.params, carried, seen, seed, next(calls))
-            row = {name: np.asarray(value)[0] for name, value in found.items()}
+            row: dict[str, Any] = {name: values[0] for name, values in named(actor.look(step, first)).items()}
             if step.action_mask is not None:
                 row["action_mask"] = step.action_mask[0]
             if game is not None and isinstance(env, spiel.Games):
@@ -238,35 +224,23 @@ def _episodes(
             step = env.step(ignored) if step.final[0] else env.reset(seeds[number + 1 : number + 2])
 
 
-def decide(agent: base.Agent, spec: types.EnvSpec) -> Callable[..., tuple[acting.Carried, dict[str, jax.Array]]]:
-    """Returns the jitted function (params, carried, seen, seed, number of the call) -> (carried, rows by name)."""
+_NAMES = {
+    "action": "action",
+    "policy": "policy",
+    "value": "value",
+    "network_value": "network_value",
+    "prior": "prior",
+    "visit_counts": "visits",
+    "q_values": "q_value",
+    "completed_q": "completed_q",
+    "sampled": "sampled",
+}
+"""Names of findings in `programs.look` and in records."""
 
-    @jax.jit
-    def act(
-        params: base.Params, carried: acting.Carried, seen: batches.Batch, seed: jax.Array, call: jax.Array
-    ) -> tuple[acting.Carried, dict[str, jax.Array]]:
-        key = jax.random.fold_in(jax.random.key(seed), call)
-        past, inputs = acting.look(agent, spec, 1, carried, seen)
-        if agent.search is None:
-            memory, outputs = agent.act(params, carried.memory, inputs, key)
-            policy = {} if agent.policy is None else {"policy": agent.policy(params, carried.memory, inputs)}
-            return acting.Carried(past, memory), {"action": outputs.action, **policy}
-        memory, _ = agent.act(params, carried.memory, inputs, key)  # takes no time without a memory
-        found = agent.search(params, carried.memory, inputs, key, False)
-        rows = {
-            "action": found.action,
-            "policy": found.policy,
-            "value": found.value,
-            "network_value": found.network_value,
-            "prior": found.prior,
-            "visits": found.visit_counts,
-            "q_value": found.q_values,
-            "completed_q": found.completed_q,
-        }
-        sampled = {} if found.sampled is None else {"sampled": found.sampled}
-        return acting.Carried(past, memory), {**rows, **sampled}
 
-    return act
+def named(found: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
+    """Returns findings by their names in records."""
+    return {name: found[key] for key, name in _NAMES.items() if key in found}
 
 
 def shown(spec: types.EnvSpec, observations: np.ndarray) -> dict[str, np.ndarray]:

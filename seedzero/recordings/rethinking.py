@@ -17,11 +17,11 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from seedzero.actors import acting_policy, acting_program, agent_choice, codecs, positions, saved_agents, search_traces
 from seedzero.agents import base, sampled
 from seedzero.config import configs, options
 from seedzero.core import errors, packing, types
 from seedzero.device import acting, batches
-from seedzero.evaluation import acting_policy, agent_choice, codecs, greedy, positions, search_traces
 from seedzero.networks import observations
 from seedzero.recordings import records
 
@@ -43,22 +43,22 @@ def load(choice: agent_choice.AgentChoice, header: Mapping[str, Any], num_simula
 
     num_simulations: of the search; None means as in the recording.
     """
-    config, spec = greedy.read(choice)
+    config, spec = saved_agents.read(choice)
     wanted = num_simulations or _whole(header.get("num_simulations"), 1, MOST_SIMULATIONS)
     if wanted is not None:
         config = configs.override(config, {"search.num_simulations": wanted})
     mode = header.get("policy")
     is_known = isinstance(mode, str) and mode in types.MODES
-    saved = greedy.load(dataclasses.replace(choice, policy=str(mode) if is_known else None), config, spec)
+    saved = saved_agents.load(dataclasses.replace(choice, policy=str(mode) if is_known else None), config, spec)
     return Rethinker(saved)
 
 
 class Rethinker:
     """A saved agent that thinks about steps of records. For one thread."""
 
-    def __init__(self, saved: greedy.SavedAgent) -> None:
+    def __init__(self, saved: saved_agents.SavedAgent) -> None:
         self._saved, self._codec = saved, codecs.of(saved.spec)
-        self._functions = greedy.functions(saved.agent, saved.spec)
+        self._program = acting_program.ActingProgram(saved.agent, saved.spec)
 
     def think(self, record: records.Record, number: int) -> search_traces.Thought:
         """Returns the findings about step `number` of a record.
@@ -76,7 +76,7 @@ class Rethinker:
         carried, seen = self._carried(record, number, seed, first_call), self._seen(record, number)
         place = self._place(record, number)
         return acting_policy.think(
-            saved, self._functions, self._codec, carried, seen, (seed, first_call + number), place
+            saved, self._program, self._codec, carried, seen, (seed, first_call + number), place
         )
 
     def nearest(self, record: records.Record, number: int, thought: search_traces.Thought) -> dict[int, Nearest]:
@@ -159,15 +159,9 @@ class Rethinker:
         mask = arrays["action_mask"][row] if spec.has_action_mask else None
         task = record.header.get("task")
         place = spec.tasks.index(task) if task in spec.tasks else 0
-        return greedy.seen(
-            spec,
-            frame,
-            np.array([before], np.float32),
-            np.array([number == 0]),
-            mask,
-            action_mode=self._saved.mode,
-            task=np.array([place], np.int32),
-        )
+        reward, task = np.array([before], np.float32), np.array([place], np.int32)
+        step = types.EnvStep.first(frame)._replace(reward=reward, action_mask=mask, task=task)
+        return acting_program.seen(spec, step, np.array([number == 0]), self._saved.mode, self._saved.update)
 
     def _carried(self, record: records.Record, number: int, seed: int, first_call: int) -> acting.Carried:
         """Returns the memory before a step: past frames, and an LSTM's state if the agent has one."""
@@ -176,7 +170,7 @@ class Rethinker:
         if agent.reads_reward:
             for step in range(number):
                 rows = (self._saved.params, carried, self._seen(record, step))
-                carried, _ = self._functions.act(*rows, seed, first_call + step)
+                carried, _ = self._program(*rows, seed, first_call + step)
                 action = sampled.from_environment(record.arrays["action"][step], spec)
                 memory = _with_action(carried.memory, action)
                 carried = acting.Carried(carried.past, memory)

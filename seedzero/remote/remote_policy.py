@@ -209,7 +209,7 @@ def _coders(spec: types.EnvSpec) -> _Coders:
     With Gymnasium's environments, values are in their own spaces, as with `seedzero.load`; only that needs gymnasium.
     """
     if spec.spaces or spec.packed:
-        from seedzero.evaluation import codecs
+        from seedzero.actors import codecs
 
         codec = codecs.of(spec)
 

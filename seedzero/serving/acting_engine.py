@@ -20,10 +20,10 @@ from typing import Any, NamedTuple
 import jax
 import numpy as np
 
+from seedzero.actors import acting_program, saved_agents
 from seedzero.agents import base
 from seedzero.core import errors, types
 from seedzero.device import acting, batches
-from seedzero.evaluation import greedy
 from seedzero.transport import grpc_status, policy_codec, policy_servers, policy_sides
 
 SHRINK = 8
@@ -69,7 +69,7 @@ class ActingEngine:
 
     def __init__(
         self,
-        players: Mapping[str, greedy.SavedAgent],
+        players: Mapping[str, saved_agents.SavedAgent],
         *,
         num_slots: int,
         max_batch: int,
@@ -88,7 +88,7 @@ class ActingEngine:
         self.remembers = (
             first.agent.stack > 1 or first.agent.reads_reward or (is_own and bool(jax.tree.leaves(self._memory)))
         )
-        self._program: Any = _program(first.agent, first.spec)
+        self._program = acting_program.ActingProgram(first.agent, first.spec, donates=True)
         self._compiled: dict[tuple[int, bool], Any] = {}
         self._condition = threading.Condition()
         self._waiting: collections.deque[_Waiting] = collections.deque()  # at most one per session
@@ -169,12 +169,9 @@ class ActingEngine:
     def _compile(self, size: int, *, findings: bool) -> None:
         if (size, findings) in self._compiled:
             return
-        params, nowhere = next(iter(self._params.values())), np.full(size, self.num_slots, np.int32)
-        seen = _blank(self._saved.spec, size)._replace(num_updates=np.int32(0))
-        memory = jax.tree.map(lambda x: jax.ShapeDtypeStruct(x.shape, x.dtype), self._memory)
-        rest = (nowhere, nowhere, seen, np.uint32(0), np.uint32(0))
-        lowered = self._program.lower(params, memory, *rest, findings=findings)
-        self._compiled[size, findings] = lowered.compile()
+        params, blank = next(iter(self._params.values())), _blank(self._saved.spec, size)
+        kind = acting_program.NUMBERS if findings else acting_program.ACTIONS
+        self._compiled[size, findings] = self._program.compile(params, self._memory, blank, kind)
 
     def run(self, answer: Callable[[Sequence[policy_servers.Answer]], None], announce: Callable[..., None]) -> None:
         """Answers requests until `stop`. announce: receives the players' versions after each change.
@@ -213,7 +210,7 @@ class ActingEngine:
         """Returns the answers to requests that fit into a batch together, or to a single larger request."""
         requests = [waiting.request for waiting in part]
         try:
-            prepared = _prepared(self._saved, requests, self.num_slots)
+            prepared = _prepared(self._saved, requests)
         except Exception as error:  # only these requests fail, because no call has begun
             if len(part) > 1:
                 return [answer for one in part for answer in self._answers(player, findings, [one])]
@@ -244,11 +241,12 @@ class ActingEngine:
             size = self._size_for(number, findings)
             fill = functools.partial(_filled, begin=begin, number=number, size=size)
             seen = jax.tree.map(fill, batch)._replace(num_updates=version)
-            places = fill(slots), fill(written, value=self.num_slots)
+            places = fill(slots), fill(written, value=acting_program.NOWHERE)
             draws = np.uint32(self._seed), np.uint32(self.counts.calls)
             call = self._compiled[size, findings]
-            self._memory, found = call(self._params[player], self._memory, *places, seen, *draws)
-            parts.append({name: np.asarray(values)[:number] for name, values in found.items()})
+            self._memory, found = call(self._params[player], self._memory, seen, *draws, *places)
+            shown = {name: found[key] for key, name in _NAMES.items() if key in found}
+            parts.append(acting_program.on_host({"action": found["action"], **shown}, number))
             self.counts.calls += 1
         return {name: np.concatenate([part[name] for part in parts]) for name in parts[0]}
 
@@ -291,19 +289,21 @@ def _parts(group: Sequence[_Waiting], most: int) -> Iterator[list[_Waiting]]:
     yield part
 
 
-def _prepared(saved: greedy.SavedAgent, requests: Sequence[policy_sides.PolicyRequest], num_slots: int) -> _Prepared:
-    """Returns the batch of requests. num_slots: written instead of the slot of a row whose memory must not change."""
+def _prepared(saved: saved_agents.SavedAgent, requests: Sequence[policy_sides.PolicyRequest]) -> _Prepared:
+    """Returns the batch of requests; rows that only look write nowhere."""
     slots = np.concatenate([request.slots for request in requests])
-    written = [np.full_like(one.slots, num_slots) if one.rows.only_look else one.slots for one in requests]
+    written = [
+        np.full_like(one.slots, acting_program.NOWHERE) if one.rows.only_look else one.slots for one in requests
+    ]
     batch = _joined(saved, requests)
-    jax.tree.map(_check_alike, _blank(saved.spec, 1), batch)
+    jax.tree.map(_check_alike, _blank(saved.spec, 1)._replace(num_updates=None), batch)
     return _Prepared(slots, np.concatenate(written), batch)
 
 
 def _blank(spec: types.EnvSpec, size: int) -> batches.Batch:
-    """Returns blank rows [B] in the form that the programs take, except for the number of updates."""
+    """Returns blank rows [B] in the form that the program takes."""
     frames = np.zeros((size, *spec.observation_shape), spec.observation_dtype)
-    return greedy.seen(spec, frames, np.zeros(size, np.float32), np.ones(size, bool), None)
+    return acting_program.seen(spec, types.EnvStep.first(frames), np.ones(size, bool))
 
 
 def _check_alike(blank: np.ndarray, rows: np.ndarray) -> None:
@@ -317,13 +317,12 @@ def _refused(request: policy_sides.PolicyRequest, error: Exception) -> policy_se
     return request.session_id, request.sequence, dataclasses.replace(grpc_status.failure_of(error), details=why)
 
 
-def _joined(saved: greedy.SavedAgent, requests: Sequence[policy_sides.PolicyRequest]) -> batches.Batch:
+def _joined(saved: saved_agents.SavedAgent, requests: Sequence[policy_sides.PolicyRequest]) -> batches.Batch:
     """Returns the rows [B] of requests, except for the number of updates."""
     found = []
     for _, _, _, _, rows in requests:
-        step, mode = rows.step, types.EXPLORE if rows.explore else saved.mode
-        shown = (saved.spec, step.observation, step.reward, rows.first, step.action_mask)
-        found.append(greedy.seen(*shown, action_mode=mode, task=step.task))
+        mode = types.EXPLORE if rows.explore else saved.mode
+        found.append(acting_program.seen(saved.spec, rows.step, rows.first, mode)._replace(num_updates=None))
     joined: batches.Batch = jax.tree.map(lambda *arrays: np.concatenate(arrays), *found)
     return joined._replace(slot=np.arange(len(joined.slot), dtype=np.int32))
 
@@ -335,37 +334,10 @@ def _filled(array: np.ndarray, *, begin: int, number: int, size: int, value: int
     return np.concatenate([rows, np.full_like(rest, value) if value else rest])
 
 
-def _program(agent: base.Agent, spec: types.EnvSpec) -> Any:
-    """Returns the jitted call, which donates the memory [S, ...].
-
-    (params, memory, slots [B], slots whose memory changes [B], Batch, seed, number of the call, findings) -> (memory,
-    {"action": [B], and findings [B, ...]}).
-    """
-
-    @functools.partial(jax.jit, static_argnames="findings", donate_argnums=1)
-    def run(
-        params: base.Params,
-        memory: acting.Carried,
-        slots: jax.Array,
-        written: jax.Array,
-        seen: batches.Batch,
-        seed: jax.Array,
-        call: jax.Array,
-        *,
-        findings: bool,
-    ) -> tuple[acting.Carried, dict[str, jax.Array]]:
-        key = jax.random.fold_in(jax.random.key(seed), call)
-        carried = jax.tree.map(lambda x: x.at[slots].get(mode="clip"), memory)
-        past, inputs = acting.look(agent, spec, len(seen.slot), carried, seen)
-        after, outputs = agent.act(params, carried.memory, inputs, key)
-        found = {"action": outputs.action}
-        if findings and agent.search is not None:
-            searched: Any = agent.search(params, carried.memory, inputs, key, False)
-            found = {"action": searched.action, "probabilities": searched.policy, "value": searched.value}
-            found |= {"visits": searched.visit_counts, "q_value": searched.q_values}
-        elif findings and agent.policy is not None:
-            found["probabilities"] = agent.policy(params, carried.memory, inputs)
-        put = functools.partial(jax.tree.map, lambda x, new: x.at[written].set(new, mode="drop"))
-        return put(memory, acting.Carried(past, after)), found
-
-    return run
+_NAMES = {
+    "policy": "probabilities",
+    "value": "value",
+    "visit_counts": "visits",
+    "q_values": "q_value",
+}
+"""Names of findings in `acting_program.look` and in answers."""

@@ -8,10 +8,10 @@ import time
 from collections.abc import Callable, Iterator, Mapping
 from typing import Protocol
 
+from seedzero.actors import agent_choice, saved_agents
 from seedzero.checkpoints import player_files, run_dirs, saved_files
 from seedzero.config import league_config
 from seedzero.core import errors
-from seedzero.evaluation import agent_choice, greedy
 
 ALL = "all"
 """Given instead of players' names, selects the first learning player and all frozen ones."""
@@ -36,9 +36,9 @@ class FollowedAgents(Protocol):
     def choice(self) -> agent_choice.AgentChoice: ...
 
     @property
-    def players(self) -> Mapping[str, greedy.SavedAgent]: ...
+    def players(self) -> Mapping[str, saved_agents.SavedAgent]: ...
 
-    def newer(self, versions: Mapping[str, int]) -> Iterator[tuple[str, greedy.SavedAgent]]:
+    def newer(self, versions: Mapping[str, int]) -> Iterator[tuple[str, saved_agents.SavedAgent]]:
         """Yields players with newer versions than the known ones, and new players if all are served.
 
         Raises CheckpointError, BucketError, ProtocolError, AccessDenied or ResumeError if a player cannot be read now,
@@ -51,14 +51,14 @@ def load(
 ) -> ServedAgents:
     """Returns the players of a run.
 
-    names: of players; () means the first learning one. refresh: see `ServedAgents`. Raises as `greedy.load`.
+    names: of players; () means the first learning one. refresh: see `ServedAgents`. Raises as `saved_agents.load`.
     """
-    config, spec = greedy.read(choice)
+    config, spec = saved_agents.read(choice)
     main = (league_config.MAIN,)
     wanted = (*main, *player_files.names(choice.path / "checkpoints")) if names == (ALL,) else names or main
-    first = greedy.load(dataclasses.replace(choice, player=_player(wanted[0])), config, spec)
+    first = saved_agents.load(dataclasses.replace(choice, player=_player(wanted[0])), config, spec)
     rest = [_player(name) for name in wanted[1:]]
-    others = greedy.load_players(choice, config, spec, rest) if rest else []
+    others = saved_agents.load_players(choice, config, spec, rest) if rest else []
     players = dict(zip(wanted, [first, *(saved._replace(mode=first.mode) for saved in others)], strict=True))
     return ServedAgents(choice, names, players, refresh, run_dirs.read_saved(choice.path).id)
 
@@ -76,11 +76,11 @@ class ServedAgents:
 
     choice: agent_choice.AgentChoice
     names: tuple[str, ...]
-    players: Mapping[str, greedy.SavedAgent]
+    players: Mapping[str, saved_agents.SavedAgent]
     refresh: Callable[[], None]
     run_id: str
 
-    def newer(self, versions: Mapping[str, int]) -> Iterator[tuple[str, greedy.SavedAgent]]:
+    def newer(self, versions: Mapping[str, int]) -> Iterator[tuple[str, saved_agents.SavedAgent]]:
         """Yields newer players, see `FollowedAgents`.
 
         Raises CheckpointError if one cannot be read, for example because it is being deleted, or the newest checkpoint
@@ -100,7 +100,7 @@ class ServedAgents:
                 if not is_frozen and last < versions[name]:
                     problems.append(f"the newest checkpoint in {directory} is of update {last}")
                 continue
-            (saved,) = greedy.load_players(self.choice, one.config, one.spec, (_player(name),))
+            (saved,) = saved_agents.load_players(self.choice, one.config, one.spec, (_player(name),))
             if saved.update > versions.get(name, -1):
                 yield name, saved
             else:
@@ -115,7 +115,7 @@ class Follower:
     def __init__(
         self,
         agents: FollowedAgents,
-        change: Callable[[str, greedy.SavedAgent], None],
+        change: Callable[[str, saved_agents.SavedAgent], None],
         report: Callable[[str], None],
         fail: Callable[[str, Exception], None],
         clock: Callable[[], float] = time.monotonic,

@@ -15,8 +15,8 @@ from typing import Any
 
 import numpy as np
 
+from seedzero.actors import codecs
 from seedzero.core import errors, host_names, json_object, policy_inputs, types
-from seedzero.evaluation import codecs
 from seedzero.serving import acting_engine
 from seedzero.transport import policy_codec, policy_servers, policy_sides, security
 

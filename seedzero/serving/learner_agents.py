@@ -9,10 +9,10 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from seedzero.actors import agent_choice, saved_agents
 from seedzero.agents import base
 from seedzero.checkpoints import run_dirs, spec_file, trees
 from seedzero.core import errors, json_object
-from seedzero.evaluation import agent_choice, greedy
 from seedzero.serving import followers
 from seedzero.transport import model_pool, security
 
@@ -33,7 +33,7 @@ def load(
     offer = model_pool.ask(secured)
     for name, text in ((run_dirs.CONFIG_FILE, offer.config), (spec_file.NAME, offer.spec)):
         (choice.path / name).write_text(text, encoding="utf-8")
-    config, spec = greedy.read(choice)
+    config, spec = saved_agents.read(choice)
     everyone = (*offer.learning, *offer.frozen)
     wanted = everyone if names == (followers.ALL,) else names or everyone[:1]
     if unknown := [name for name in wanted if name not in everyone]:
@@ -42,9 +42,9 @@ def load(
         )
     if not wanted:
         raise errors.UsageError(f"the learner at {secured.address} has no players to serve; try again later")
-    agent, template = greedy.make(choice.path, config, spec)
-    blank = greedy.SavedAgent(agent, None, 0, "last", config, spec)
-    blank = greedy.in_mode(blank, choice.policy)
+    agent, template = saved_agents.make(choice.path, config, spec)
+    blank = saved_agents.SavedAgent(agent, None, 0, "last", config, spec)
+    blank = saved_agents.in_mode(blank, choice.policy)
     found = LearnerAgents(choice, names, {}, secured, _identity(offer), blank, template)
     return dataclasses.replace(found, players={name: found.fetch(name) for name in wanted})
 
@@ -61,13 +61,13 @@ class LearnerAgents:
 
     choice: agent_choice.AgentChoice
     names: tuple[str, ...]
-    players: Mapping[str, greedy.SavedAgent]
+    players: Mapping[str, saved_agents.SavedAgent]
     secured: security.ClientSecurity
     identity: tuple[object, str]
-    blank: greedy.SavedAgent
+    blank: saved_agents.SavedAgent
     template: base.Params
 
-    def newer(self, versions: Mapping[str, int]) -> Iterator[tuple[str, greedy.SavedAgent]]:
+    def newer(self, versions: Mapping[str, int]) -> Iterator[tuple[str, saved_agents.SavedAgent]]:
         """Yields newer players, see `followers.FollowedAgents`.
 
         Raises as `fetch`, SpecMismatch if the learner trains another run now, and CheckpointError if it has gone back
@@ -87,7 +87,7 @@ class LearnerAgents:
                 f"the learner at {self.secured.address} has {behind[0]} of update {offer.learning[behind[0]]}"
             )
 
-    def fetch(self, name: str) -> greedy.SavedAgent:
+    def fetch(self, name: str) -> saved_agents.SavedAgent:
         """Downloads the newest parameters of a player.
 
         Raises as `model_pool.fetch`, and CheckpointError if they are damaged or belong to another network.

@@ -13,10 +13,11 @@ import numpy as np
 import pytest
 
 import seedzero
+from seedzero.actors import agent_choice
 from seedzero.api import runs
 from seedzero.bucket import run_copy
 from seedzero.core import errors
-from seedzero.evaluation import agent_choice, scoring
+from seedzero.evaluation import scoring
 
 
 @pytest.mark.parametrize("seed", [-1, 2**31])

@@ -13,12 +13,13 @@ import golden
 import pytest
 
 import seedzero
+from seedzero.actors import agent_choice
 from seedzero.api import request
 from seedzero.checkpoints import consent, own_runs, run_dirs
 from seedzero.cli import main as commands
 from seedzero.config import configs
 from seedzero.core import errors
-from seedzero.evaluation import agent_choice, scoring
+from seedzero.evaluation import scoring
 from seedzero.recordings import films, rethinking
 
 _RUNS_TEXT = {

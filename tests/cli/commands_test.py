@@ -14,13 +14,14 @@ import golden
 import pytest
 import saved_run
 
+from seedzero.actors import agent_choice
 from seedzero.api import runs
 from seedzero.checkpoints import run_dirs, saved_files, spec_file
 from seedzero.cli import checkpoint
 from seedzero.cli import main as commands
 from seedzero.config import configs, presets, worker_options
 from seedzero.core import types
-from seedzero.evaluation import agent_choice, scoring, served
+from seedzero.evaluation import scoring, served
 from seedzero.monitoring import status
 from seedzero.recordings import films
 from seedzero.worker import process

@@ -10,10 +10,11 @@ import golden
 import pytest
 import saved_league
 
+from seedzero.actors import agent_choice
 from seedzero.api import approximation
 from seedzero.cli import main as commands
 from seedzero.equilibria import exploiter
-from seedzero.evaluation import agent_choice, scoring
+from seedzero.evaluation import scoring
 from seedzero.league import members, payoffs
 from seedzero.page import league_view
 

@@ -12,9 +12,9 @@ from typing import Any
 import golden
 import pytest
 
+from seedzero.actors import agent_choice
 from seedzero.cli import main as commands
 from seedzero.cli import play_page
-from seedzero.evaluation import agent_choice
 from seedzero.page import serve
 from seedzero.recordings import recording
 

@@ -9,8 +9,8 @@ from typing import Any
 import golden
 import pytest
 
+from seedzero.actors import agent_choice
 from seedzero.cli import main as commands
-from seedzero.evaluation import agent_choice
 from seedzero.recordings import recording
 
 _EPISODES = [

@@ -9,13 +9,13 @@ from collections.abc import Callable
 import golden
 import pytest
 
+from seedzero.actors import agent_choice
 from seedzero.api import request, run_groups, training
 from seedzero.checkpoints import run_dirs
 from seedzero.cli import main as commands
 from seedzero.cli import parse
 from seedzero.config import configs, options, preset_files, removed, worker_options
 from seedzero.core import errors
-from seedzero.evaluation import agent_choice
 
 NAMES = sorted(removed.SETTINGS)
 

@@ -14,11 +14,11 @@ import league_stand_in
 import pytest
 import run_state
 
+from seedzero.actors import agent_choice
 from seedzero.api import leagues, runs
 from seedzero.bucket import bucket
 from seedzero.checkpoints import player_files, saved_files
 from seedzero.core import errors
-from seedzero.evaluation import agent_choice
 
 EVERY = 150
 """Training steps between snapshots."""

@@ -7,13 +7,13 @@ import numpy as np
 import policies
 import pytest
 
+from seedzero.actors import acting_program
 from seedzero.agents import base
 from seedzero.config import options
 from seedzero.core import errors, types
-from seedzero.device import acting, batches
+from seedzero.device import acting
 from seedzero.envs import seats, spiel, spiel_seats
 from seedzero.equilibria import game_tree, tabular
-from seedzero.evaluation import greedy
 
 pytest.importorskip("pyspiel")
 
@@ -41,16 +41,7 @@ def _in_tree(
 
 def _played(game: seats.SeatGame, agent: base.Agent, params: base.Params, num_steps: int) -> dict[Key, np.ndarray]:
     """Plays an agent in the two rows of an environment, each with its memory; returns its probabilities."""
-    env, policy, spec = seats.SeatGames(game, 2), agent.policy, game.spec
-    assert policy is not None
-
-    @jax.jit
-    def move(carried: acting.Carried, seen: batches.Batch, seed: int) -> tuple[acting.Carried, jax.Array, jax.Array]:
-        _, inputs = acting.look(agent, spec, 1, carried, seen)
-        probabilities = policy(params, carried.memory, inputs)[0]
-        carried, outputs = acting.act(agent, spec, 1, params, carried, seen, jax.random.key(seed))
-        return carried, outputs.action[0], probabilities
-
+    env, spec, program = seats.SeatGames(game, 2), game.spec, acting_program.ActingProgram(agent, game.spec)
     step, found, carried = env.reset((3, 5)), dict[Key, np.ndarray](), [acting.initial(agent, spec, 1)] * 2
     past: list[Key] = [(), ()]  # of a row; empty: another episode begins
     for number in range(num_steps):
@@ -60,15 +51,13 @@ def _played(game: seats.SeatGame, agent: base.Agent, params: base.Params, num_st
             if step.final[row]:
                 past[row] = ()
                 continue
-            now, frame, mask = [row], step.observation[row].tobytes(), step.action_mask[row]
-            seen = greedy.seen(
-                *(spec, step.observation[now], step.reward[now], np.array([not past[row]]), mask[np.newaxis]),
-                action_mode=types.EXPLORE,
-                task=step.tasks[now],
-            )
-            carried[row], actions[row], probabilities = move(carried[row], seen, 2 * number + row)
+            frame, mask = step.observation[row].tobytes(), step.action_mask[row]
+            seen = acting_program.seen(spec, step.those(np.array([row])), np.array([not past[row]]), types.EXPLORE)
+            draws = 2 * number + row, 0
+            carried[row], looked = program(params, carried[row], seen, *draws, findings=acting_program.NUMBERS)
+            actions[row] = looked["action"][0]
             key = (*(past[row] or (int(step.tasks[row]),)), frame)
-            found[key], past[row] = np.asarray(probabilities)[mask], (*key, int(actions[row]))
+            found[key], past[row] = np.asarray(looked["policy"])[0][mask], (*key, int(actions[row]))
         step = env.step(actions)
     return found
 

@@ -13,12 +13,13 @@ import jax
 import numpy as np
 import pytest
 
+from seedzero.actors import agent_choice, match_players, saved_agents
 from seedzero.agents import muzero
 from seedzero.checkpoints import run_dirs
 from seedzero.config import configs, options, presets
 from seedzero.core import errors, types
 from seedzero.envs import spiel
-from seedzero.evaluation import agent_choice, greedy, match, scoring, seat_match
+from seedzero.evaluation import match, scoring
 
 
 @pytest.fixture(scope="module")
@@ -157,14 +158,14 @@ def test_an_agent_s_moves_do_not_depend_on_what_shares_its_batch(tic_tac_toe: sp
     agent = muzero.make(config, tic_tac_toe.spec, "cpu")
     shake = jax.jit(lambda tree: jax.tree.map(lambda x: x + 0.1 * jax.random.normal(jax.random.key(1), x.shape), tree))
     params = shake(jax.jit(agent.init)(jax.random.key(0)).params)
-    saved = greedy.SavedAgent(agent, params, 0, "last", config, tic_tac_toe.spec)
-    play = match.saved_player(tic_tac_toe, saved, 0)
+    saved = saved_agents.SavedAgent(agent, params, 0, "last", config, tic_tac_toe.spec)
+    play = scoring._in_turn(tic_tac_toe, saved, 0)
     states = [match.opening(tic_tac_toe, np.random.default_rng(seed)) for seed in range(70)]
     together = play(states)
     assert all(action in state.legal_actions() for state, action in zip(states, together, strict=True))
     np.testing.assert_array_equal([play([state])[0] for state in states[::10]], together[::10])
     sampling = saved._replace(mode=types.SAMPLE)
-    one, again, other = (match.saved_player(tic_tac_toe, sampling, seed) for seed in (0, 0, 1))
+    one, again, other = (scoring._in_turn(tic_tac_toe, sampling, seed) for seed in (0, 0, 1))
     drawn = one(states)
     assert all(action in state.legal_actions() for state, action in zip(states, drawn, strict=True))
     np.testing.assert_array_equal(again(states), drawn)
@@ -205,8 +206,8 @@ def test_the_opponent_is_chosen_by_name_or_run_directory(
         seeds.append(seed)
         return players[path]
 
-    monkeypatch.setattr(seat_match, "load", load_rival)
-    for name, fake in (("load_player", load_player), ("_turns", turns)):
+    monkeypatch.setattr(match_players, "load", load_rival)
+    for name, fake in (("load_player", load_player), ("_in_turn", turns)):
         monkeypatch.setattr(scoring, name, fake)
     expected = {"step", "chosen", "opponent", "episodes", "wins", "draws", "losses", "first", "second", "mean_length"}
     expected |= {f"{name}_return" for name in ("mean", "std", "stderr", "min", "max")}
@@ -260,9 +261,9 @@ def test_a_game_that_is_watched_begins_at_its_start(tmp_path: pathlib.Path, monk
 
     def load(choice: agent_choice.AgentChoice, config: configs.Config, spec: types.EnvSpec) -> Any:
         agent = muzero.make(config, spec, "cpu")
-        return greedy.SavedAgent(agent, jax.jit(agent.init)(jax.random.key(0)).params, 0, "last", config, spec)
+        return saved_agents.SavedAgent(agent, jax.jit(agent.init)(jax.random.key(0)).params, 0, "last", config, spec)
 
-    monkeypatch.setattr(greedy, "load", load)
+    monkeypatch.setattr(saved_agents, "load", load)
     player = scoring.EnvPlayer(agent_choice.AgentChoice(run), run_dirs.read_saved(run).config, 20)
     assert not player.step.observation[..., 1:3].any()  # no stone of either colour
 
@@ -277,14 +278,14 @@ def test_two_players_of_a_run_meet_from_both_sides(
         play, update = players[choice.player]
         return pytypes.SimpleNamespace(play=play, to_json=lambda: {"step": update})
 
-    monkeypatch.setattr(greedy, "load", load)
+    monkeypatch.setattr(saved_agents, "load", load)
     seeds = list[int]()
 
-    def saved_player(game: Any, player: Any, seed: int) -> Any:
+    def in_turn(game: Any, player: Any, seed: int) -> Any:
         seeds.append(seed)
         return player.play
 
-    monkeypatch.setattr(match, "saved_player", saved_player)
+    monkeypatch.setattr(scoring, "_in_turn", in_turn)
     mine = _run(tmp_path / "mine", "league-tictactoe")
     found = scoring.against_each_other(agent_choice.AgentChoice(mine), [None, "main-0123456789ab"], 40)
     assert found["versions"] == [9, 4] and found["episodes"] == 40

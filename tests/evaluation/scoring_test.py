@@ -21,13 +21,14 @@ import numpy as np
 import policies
 import pytest
 
+from seedzero.actors import acting_policy, agent_choice, saved_agents
 from seedzero.agents import agent_table, base
 from seedzero.checkpoints import run_dirs, saved_files, spec_file
 from seedzero.config import configs, presets
 from seedzero.core import errors, types
 from seedzero.device import compilation_cache, patience
 from seedzero.envs import catch, registry
-from seedzero.evaluation import acting_policy, agent_choice, greedy, scoring
+from seedzero.evaluation import scoring
 from seedzero.recordings import films, videos
 
 Run: TypeAlias = Callable[..., pathlib.Path]
@@ -45,9 +46,9 @@ def _counting_agent() -> base.Agent:
     return policies.stub(act, stack=2)
 
 
-def _saved(update: int = 0) -> greedy.SavedAgent:
+def _saved(update: int = 0) -> saved_agents.SavedAgent:
     """Counts the steps of Catch."""
-    return greedy.SavedAgent(_counting_agent(), (), update, "last", presets.get("catch"), catch.Catch(1).spec)
+    return saved_agents.SavedAgent(_counting_agent(), (), update, "last", presets.get("catch"), catch.Catch(1).spec)
 
 
 @pytest.fixture
@@ -64,7 +65,7 @@ def run(tmp_path: pathlib.Path) -> Run:
 
 def test_a_player_carries_memory_and_frames_and_begins_anew(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
     saved = _saved()
-    monkeypatch.setattr(greedy, "load", lambda *args: saved)
+    monkeypatch.setattr(saved_agents, "load", lambda *args: saved)
     player = scoring.EnvPlayer(agent_choice.AgentChoice(run()), saved.config, 3)
     since, before = 0, None
     for _ in range(25):
@@ -72,8 +73,8 @@ def test_a_player_carries_memory_and_frames_and_begins_anew(run: Run, monkeypatc
         since = 0 if first.all() else since + 1
         assert first.all() or not first.any()  # episodes of Catch have one length
         player.advance()
-        assert player._group._carried.memory.tolist() == [since] * 3
-        np.testing.assert_array_equal(player._group._carried.past[types.OBSERVATION], frame)
+        assert player._actor.memory.memory.tolist() == [since] * 3
+        np.testing.assert_array_equal(player._actor.memory.past[types.OBSERVATION], frame)
         assert before is None or first.all() or not np.array_equal(before, frame)
         before = frame
     player.env.close()
@@ -124,9 +125,9 @@ def test_drawn_episodes_repeat_by_their_seed_and_are_named(
     config, spec = run_dirs.read_saved(path).config, catch.Catch(1).spec
     agent = agent_table.make(config, spec, "cpu")
     params = agent.acting(agent.init(jax.random.key(0)))
-    saved = greedy.SavedAgent(agent, params, 7, "last", config, spec, mode=types.SAMPLE)
+    saved = saved_agents.SavedAgent(agent, params, 7, "last", config, spec, mode=types.SAMPLE)
     asked: list[Any] = []
-    monkeypatch.setattr(greedy, "load", lambda *args: asked.append(args[0].policy) or saved)
+    monkeypatch.setattr(saved_agents, "load", lambda *args: asked.append(args[0].policy) or saved)
     choice = agent_choice.AgentChoice(path, policy="sample", seed=5)
     drawn = scoring.evaluate(choice, 32)
     assert drawn["policy"] == "sample" and drawn == scoring.evaluate(choice, 32)
@@ -141,7 +142,7 @@ def test_episodes_that_do_not_end_are_cut_off(
     changes: dict[str, int], max_steps: int | None, tmp_path: pathlib.Path, run: Run, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     saved, told = _saved(), list[tuple[int, int]]()
-    monkeypatch.setattr(greedy, "load", lambda *args: saved)
+    monkeypatch.setattr(saved_agents, "load", lambda *args: saved)
     choice = agent_choice.AgentChoice(run(**changes), max_steps=max_steps)
     found = scoring.evaluate(choice, 5, None, lambda *numbers: told.append(numbers))
     assert (found["episodes"], found["cut_off"], found["mean_length"]) == (5, 5, 4.0)  # of 9 steps
@@ -156,7 +157,7 @@ def test_a_film_is_small_and_names_the_steps_before_its_checkpoint(
     path = run()
     saved = builtin_types.SimpleNamespace(step=7, counters={"ledger": {"stored": 640}})
     monkeypatch.setattr(saved_files, "find", lambda *args: (path, saved, {}))
-    monkeypatch.setattr(greedy, "load", lambda choice, *args: _saved(choice.step))
+    monkeypatch.setattr(saved_agents, "load", lambda choice, *args: _saved(choice.step))
     found = films.film(path, tmp_path / "film.gif", 4, 20)
     assert (found["step"], found["ledger"], found["frames"]) == (7, {"stored": 640}, 5)
     assert max(imageio.imread(tmp_path / "film.gif").shape[1:3]) <= 20
@@ -203,12 +204,12 @@ def test_an_environment_may_change_the_directory_of_its_process(
         os.chdir(tmp_path / "assets")
         return make(*args, **options)
 
-    def load(choice: agent_choice.AgentChoice, *args: Any) -> greedy.SavedAgent:
+    def load(choice: agent_choice.AgentChoice, *args: Any) -> saved_agents.SavedAgent:
         read.append((choice.path / "config.json").exists())
         return saved
 
     monkeypatch.setattr(registry, "make", make_there)
-    monkeypatch.setattr(greedy, "load", load)
+    monkeypatch.setattr(saved_agents, "load", load)
     scoring.evaluate(agent_choice.AgentChoice("run"), 2)
     monkeypatch.chdir(tmp_path)
     assert films.play(agent_choice.AgentChoice("run"), "play.gif")["video"] == "play.gif"
@@ -236,7 +237,7 @@ def test_the_parameters_before_any_update_are_a_choice_too(
         asked.append(step)
         raise errors.CheckpointError("enough")
 
-    monkeypatch.setattr(greedy, "_load", load)
+    monkeypatch.setattr(saved_agents, "_load", load)
     with run_dirs.open_run_dir(tmp_path / "run", presets.get("tictactoe"), preset="tictactoe", given={}) as opened:
         path = opened.path
         spec_file.write(path, registry.spec(opened.config.env))
@@ -258,7 +259,7 @@ def test_a_video_has_the_speed_that_the_environment_declares_or_its_family_s(
         told.append(fps)
         return len(list(frames))
 
-    monkeypatch.setattr(greedy, "load", lambda *args: _saved())
+    monkeypatch.setattr(saved_agents, "load", lambda *args: _saved())
     monkeypatch.setattr(catch.Catch, "frames_per_second", declared, raising=False)
     monkeypatch.setattr(videos, "write_video", write_video)
     assert films.play(agent_choice.AgentChoice(run()), tmp_path / "play.gif")["frames"] == 10 and told == [expected]

@@ -11,11 +11,11 @@ import pytest
 import saved_league
 
 import seedzero
+from seedzero.actors import agent_choice, saved_actors, saved_agents
 from seedzero.api import exploitability, leagues
 from seedzero.checkpoints import run_dirs
 from seedzero.core import errors, types
 from seedzero.envs import spiel_seats
-from seedzero.evaluation import agent_choice, greedy
 
 pytest.importorskip("pyspiel")
 LEAST = 0.02
@@ -44,13 +44,13 @@ def test_the_mean_return_is_the_exact_one(game: str, lstm_width: int, tmp_path: 
 def test_a_seat_without_a_turn_remembers_what_it_saw(tmp_path: pathlib.Path) -> None:
     path = saved_league.make_seats(tmp_path / "run", network__lstm_width=4)
     spec = spiel_seats.SpielSeats("kuhn_poker").spec
-    saved = greedy.load(agent_choice.AgentChoice(path, "last"), run_dirs.read_saved(path).config, spec)
-    player, none = greedy.GroupPlayer(saved, 2, seed=0), np.zeros(2, bool)
+    saved = saved_agents.load(agent_choice.AgentChoice(path, "last"), run_dirs.read_saved(path).config, spec)
+    player, none = saved_actors.SavedActor(saved, 2, seed=0), np.zeros(2, bool)
     frames, mask = np.ones((2, *spec.observation_shape), np.float32), np.ones((2, spec.num_actions), bool)
     for shown in ([True, True], [True, False]):
-        before = [np.asarray(leaf) for leaf in jax.tree.leaves(player._carried)]
+        before = [np.asarray(leaf) for leaf in jax.tree.leaves(player.memory)]
         player.act(types.EnvStep(frames, np.ones(2, np.float32), none, none, mask, shown=np.array(shown)), none)
-        changed = [np.asarray(leaf) != old for leaf, old in zip(jax.tree.leaves(player._carried), before, strict=True)]
+        changed = [np.asarray(leaf) != old for leaf, old in zip(jax.tree.leaves(player.memory), before, strict=True)]
         assert np.any([leaf.reshape(2, -1).any(axis=1) for leaf in changed], axis=0).tolist() == shown
 
 

@@ -16,12 +16,13 @@ import policies
 import pytest
 import scaled_catch
 
+from seedzero.actors import agent_choice, saved_agents
 from seedzero.agents import base
 from seedzero.checkpoints import run_dirs, spec_file
 from seedzero.config import configs, presets, worker_options
 from seedzero.core import env_ids, errors, types
 from seedzero.envs import catch
-from seedzero.evaluation import agent_choice, greedy, served
+from seedzero.evaluation import served
 from seedzero.transport import messages
 from seedzero.worker import worker
 
@@ -53,8 +54,8 @@ def path(tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch) -> pathlib.Pat
     with run_dirs.open_run_dir(tmp_path / "run", config, preset="catch", given={}) as opened:
         spec = catch.Catch(1).spec
         spec_file.write(opened.path, spec)
-        saved = greedy.SavedAgent(_agent(), (), 7, "last", config, spec)
-        monkeypatch.setattr(greedy, "load", lambda *args: saved)
+        saved = saved_agents.SavedAgent(_agent(), (), 7, "last", config, spec)
+        monkeypatch.setattr(saved_agents, "load", lambda *args: saved)
         return opened.path
 
 
@@ -96,7 +97,7 @@ def test_the_episodes_are_played_in_the_environments_of_the_worker_that_fits(pat
     assert (found["step"], found["chosen"], found["episodes"], found["mean_length"]) == (7, "last", 5, 9.0)
     assert evaluating.progress == [(0, 5)] * 9 + [(5, 5)]
     env = catch.Catch(5)
-    step, total = env.reset(greedy.seeds(3, 5)), np.zeros(5)
+    step, total = env.reset(saved_agents.seeds(3, 5)), np.zeros(5)
     for _ in range(9):
         step = env.step(np.ones(5, np.int32))
         total += step.reward
@@ -172,7 +173,7 @@ def test_step_and_policy_choose_the_agent_here_too(
         assert (choice.step, choice.player, choice.policy) == (step, None, "sample")
         raise errors.CheckpointError("enough")
 
-    monkeypatch.setattr(greedy, "load", load)
+    monkeypatch.setattr(saved_agents, "load", load)
     with pytest.raises(errors.CheckpointError, match="enough"):
         served.evaluate(agent_choice.AgentChoice(path, step, policy="sample"), 1, ACCESS, served.Reports(print, print))
 

@@ -9,6 +9,7 @@ import golden
 import numpy as np
 import pytest
 
+from seedzero.actors import actor
 from seedzero.config import sections
 from seedzero.core import errors, types
 from seedzero.envs import env_base, registry
@@ -37,7 +38,7 @@ def _env(kwargs: str, name: str) -> env_base.VectorEnv:
 
 
 def _play(
-    players: Sequence[side_match.Group], num_games: int, *, kwargs: str = "{}", name: str = "Teams"
+    players: Sequence[actor.Actor], num_games: int, *, kwargs: str = "{}", name: str = "Teams"
 ) -> list[match.FinishedGame]:
     with env_base.closing(_env(kwargs, name)) as env:
         return side_match.play(env, SIDES, players, num_games, seed=0)
@@ -66,16 +67,16 @@ def test_games_without_a_result_end_with_a_reason(said: golden.Said) -> None:
 
 
 def test_neither_side_has_an_advantage_between_equal_players() -> None:
-    found = _play([side_match.RandomGroup(3, 1), side_match.RandomGroup(3, 2)], 600)
+    found = _play([actor.RandomActor(3, 1), actor.RandomActor(3, 2)], 600)
     left = sum(game.outcome == 1 if game.is_first else game.outcome == -1 for game in found)
     decided = sum(game.outcome != 0 for game in found)
     assert decided > 400 and abs(2 * left - decided) < 2.5 * np.sqrt(decided)
-    assert found == _play([side_match.RandomGroup(3, 1), side_match.RandomGroup(3, 2)], 600)
+    assert found == _play([actor.RandomActor(3, 1), actor.RandomActor(3, 2)], 600)
 
 
 def test_random_moves_are_legal_and_all_equally_likely() -> None:
     mask = np.tile([True, False, True], (3_000, 1))
     none = np.zeros(3_000, bool)
     step = types.EnvStep(np.zeros((3_000, 1)), np.zeros(3_000), none, none, action_mask=mask)
-    moves = side_match.RandomGroup(3, 0).act(step, none)
+    moves = actor.RandomActor(3, 0).act(step, none)
     assert np.bincount(moves, minlength=3)[1] == 0 and abs(np.mean(moves == 2) - 0.5) < 0.05

@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 import search_strength as strength  # see conftest.py
 
+from seedzero.actors import agent_choice
 from seedzero.config import configs
-from seedzero.evaluation import agent_choice
 
 
 def test_a_score_is_of_pairs() -> None:

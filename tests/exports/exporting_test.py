@@ -24,10 +24,10 @@ from gymnasium import spaces
 from gymnasium.vector import utils as batches
 from jax import export as jax_export
 
+from seedzero.actors import acting_policy
 from seedzero.checkpoints import durable
 from seedzero.core import errors, types
 from seedzero.envs import envpool_spaces, gym_spaces
-from seedzero.evaluation import acting_policy
 from seedzero.exports import exporting
 
 flatbuffers = pytest.importorskip("flatbuffers")

@@ -9,8 +9,8 @@ import page_client
 import play_runs
 import pytest
 
+from seedzero.actors import agent_choice
 from seedzero.core import host_names
-from seedzero.evaluation import agent_choice
 from seedzero.page import app, human_seat
 from seedzero.play import tables
 from seedzero.recordings import records

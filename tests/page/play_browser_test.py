@@ -9,7 +9,7 @@ from collections.abc import Iterator
 import browser_driver
 import play_runs
 
-from seedzero.evaluation import agent_choice
+from seedzero.actors import agent_choice
 from seedzero.page import app, human_seat
 from seedzero.play import tables
 

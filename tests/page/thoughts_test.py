@@ -12,7 +12,7 @@ import page_records
 import page_runs
 import pytest
 
-from seedzero.evaluation import agent_choice, search_traces
+from seedzero.actors import agent_choice, search_traces
 from seedzero.page import thoughts
 from seedzero.recordings import rethinking
 

@@ -13,8 +13,8 @@ import numpy as np
 import play_runs
 import pytest
 
+from seedzero.actors import agent_choice
 from seedzero.core import errors
-from seedzero.evaluation import agent_choice
 from seedzero.play import human_records, tables
 from seedzero.recordings import records, rethinking
 

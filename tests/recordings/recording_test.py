@@ -13,19 +13,20 @@ import policies
 import pytest
 
 import seedzero
+from seedzero.actors import agent_choice, saved_agents
 from seedzero.agents import agent_table
 from seedzero.checkpoints import run_dirs
 from seedzero.config import configs, presets
 from seedzero.core import errors, types
 from seedzero.envs import catch, registry
-from seedzero.evaluation import agent_choice, greedy, scoring
+from seedzero.evaluation import scoring
 from seedzero.recordings import recording
 
 _SMALL = {"network.width": 8, "network.head_width": 8, "network.num_bins": 11, "search.num_simulations": 3}
 
 
 @functools.cache
-def _saved(env: str, agent: str = "muzero", mode: np.int8 = types.GREEDY) -> greedy.SavedAgent:
+def _saved(env: str, agent: str = "muzero", mode: np.int8 = types.GREEDY) -> saved_agents.SavedAgent:
     changes = {"env.id": env, "env.random_opening": 0, **_SMALL}
     config = configs.override(presets.get("catch" if env == "catch" else "tictactoe", agent), changes)
     made = registry.make(env, config.env, 2)
@@ -39,7 +40,7 @@ def run_path(tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch) -> Any:
 
     def make(env: str, agent: str = "muzero", **given: Any) -> pathlib.Path:
         saved = _saved(env, agent, **given)
-        monkeypatch.setattr(greedy, "load", lambda *args: saved)
+        monkeypatch.setattr(saved_agents, "load", lambda *args: saved)
         with run_dirs.open_run_dir(tmp_path / "run", saved.config, preset="catch", given={}) as opened:
             return opened.path
 
@@ -179,7 +180,7 @@ def test_a_longer_search_is_made_and_kept(
     tmp_path: pathlib.Path, run_path: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     saved, path = _saved("catch"), run_path("catch")
-    monkeypatch.setattr(greedy, "load", lambda _, *given: saved._replace(agent=agent_table.make(*given, "cpu")))
+    monkeypatch.setattr(saved_agents, "load", lambda _, *given: saved._replace(agent=agent_table.make(*given, "cpu")))
     recording.record(agent_choice.AgentChoice(path, max_steps=2, simulations=5), tmp_path / "out", 1)
     found = seedzero.read_record(tmp_path / "out" / recording.file_name(0))
     assert found.arrays["visits"].sum(axis=1).tolist() == [5, 5] and found.header["num_simulations"] == 5

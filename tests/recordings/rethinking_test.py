@@ -14,11 +14,11 @@ import policies
 import pytest
 
 import seedzero
+from seedzero.actors import agent_choice, saved_agents
 from seedzero.checkpoints import player_files, run_dirs, spec_file
 from seedzero.config import configs, presets
 from seedzero.core import errors, types
 from seedzero.envs import registry
-from seedzero.evaluation import agent_choice, greedy
 from seedzero.recordings import recording, rethinking
 
 
@@ -32,7 +32,9 @@ def _recorded(
     made = registry.make(env, config.env, 1, role=types.Role.TRAIN)
     made.close()
     saved = policies.saved(made.spec, **changes)
-    monkeypatch.setattr(greedy, "load", lambda _, config, spec: saved._replace(config=config, spec=spec, mode=mode))
+    monkeypatch.setattr(
+        saved_agents, "load", lambda _, config, spec: saved._replace(config=config, spec=spec, mode=mode)
+    )
     with run_dirs.open_run_dir(path / "run", config, preset="catch", given={}) as opened:
         spec_file.write(opened.path, made.spec)
     recording.record(agent_choice.AgentChoice(opened.path, seed=3), path / "out", 2)

@@ -17,9 +17,9 @@ import policy_world
 import pytest
 
 import seedzero
+from seedzero.actors import acting_policy
 from seedzero.config import sections
 from seedzero.core import errors, forks
-from seedzero.evaluation import acting_policy
 from seedzero.transport import inference_pb2, policy_client, policy_codec, policy_sides, security
 
 TOKEN = "0123456789abcdef"

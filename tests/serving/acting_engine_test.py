@@ -12,8 +12,8 @@ import policies
 import policy_world
 import pytest
 
+from seedzero.actors import acting_policy
 from seedzero.core import errors, types
-from seedzero.evaluation import acting_policy
 from seedzero.serving import acting_engine
 from seedzero.transport import inference_pb2, policy_codec, policy_sides
 

@@ -14,10 +14,10 @@ import play_runs
 import pytest
 import saved_league
 
+from seedzero.actors import agent_choice, saved_agents
 from seedzero.bucket import run_copy
 from seedzero.checkpoints import checkpoint_dir, run_dirs
 from seedzero.core import errors
-from seedzero.evaluation import agent_choice, greedy
 from seedzero.serving import followers
 
 
@@ -30,7 +30,9 @@ def run(tmp_path_factory: pytest.TempPathFactory) -> pathlib.Path:
 def _write(path: pathlib.Path, step: int) -> None:
     """Writes another checkpoint with the parameters of the newest one."""
     config = run_dirs.read_saved(path).config
-    saved = greedy.load(agent_choice.AgentChoice(path, "last"), *greedy.read(agent_choice.AgentChoice(path)))
+    saved = saved_agents.load(
+        agent_choice.AgentChoice(path, "last"), *saved_agents.read(agent_choice.AgentChoice(path))
+    )
     files = checkpoint_dir.CheckpointDir(path / "checkpoints", config.checkpoint, lambda: 0.0)
     files.write(step, {"params": {"params": saved.params}}, {"num_updates": step}, (), None)
 
@@ -115,7 +117,7 @@ def test_a_checkpoint_that_cannot_be_read_is_tried_again_and_reported_each_minut
         players = agents.players
         num_looks = 0
 
-        def newer(self, versions: Mapping[str, int]) -> Iterator[tuple[str, greedy.SavedAgent]]:
+        def newer(self, versions: Mapping[str, int]) -> Iterator[tuple[str, saved_agents.SavedAgent]]:
             self.num_looks += 1
             if self.num_looks <= 4:
                 raise errors.CheckpointError("it is damaged")
@@ -145,7 +147,7 @@ def test_an_unexpected_error_is_handed_on(run: pathlib.Path, monkeypatch: pytest
     class Broken:
         players = followers.load(agent_choice.AgentChoice(run), ()).players
 
-        def newer(self, versions: Mapping[str, int]) -> Iterator[tuple[str, greedy.SavedAgent]]:
+        def newer(self, versions: Mapping[str, int]) -> Iterator[tuple[str, saved_agents.SavedAgent]]:
             raise MemoryError("no room")
 
     follower = followers.Follower(cast(Any, Broken()), lambda name, saved: None, print, fail)
@@ -161,7 +163,7 @@ def test_looks_take_at_most_a_tenth_of_the_time(run: pathlib.Path) -> None:
     class Slow:
         players = followers.load(agent_choice.AgentChoice(run), ()).players
 
-        def newer(self, versions: Mapping[str, int]) -> Iterator[tuple[str, greedy.SavedAgent]]:
+        def newer(self, versions: Mapping[str, int]) -> Iterator[tuple[str, saved_agents.SavedAgent]]:
             yield from ()
 
     follower = followers.Follower(cast(Any, Slow()), lambda name, saved: None, print, _fail, lambda: next(times))

@@ -17,9 +17,9 @@ import numpy as np
 import policy_world
 import pytest
 
+from seedzero.actors import acting_policy, saved_agents
 from seedzero.config import sections
 from seedzero.core import errors, types
-from seedzero.evaluation import acting_policy, greedy
 from seedzero.monitoring import exporter
 from seedzero.serving import acting_engine, http_acting
 from seedzero.transport import policy_codec, policy_servers, policy_sides, security
@@ -32,7 +32,7 @@ MASK = [True, False, True, True]
 class World(NamedTuple):
     """An engine that runs, and its application."""
 
-    saved: greedy.SavedAgent
+    saved: saved_agents.SavedAgent
     engine: acting_engine.ActingEngine
     app: http_acting.HttpActing
     others: list[policy_servers.Answer]

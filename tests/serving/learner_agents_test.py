@@ -14,10 +14,10 @@ import numpy as np
 import pytest
 import saved_league
 
+from seedzero.actors import agent_choice, saved_agents
 from seedzero.checkpoints import trees
 from seedzero.config import sections
 from seedzero.core import errors
-from seedzero.evaluation import agent_choice, greedy
 from seedzero.serving import followers, learner_agents
 from seedzero.transport import messages, model_pool, security, servers
 
@@ -45,7 +45,7 @@ class Pool:
 
     def parameters(self, player: str) -> model_pool.Parameters:
         choice = agent_choice.AgentChoice(self.run, "last", None if player == "main" else player)
-        saved = greedy.load(choice, *greedy.read(choice))
+        saved = saved_agents.load(choice, *saved_agents.read(choice))
         params = jax.tree.map(np.array, saved.params)
         digest, arrays = trees.digest(params), jax.tree.leaves(params)
         arrays[0] += np.float32(self.damage)
@@ -64,7 +64,7 @@ def _pooling(run: pathlib.Path) -> Iterator[tuple[Pool, security.ClientSecurity]
         server.stop(finished=False, reason="the test is over")
 
 
-def _leaves(saved: greedy.SavedAgent) -> list[np.ndarray]:
+def _leaves(saved: saved_agents.SavedAgent) -> list[np.ndarray]:
     return [np.asarray(leaf) for leaf in jax.tree.leaves(saved.params)]
 
 

@@ -11,9 +11,9 @@ import jax
 import numpy as np
 import policies
 
+from seedzero.actors import saved_agents
 from seedzero.config import configs, options
 from seedzero.core import types
-from seedzero.evaluation import greedy
 from seedzero.serving import acting_engine
 from seedzero.transport import policy_servers, security
 
@@ -22,7 +22,7 @@ MASKED = types.EnvSpec((3,), "float32", 4, has_action_mask=True)
 PLAIN = types.EnvSpec((3,), "float32", 4)
 
 
-def agent(spec: types.EnvSpec, seed: int = 0, update: int = 7, **changes: options.Value) -> greedy.SavedAgent:
+def agent(spec: types.EnvSpec, seed: int = 0, update: int = 7, **changes: options.Value) -> saved_agents.SavedAgent:
     """Returns an agent with random parameters; other seeds have others."""
     saved = policies.saved(spec, **changes)
     if not seed:
@@ -35,7 +35,9 @@ def agent(spec: types.EnvSpec, seed: int = 0, update: int = 7, **changes: option
 class World:
     """A server that runs, and its engine."""
 
-    def __init__(self, players: Mapping[str, greedy.SavedAgent], settings: Any, secured: Any, given: Any) -> None:
+    def __init__(
+        self, players: Mapping[str, saved_agents.SavedAgent], settings: Any, secured: Any, given: Any
+    ) -> None:
         self.engine = acting_engine.ActingEngine(players, **{"num_slots": 16, "max_batch": 8, **given})
         self.server = policy_servers.PolicyServer(self.engine, settings, secured=secured)
         self.address = self.server.start()
@@ -50,7 +52,7 @@ class World:
 
 @contextlib.contextmanager
 def serving(
-    players: Mapping[str, greedy.SavedAgent],
+    players: Mapping[str, saved_agents.SavedAgent],
     settings: Any = SETTINGS,
     secured: security.ServerSecurity = security.OPEN,
     **given: Any,

@@ -9,9 +9,9 @@ import policies
 import pytest
 
 import seedzero
+from seedzero.actors import acting_program, positions
 from seedzero.core import packing, types
 from seedzero.envs import pgx_env, pgx_games, pgx_rules
-from seedzero.evaluation import greedy, positions
 
 DICE = "jax_nim:DICE"
 
@@ -58,7 +58,7 @@ def test_outcomes_of_chance_are_those_of_the_search() -> None:
     named = {key: array[0] for key, array in packing.unpack(env.spec.packed, step.observation).items()}
     settings = {"search__num_simulations": 48, "search__num_considered": 3, "search__rounds": 1}
     thought = _think(DICE, named, step.action_mask[0], **settings)
-    key = greedy.key_of(0, 0)
+    key = acting_program.key_of(0, 0)
     place = positions.of_observation(f"pgx:{DICE}", env.spec, step.observation, step.action_mask, key)
     assert place is not None and thought.root is not None and len(thought.nodes) > 40
     rewards = set()
@@ -80,7 +80,7 @@ def test_outcomes_of_chance_are_those_of_the_search() -> None:
 def test_observations_without_a_state_have_no_position() -> None:
     env = pgx_env.PgxGames(pgx_rules.game("tic_tac_toe"), 1)
     step = env.reset([0])
-    key = greedy.key_of(0, 0)
+    key = acting_program.key_of(0, 0)
     given = (env.spec, step.observation, step.action_mask, key)
     assert positions.of_observation("pgx:tic_tac_toe", *given) is None
     vector = types.EnvSpec((4,), "float32", 3)
@@ -99,7 +99,7 @@ def test_games_are_shown_as_a_person_sees_them(name: str, moves: list[int], expe
     named, mask = _after(name, moves)
     spec = pgx_rules.game(name).spec(has_state=True)
     packed = packing.pack(spec.packed, {key: array[np.newaxis] for key, array in named.items()})
-    place = positions.of_observation(f"pgx:{name}", spec, packed, mask[np.newaxis], greedy.key_of(0, 0))
+    place = positions.of_observation(f"pgx:{name}", spec, packed, mask[np.newaxis], acting_program.key_of(0, 0))
     assert place is not None
     last = 3 if name == "connect_four" else 8 if name.startswith("hex") else 2
     assert place.name(place.state, last) == expected[0] and expected[1] in place.text(place.state)

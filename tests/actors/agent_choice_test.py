@@ -12,10 +12,11 @@ import play_runs
 import pytest
 
 import seedzero
+from seedzero.actors import agent_choice
 from seedzero.checkpoints import checkpoint_dir, run_dirs, saved_files, spec_file
 from seedzero.config import configs, presets
 from seedzero.core import types
-from seedzero.evaluation import agent_choice, scoring
+from seedzero.evaluation import scoring
 from seedzero.play import tables
 from seedzero.recordings import recording
 from seedzero.serving import followers

@@ -16,12 +16,12 @@ import pytest
 from gymnasium import spaces
 
 import seedzero
+from seedzero.actors import acting_policy, acting_program, agent_choice, saved_agents
 from seedzero.checkpoints import player_files, run_dirs, spec_file
 from seedzero.config import configs, options
 from seedzero.core import errors, forks, types
 from seedzero.device import acting
 from seedzero.envs import gym_spaces
-from seedzero.evaluation import acting_policy, agent_choice, greedy
 
 _VECTOR = types.EnvSpec((4,), "float32", 3)
 _FROZEN = "main-0123456789ab"
@@ -233,7 +233,8 @@ def test_drawn_actions_are_as_frequent_as_the_policy_says(agent: str) -> None:
     masked = types.EnvSpec((4,), "float32", 3, has_action_mask=True)
     saved = policies.saved(masked, run__agent=agent)
     rows, legal = np.repeat(_SEEN[0], 500, axis=0), np.repeat([[True] * 3, [True, False, True]], 500, axis=0)
-    shown = greedy.seen(masked, rows, np.zeros(1000, np.float32), np.ones(1000, bool), legal)
+    step = types.EnvStep.first(rows)._replace(action_mask=legal)
+    shown = acting_program.seen(masked, step, np.ones(1000, bool))
     carried = acting.initial(saved.agent, masked, 1000)
     _, inputs = acting.look(saved.agent, masked, 1000, carried, shown)
     policy = _drawing(spec=masked, run__agent=agent)
@@ -361,7 +362,7 @@ def test_a_run_that_does_not_tell_the_environments_values_says_so(
 ) -> None:
     saved = policies.saved(_VECTOR)
     spec = gym_spaces.read("x", spaces.Box(-1.0, 1.0, (4,)), spaces.Discrete(3))[0] if spaces_known else _VECTOR
-    monkeypatch.setattr(acting_policy.greedy, "load", lambda choice, config, spec: saved._replace(spec=spec))
+    monkeypatch.setattr(acting_policy.saved_agents, "load", lambda choice, config, spec: saved._replace(spec=spec))
     config = configs.override(configs.Config(), {"env.id": env_id})
     with run_dirs.open_run_dir(tmp_path / "run", config, preset="cartpole", given={}):
         pass
@@ -413,7 +414,7 @@ def test_actions_of_an_agent_that_learns_values_alone_are_not_drawn(
         acting_policy.load(agent_choice.AgentChoice(tmp_path, player=_FROZEN, policy="sample"))
 
 
-def _saved_run(path: pathlib.Path, spec: types.EnvSpec, agent: str) -> greedy.SavedAgent:
+def _saved_run(path: pathlib.Path, spec: types.EnvSpec, agent: str) -> saved_agents.SavedAgent:
     """Makes a run with a frozen player; returns that."""
     saved = policies.saved(spec, run__agent=agent)
     with run_dirs.open_run_dir(path, saved.config, preset="catch", given={}) as opened:

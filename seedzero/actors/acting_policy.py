@@ -14,11 +14,11 @@ import numpy as np
 from gymnasium import spaces
 from numpy import typing as npt
 
+from seedzero.actors import acting_program, agent_choice, codecs, positions, saved_agents, search_traces
 from seedzero.agents import agent_table, base
 from seedzero.config import configs, families
 from seedzero.core import errors, forks, policy_inputs, printable, types
 from seedzero.device import acting, batches
-from seedzero.evaluation import agent_choice, codecs, greedy, positions, search_traces
 
 Action: TypeAlias = codecs.Action
 Observation: TypeAlias = npt.ArrayLike | Mapping[Any, Any] | Sequence[Any]
@@ -33,13 +33,13 @@ def load(choice: agent_choice.AgentChoice) -> Policy:
     network's module, or if actions should be drawn and the agent has no policy. Raises CheckpointError for an
     unreadable checkpoint.
     """
-    config, spec = greedy.read(choice)
+    config, spec = saved_agents.read(choice)
     if not spec.spaces and families.of(config.env.id).prefix in ("gym", "python", "envpool"):
         printable.say(
             f"{choice.path} is a run of an earlier version and has no spaces of its environment, so its policy takes "
             "arrays and gives actions from 0; resume the run once, with a larger budget, to have them"
         )
-    return Policy(greedy.load(choice, config, spec), seed=choice.seed)
+    return Policy(saved_agents.load(choice, config, spec), seed=choice.seed)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -98,10 +98,10 @@ class Policy:
       step: number of updates behind the checkpoint.
     """
 
-    def __init__(self, saved: greedy.SavedAgent, *, seed: int = 0) -> None:
+    def __init__(self, saved: saved_agents.SavedAgent, *, seed: int = 0) -> None:
         self._saved, self._seed, self._codec = saved, seed, codecs.of(saved.spec)
         self.spec, self.step = _shown(saved.spec, self._codec), saved.update
-        self._functions: dict[int | None, greedy.Functions] = {}
+        self._programs: dict[int | None, acting_program.ActingProgram] = {}
         self._num_calls = 0
         self._carried: acting.Carried | None = None
         self._first = np.ones(0, bool)
@@ -136,11 +136,11 @@ class Policy:
             search.
         """
         seen, is_single = self._seen(observation, reward, action_mask, explore)
-        functions = self._of(num_simulations)
-        self._carried, action = functions.act(self._saved.params, self._rows(seen), seen, self._seed, self._num_calls)
+        rows = self._saved.params, self._rows(seen), seen, self._seed, self._num_calls
+        self._carried, found = self._of(num_simulations)(*rows)
         self._num_calls += 1
         self._first = np.zeros(len(seen.observation), bool)
-        return self._codec.decode(np.asarray(action), is_single=is_single)
+        return self._codec.decode(np.asarray(found["action"]), is_single=is_single)
 
     @property
     def actions(self) -> np.ndarray:
@@ -171,9 +171,11 @@ class Policy:
         if self._saved.agent.search is None:
             raise errors.UsageError(f"agent {self._saved.config.run.agent} does not search; call the policy itself")
         seen, is_single = self._seen(observation, reward, action_mask, explore)
-        search, rows = self._of(num_simulations).search, (self._saved.params, self._rows(seen), seen)
-        on_device = search(*rows, self._seed, self._num_calls, return_tree=return_tree)
-        found: base.Searched = jax.tree.map(np.asarray, on_device)
+        rows = self._saved.params, self._rows(seen), seen, self._seed, self._num_calls
+        findings = acting_program.TREE if return_tree else acting_program.NUMBERS
+        nowhere = np.full(len(seen.slot), acting_program.NOWHERE, np.int32)
+        _, named = self._of(num_simulations)(*rows, written=nowhere, findings=findings)
+        found = base.Searched(**acting_program.on_host(named))
         action: Any = self._codec.decode(np.asarray(found.action), is_single=is_single)
         if not is_single:
             return found._replace(action=action)
@@ -203,7 +205,7 @@ class Policy:
             for an agent that learns only values, or draws continuous actions without a search.
         """
         seen, is_single = self._seen(observation, reward, action_mask, explore=False)
-        saved, functions = self._saved, self._of(num_simulations)
+        saved, program = self._saved, self._of(num_simulations)
         if not is_single:
             raise errors.UsageError(
                 f"think takes one observation, and a batch of {len(seen.observation)} came; give one row"
@@ -212,7 +214,7 @@ class Policy:
             None if moves is None else positions.of_moves(saved.config.env.id, moves, np.asarray(seen.observation[0]))
         )
         draws = self._seed, self._num_calls
-        return think(saved, functions, self._codec, self._rows(seen), seen, draws, place)
+        return think(saved, program, self._codec, self._rows(seen), seen, draws, place)
 
     def reset(self, rows: Sequence[int] | np.ndarray | None = None) -> None:
         """Starts a new episode with the next observation of these rows, [N] int or [B] bool; None means all rows.
@@ -251,8 +253,8 @@ class Policy:
             saved.spec, first, reward, action_mask, is_single=is_single, reads_reward=reads
         )
         mode = types.EXPLORE if explore else saved.mode
-        shown = greedy.seen(saved.spec, frame, rewards, first, mask, action_mode=mode, num_updates=self.step)
-        return shown, is_single
+        step = types.EnvStep.first(frame)._replace(reward=rewards, action_mask=mask)
+        return acting_program.seen(saved.spec, step, first, mode, self.step), is_single
 
     def _rows(self, seen: batches.Batch) -> acting.Carried:
         """Returns the rows' memory. Raises UsageError if the number of rows has changed."""
@@ -263,8 +265,8 @@ class Policy:
             raise policy_inputs.other_rows(num_rows, self._first)
         return self._carried
 
-    def _of(self, num_simulations: int | None) -> greedy.Functions:
-        if num_simulations not in self._functions:
+    def _of(self, num_simulations: int | None) -> acting_program.ActingProgram:
+        if num_simulations not in self._programs:
             saved, agent = self._saved, self._saved.agent
             if num_simulations is not None:
                 if agent.search is None:
@@ -274,39 +276,40 @@ class Policy:
                     )
                 config = configs.override(saved.config, {"search.num_simulations": num_simulations})
                 agent = agent_table.make(config, saved.spec, jax.default_backend())
-            self._functions[num_simulations] = greedy.functions(agent, saved.spec)
-        return self._functions[num_simulations]
+            self._programs[num_simulations] = acting_program.ActingProgram(agent, saved.spec)
+        return self._programs[num_simulations]
 
 
 def think(
-    saved: greedy.SavedAgent,
-    functions: greedy.Functions,
+    saved: saved_agents.SavedAgent,
+    program: acting_program.ActingProgram,
     codec: codecs.Codec,
-    carried: acting.Carried,
+    memory: acting.Carried,
     seen: batches.Batch,
     draws: tuple[int, int],
     place: positions.GamePlace | None,
+    *,
+    slot: int = 0,
 ) -> search_traces.Thought:
-    """Returns what the agent thinks about one observation, given as a batch of one.
+    """Returns what the agent thinks about one observation, given as a batch of one, without remembering it.
 
-    `functions` and `codec` are the agent's own. `draws` is the seed and the number of the call. Raises UsageError for
-    an agent that learns only values.
+    `program` and `codec` are the agent's own. `draws` is the seed and the number of the call. slot: of the row in the
+    memory. Raises UsageError for an agent that learns only values.
     """
     if saved.agent.search is None and saved.agent.policy is None:
         raise errors.UsageError(
             f"agent {saved.config.run.agent} has neither a search nor probabilities of actions to show; look at its "
             "actions alone"
         )
-    rows, found = (saved.params, carried, seen), None
     if place is None:
         observed = np.asarray(seen.observation), np.asarray(seen.action_mask)
-        place = positions.of_observation(saved.config.env.id, saved.spec, *observed, greedy.key_of(*draws))
-    if saved.agent.search is None:
-        taken, policy = np.asarray(functions.act(*rows, *draws)[1])[0], np.asarray(functions.policy(*rows))[0]
-    else:
-        searched = functions.search(*rows, *draws, return_tree=True)
-        found = jax.tree.map(lambda x: np.asarray(x)[0], searched)
-        taken, policy = found.action, found.policy
+        place = positions.of_observation(saved.config.env.id, saved.spec, *observed, acting_program.key_of(*draws))
+    slots, nowhere = np.full(1, slot, np.int32), np.full(1, acting_program.NOWHERE, np.int32)
+    rows = saved.params, memory, seen, *draws
+    looked = program(*rows, slots=slots, written=nowhere, findings=acting_program.TREE)[1]
+    one: dict[str, Any] = jax.tree.map(lambda x: np.asarray(x)[0], looked)
+    taken, policy = one["action"], one["policy"]
+    found = None if saved.agent.search is None else base.Searched(**one)
     if found is None or found.sampled is None:
         actions = np.asarray(codec.decode(np.arange(saved.spec.num_actions), is_single=False))
         legal, number = np.asarray(seen.action_mask[0]), int(taken)

@@ -5,19 +5,13 @@ Shape letters: B games.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import NamedTuple
 
 import numpy as np
 
 from seedzero.checkpoints import spec_file
 from seedzero.core import types
-from seedzero.envs import turn_games
-from seedzero.evaluation import match
 from seedzero.transport import policy_client, policy_codec, security
-
-_BATCH_SIZE = 64
-"""Most rows in one request, in games whose players move in turn."""
 
 
 class Served(NamedTuple):
@@ -49,23 +43,16 @@ class RemotePlayer:
         """Returns the fields of a result that name the player, as `SavedAgent.to_json` does."""
         return {"step": self.version, **({"policy": "sample"} if self._offer.draws else {})}
 
-    def turns(self, game: turn_games.TurnGame) -> match.Player:
-        """Returns a player for a game in turn, whose move depends only on the position."""
-        size = min(_BATCH_SIZE, self._offer.max_rows)
-        group = self.group(size)
+    @property
+    def max_rows(self) -> int:
+        """Most rows in one request."""
+        return self._offer.max_rows
 
-        def play_batch(states: Sequence[turn_games.State]) -> np.ndarray:
-            step = types.EnvStep.first(np.stack([game.observe(state) for state in states]))
-            step = step._replace(action_mask=np.stack([game.legal_mask(state) for state in states]))
-            return group.act(step, np.ones(len(states), bool)).astype(np.int64)
-
-        return match.in_batches(play_batch, size)
-
-    def group(self, num_rows: int) -> RemoteGroup:
+    def actor(self, num_rows: int) -> RemoteActor:
         """Opens a session that keeps a memory for each row."""
         client = policy_client.PolicyClient(self._secured, self._offer, player=self._player, num_rows=num_rows)
         self._clients.append(client)
-        return RemoteGroup(client)
+        return RemoteActor(client)
 
     def close(self) -> None:
         """Closes all sessions."""
@@ -73,8 +60,8 @@ class RemotePlayer:
             client.close()
 
 
-class RemoteGroup:
-    """Acts for several rows through a policy server, like `greedy.GroupPlayer`."""
+class RemoteActor:
+    """Acts for several rows through a policy server, like `saved_actors.SavedActor`."""
 
     def __init__(self, client: policy_client.PolicyClient) -> None:
         self._client = client

@@ -1,4 +1,4 @@
-"""Loads saved agents and lets them act without a learner, greedily or by draws from their policy.
+"""Loads saved agents, which act greedily or by draws from their policy.
 
 Shape letters: E environments.
 """
@@ -6,21 +6,19 @@ Shape letters: E environments.
 from __future__ import annotations
 
 import dataclasses
-import functools
 import pathlib
-from collections.abc import Callable, Sequence
-from typing import Any, Literal, NamedTuple
+from collections.abc import Sequence
+from typing import Literal, NamedTuple
 
 import jax
-import jax.numpy as jnp
 import numpy as np
 
+from seedzero.actors import agent_choice
 from seedzero.agents import agent_table, base
 from seedzero.checkpoints import player_files, saved_files, spec_file, trees
 from seedzero.config import configs, league_config, seats_config
 from seedzero.core import errors, printable, training_arrays, types
-from seedzero.device import acting, batches, compilation_cache, jax_settings, patience, slow_compile
-from seedzero.evaluation import agent_choice
+from seedzero.device import compilation_cache, jax_settings, patience
 
 _SEED_KEY = 2
 """Differs from the keys of training (0) and of evaluation during training (1), so that episodes are new."""
@@ -141,128 +139,3 @@ def _load(
 def seeds(seed: int, num_envs: int) -> tuple[int, ...]:
     """Returns one seed for each environment, [E], each below 2^31."""
     return tuple(int(s) >> 1 for s in np.random.SeedSequence([seed, _SEED_KEY]).generate_state(num_envs))
-
-
-class Functions(NamedTuple):
-    """Jitted functions of an agent, which depend only on the spec of its environments."""
-
-    # (params, carried, seen, seed, number of the call) -> (carried, action)
-    act: Callable[..., tuple[acting.Carried, jax.Array]]
-    search: Callable[..., base.Searched]  # the same arguments, and return_tree
-    policy: Callable[..., jax.Array]  # (params, carried, seen) -> probabilities [B, A]
-
-
-def key_of(seed: Any, call: Any) -> jax.Array:
-    """Returns the key of a call."""
-    return jax.random.fold_in(jax.random.key(seed), call)
-
-
-def functions(agent: base.Agent, spec: types.EnvSpec) -> Functions:
-    """Returns the jitted functions of an agent.
-
-    `search` and `policy` fail if the agent has no search or probabilities.
-    """
-
-    @jax.jit
-    def act(
-        params: base.Params, carried: acting.Carried, seen: batches.Batch, seed: jax.Array, call: jax.Array
-    ) -> tuple[acting.Carried, jax.Array]:
-        num_rows = len(seen.slot)
-        carried, outputs = acting.act(agent, spec, num_rows, params, carried, seen, key_of(seed, call))
-        return carried, outputs.action
-
-    @functools.partial(jax.jit, static_argnames="return_tree")
-    def search(
-        params: base.Params,
-        carried: acting.Carried,
-        seen: batches.Batch,
-        seed: jax.Array,
-        call: jax.Array,
-        *,
-        return_tree: bool,
-    ) -> base.Searched:
-        assert agent.search is not None
-        _, inputs = acting.look(agent, spec, len(seen.slot), carried, seen)
-        return agent.search(params, carried.memory, inputs, key_of(seed, call), return_tree)
-
-    @jax.jit
-    def policy(params: base.Params, carried: acting.Carried, seen: batches.Batch) -> jax.Array:
-        assert agent.policy is not None
-        _, inputs = acting.look(agent, spec, len(seen.slot), carried, seen)
-        return agent.policy(params, carried.memory, inputs)
-
-    return Functions(_told(act), _told(search), _told(policy))
-
-
-def _told(function: Callable[..., Any]) -> Callable[..., Any]:
-    """Wraps a jitted function of `Functions` to report that it compiles when it gets a new number of rows."""
-    compiled: set[tuple[Any, ...]] = set()
-
-    def call(params: base.Params, carried: acting.Carried, seen: batches.Batch, *others: Any, **flags: bool) -> Any:
-        shape = len(seen.slot), *flags.items()
-        if shape in compiled:
-            return function(params, carried, seen, *others, **flags)
-        with patience.telling(lambda: "compiling the agent"), slow_compile.without_alarm():
-            found = function(params, carried, seen, *others, **flags)
-        compiled.add(shape)
-        return found
-
-    return call
-
-
-def seen(
-    spec: types.EnvSpec,
-    observation: np.ndarray,
-    reward: np.ndarray,
-    first: np.ndarray,
-    action_mask: np.ndarray | None,
-    *,
-    action_mode: np.int8 = types.GREEDY,
-    task: np.ndarray | None = None,
-    num_updates: int | None = None,
-) -> batches.Batch:
-    """Returns a batch with the environments' observations; without a mask every action is legal."""
-    num_rows = len(observation)
-    return batches.Batch(
-        observation=observation,
-        reward=reward,
-        first=first,
-        action_mask=np.ones((num_rows, spec.num_actions), bool) if action_mask is None else action_mask,
-        action_mode=np.full(num_rows, action_mode),
-        slot=np.arange(num_rows, dtype=np.int32),
-        task=np.zeros(num_rows, np.int32) if task is None else task,
-        num_updates=None if num_updates is None else np.int32(num_updates),
-    )
-
-
-class GroupPlayer:
-    """Acts for a group of environments and keeps their memory. Drawn actions depend only on the seed and the call."""
-
-    def __init__(self, saved: SavedAgent, num_envs: int, seed: int) -> None:
-        self._saved, self._seed = saved, seed
-        self._carried = acting.initial(saved.agent, saved.spec, num_envs)
-        self._functions = functions(saved.agent, saved.spec)
-        self._num_calls = 0
-
-    def act(self, step: types.EnvStep, first: np.ndarray) -> np.ndarray:
-        """Returns the actions, [E] int32 or [E, D] float32. Rows that the step does not show keep their memory.
-
-        first: [E] bool, true at an episode's first observation.
-        """
-        saved, frames, mask = self._saved, step.observation, step.action_mask
-        shown = seen(saved.spec, frames, step.reward, first, mask, action_mode=saved.mode, task=step.tasks)
-        carried, action = self._functions.act(saved.params, self._carried, shown, self._seed, self._num_calls)
-        self._carried = carried if step.shown is None else chosen(step.shown, carried, self._carried)
-        self._num_calls += 1
-        return np.asarray(action)
-
-
-@jax.jit
-def chosen(where: jax.Array, new: acting.Carried, old: acting.Carried) -> acting.Carried:
-    """Returns the new rows where `where`, [E] bool, is true, and the old rows elsewhere."""
-
-    def choose(one: jax.Array, other: jax.Array) -> jax.Array:
-        return jnp.where(where.reshape(-1, *[1] * (one.ndim - 1)), one, other)
-
-    found: acting.Carried = jax.tree.map(choose, new, old)
-    return found

@@ -12,9 +12,9 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from seedzero import search as mcts
+from seedzero.actors import positions, tree_picture
 from seedzero.agents import base
 from seedzero.core import printable
-from seedzero.evaluation import positions, tree_picture
 
 FORMAT, VERSION = "seedzero.thought", 1
 MOST_ROWS = 12

@@ -11,9 +11,9 @@ import pytest
 from gymnasium import spaces
 from gymnasium.vector import utils as batches
 
+from seedzero.actors import acting_policy, codecs
 from seedzero.core import errors, types
 from seedzero.envs import envpool_spaces, gym_env, gym_spaces
-from seedzero.evaluation import acting_policy, codecs
 
 SHOWN: dict[str, spaces.Space[Any]] = {
     "box": spaces.Box(-1.0, 1.0, (3,)),

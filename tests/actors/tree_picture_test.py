@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 import xml.dom.minidom
 
-from seedzero.evaluation import tree_picture
+from seedzero.actors import tree_picture
 
 
 def _box(parent: int | None, visits: int, depth: int, **others: object) -> tree_picture.Box:

@@ -14,10 +14,11 @@ import play_runs
 import pytest
 
 import seedzero
+from seedzero.actors import agent_choice, remote_players, saved_agents
 from seedzero.api import leagues
 from seedzero.cli import main as commands
 from seedzero.core import errors, types
-from seedzero.evaluation import agent_choice, greedy, remote_players, scoring
+from seedzero.evaluation import scoring
 from seedzero.transport import security
 
 sys.path.insert(0, str(pathlib.Path(__file__).parents[1] / "serving"))
@@ -38,7 +39,7 @@ def served(runs: dict[str, pathlib.Path]) -> Iterator[dict[str, policy_world.Wor
     saved = {}
     for name, path in runs.items():
         choice = agent_choice.AgentChoice(path, "last")
-        saved[name] = greedy.load(choice, *greedy.read(choice))
+        saved[name] = saved_agents.load(choice, *saved_agents.read(choice))
     with (
         policy_world.serving({"main": saved["ttt"]}, num_slots=64) as ttt,
         policy_world.serving({"main": saved["kuhn"]}, num_slots=64) as kuhn,
@@ -66,16 +67,16 @@ def test_games_of_seats_are_played_to_their_ends(
     assert served["kuhn"].server.num_sessions == 0
 
 
-def test_a_group_without_a_turn_asks_its_server_nothing(
+def test_an_actor_without_a_turn_asks_its_server_nothing(
     runs: dict[str, pathlib.Path], served: dict[str, policy_world.World]
 ) -> None:
-    _, spec = greedy.read(agent_choice.AgentChoice(runs["kuhn"]))
+    _, spec = saved_agents.read(agent_choice.AgentChoice(runs["kuhn"]))
     with contextlib.closing(
         remote_players.RemotePlayer(remote_players.Served(served["kuhn"].address), spec)
     ) as player:
         step = types.EnvStep.first(np.zeros((3, *spec.observation_shape), np.float32))
         step = step._replace(action_mask=np.ones((3, spec.num_actions), bool), shown=np.zeros(3, bool))
-        assert player.group(3).act(step, np.ones(3, bool)).tolist() == [0, 0, 0]
+        assert player.actor(3).act(step, np.ones(3, bool)).tolist() == [0, 0, 0]
     assert served["kuhn"].engine.counts.rows == 0
 
 
@@ -97,7 +98,7 @@ def test_a_token_is_given_to_the_opponent_s_server(
 ) -> None:
     (tmp_path / "token").write_text("0123456789abcdef")
     choice = agent_choice.AgentChoice(runs["ttt"], "last")
-    saved = greedy.load(choice, *greedy.read(choice))
+    saved = saved_agents.load(choice, *saved_agents.read(choice))
     with policy_world.serving({"main": saved}, secured=security.ServerSecurity("0123456789abcdef")) as world:
         flags = ["evaluate", str(runs["ttt"]), "--episodes=2", f"--opponent={world.address}"]
         assert commands.main([*flags, f"--token_file={tmp_path / 'token'}"]) == 0

@@ -16,10 +16,10 @@ import pytest
 
 import seedzero
 from seedzero import search as mcts
+from seedzero.actors import acting_policy
 from seedzero.config import options
 from seedzero.core import errors, types
 from seedzero.envs import spiel
-from seedzero.evaluation import acting_policy
 
 _VECTOR = types.EnvSpec((4,), "float32", 3)
 _SEEN = np.random.default_rng(0).normal(size=4).astype(np.float32)

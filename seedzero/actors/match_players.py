@@ -1,0 +1,46 @@
+"""Players of matches: saved agents of runs, and players of policy servers."""
+
+from __future__ import annotations
+
+import contextlib
+import pathlib
+from typing import TypeAlias
+
+from seedzero.actors import actor, agent_choice, remote_players, saved_actors, saved_agents
+from seedzero.config import configs
+from seedzero.core import errors, opponents, types
+
+Player: TypeAlias = saved_agents.SavedAgent | remote_players.RemotePlayer
+Chosen: TypeAlias = remote_players.Served | tuple[agent_choice.AgentChoice, configs.Config]
+
+
+def opponent(mine: agent_choice.AgentChoice, config: configs.Config, name: str | remote_players.Served) -> Chosen:
+    """Returns a policy server's player, or a run's last checkpoint.
+
+    Raises UsageError if the run is of another game.
+    """
+    if isinstance(name, remote_players.Served):
+        return name
+    path = pathlib.Path(name).absolute()
+    found = agent_choice.AgentChoice(path, "last", policy=mine.policy, trusted=mine.trusted)
+    other = found.config()
+    if other.env.id != config.env.id:
+        raise errors.UsageError(
+            f"--opponent={path} was trained with --env={other.env.id}, this run with --env={config.env.id}; give a "
+            f"run of the same game, or --opponent={opponents.RANDOM}"
+        )
+    return found, other
+
+
+def load(chosen: Chosen, spec: types.EnvSpec, undo: contextlib.ExitStack) -> Player:
+    """Returns a player; `undo` closes its sessions with a policy server."""
+    if isinstance(chosen, remote_players.Served):
+        return undo.enter_context(contextlib.closing(remote_players.RemotePlayer(chosen, spec)))
+    return saved_agents.load(*chosen, spec)
+
+
+def act(player: Player, num_rows: int, seed: int) -> actor.Actor:
+    """Lets a player act for a number of rows. seed: for a saved agent's draws."""
+    if isinstance(player, remote_players.RemotePlayer):
+        return player.actor(num_rows)
+    return saved_actors.SavedActor(player, num_rows, seed)

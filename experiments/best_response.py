@@ -312,10 +312,10 @@ def searching(run_dir: pathlib.Path, step: Any, rows: int, player: str | None = 
     from seedzero.checkpoints import run_dirs
     from seedzero.core import types
     from seedzero.device import acting
-    from seedzero.evaluation import scoring
+    from seedzero.tables import run_games
 
     config = run_dirs.read_saved(run_dir).config
-    game = scoring.game_of(config)
+    game = run_games.game_of(config)
     if game is None:
         raise SystemExit(f"{run_dir} was trained in no game of two players")
     saved = saved_agents.load(agent_choice.AgentChoice(run_dir, step, player), config, game.spec)

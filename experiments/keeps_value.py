@@ -21,6 +21,7 @@ from seedzero.actors import agent_choice
 from seedzero.checkpoints import run_dirs
 from seedzero.envs import bots, spiel
 from seedzero.evaluation import scoring
+from seedzero.tables import run_games
 
 _TRIES = 100
 """Limit of random games per requested position."""
@@ -41,7 +42,7 @@ def main() -> None:
 def measure(run_dir: pathlib.Path, step: Any, num_positions: int, seed: int) -> dict[str, Any]:
     """Returns the shares, and the seconds of the solver and the agent."""
     config = run_dirs.read_saved(run_dir).config
-    game = scoring.game_of(config)
+    game = run_games.game_of(config)
     if game is None:
         raise SystemExit(f"{run_dir} was trained in no game of two players")
     states = random_positions(game, num_positions, np.random.default_rng(seed))

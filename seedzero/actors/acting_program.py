@@ -68,7 +68,8 @@ def look(
     findings: Findings = ACTIONS,
 ) -> tuple[acting.Carried, dict[str, Any]]:
     """Returns what B rows carry afterwards, and arrays [B, ...] by name: `action`, and the findings."""
-    past, inputs = acting.look(agent, spec, len(seen.slot), carried, seen)
+    num_rows = seen.slot.shape[0]  # any number in exported programs
+    past, inputs = acting.look(agent, spec, num_rows, carried, seen)
     if agent.search is None or findings in (ACTIONS, STORED):
         memory, outputs = agent.act(params, carried.memory, inputs, key)
         found = {**outputs.stored} if findings == STORED else {}

@@ -9,14 +9,15 @@ from typing import Any
 
 import numpy as np
 
-from seedzero.actors import agent_choice, match_players, remote_players, saved_actors, saved_agents
+from seedzero.actors import agent_choice, match_players, remote_players, saved_agents
 from seedzero.checkpoints import spec_file
 from seedzero.config import configs, seats_config
-from seedzero.core import env_ids, errors, opponents, types
+from seedzero.core import errors, opponents, types
 from seedzero.device import patience
-from seedzero.envs import env_base, pgx_games, pgx_rules, registry, seats, spiel, spiel_seats, turn_games
-from seedzero.evaluation import match, seat_match, side_match
+from seedzero.envs import env_base, turn_games
+from seedzero.evaluation import match, side_match
 from seedzero.metrics import episodes, human_scores
+from seedzero.tables import run_games, table
 
 MAX_ENVS = 32
 """Most environments that step at the same time."""
@@ -24,52 +25,6 @@ _BATCH_SIZE = 64
 """Most positions of games in turn in one call of an agent."""
 
 _EVALUATE_REMOTE = "give --listen=HOST:PORT, and start the worker with the address that is printed then"
-
-
-def read_config(choice: agent_choice.AgentChoice, remedy: str) -> configs.Config:
-    """Returns a run's configuration, and asks for consent to exactly these settings.
-
-    remedy: what the error advises if the environments come from workers and cannot be made here.
-    """
-    config = choice.config()
-    if config.env.id == env_ids.REMOTE:
-        raise errors.UsageError(
-            f"{choice.path} was trained with --env=remote, so its environment comes with a worker; {remedy}"
-        )
-    return config
-
-
-class EnvPlayer:
-    """Steps a group of environments in this process with a saved agent."""
-
-    def __init__(
-        self,
-        choice: agent_choice.AgentChoice,
-        config: configs.Config,
-        num_envs: int,
-        *,
-        render: bool = False,
-        role: types.Role = types.Role.TRAIN,
-    ) -> None:
-        """role: with TRAIN, an agent plays games of two players against itself."""
-        settings = dataclasses.replace(config.env.of_evaluation, random_opening=0, joint_observation=False)
-        self.env: env_base.VectorEnv = registry.make(config.env.id, settings, num_envs, role=role, render=render)
-        with contextlib.ExitStack() as undo:
-            undo.callback(self.env.close)
-            self.step = self.env.reset(
-                saved_agents.seeds(choice.seed, num_envs)
-            )  # The first reset completes the spec.
-            self.saved, actor = saved_actors.load(choice, config, self.env.spec)
-            self._actor = actor(num_envs, choice.seed)
-            undo.pop_all()
-        self.first = np.ones(num_envs, bool)
-
-    def advance(self) -> None:
-        """Takes one step in every environment."""
-        actions = self._actor.act(self.step, self.first)
-        shown = self.step.shown
-        self.first = self.step.final if shown is None else np.where(shown, self.step.final, self.first)
-        self.step = self.env.step(actions)
 
 
 def evaluate(
@@ -95,14 +50,14 @@ def evaluate(
       CheckpointError: for an unreadable checkpoint. For errors of a policy server see `RemotePlayer`.
     """
     choice = choice.absolute()
-    path, config = choice.path, read_config(choice, _EVALUATE_REMOTE)
+    path, config = choice.path, run_games.read_config(choice, _EVALUATE_REMOTE)
     if sides := side_match.sides_of(choice, config):
         _refuse_limit(choice, "in a league between two sides of agents")
         opponent = opponent or opponents.RANDOM
         told, games = side_match.between(choice, config, sides, (choice, opponent), num_episodes)
         return episodes.with_error({**told[0], "opponent": str(opponent), **match.summary(games)})
-    game, seated = game_of(config), seat_game_of(config)
-    if game is None and seated is None:
+    game = run_games.game_of(config)
+    if game is None and not run_games.has_two_seats(config):
         for flag, given in (("opponent", opponent), ("player", choice.player)):
             if given is not None and (flag == "opponent" or not seats_config.of_config(config).asked):
                 raise errors.UsageError(f"--{flag}={given}: {path} was not trained in a game of two players; omit it")
@@ -114,8 +69,8 @@ def evaluate(
     _refuse_limit(choice)
     opponent = opponent or opponents.RANDOM
     if game is None:
-        assert seated is not None
-        return _evaluate_seats(choice, config, seated, num_episodes, opponent)
+        told, games = side_match.between(choice, config, (), (choice, opponent), num_episodes)
+        return episodes.with_error({**told[0], "opponent": str(opponent), **match.summary(games)})
     if opponent == match.EXHAUSTIVE and choice.policy == "sample":
         raise errors.UsageError(
             f"--policy=sample: --opponent={match.EXHAUSTIVE} plays every line against an agent with one move in a "
@@ -145,44 +100,6 @@ def _move_in_seats(opponent: str) -> bool:
     return False
 
 
-def game_of(config: configs.Config) -> turn_games.TurnGame | None:
-    """Returns the run's game if two players move in turn, else None; games by seats have `seat_game_of`."""
-    kind, _, name = config.env.id.partition(":")
-    if kind == "pgx":
-        found = pgx_rules.game(name)
-        is_known = found.num_players == 2 and not found.has_chance
-        return pgx_games.PgxGame(name, has_state=config.env.game_state) if is_known else None
-    if kind != "spiel" or spiel_seats.has_seats(spiel.load(name), by_turns=config.env.by_turns):
-        return None
-    game = spiel.Game(name)
-    return game if game.num_players == 2 else None
-
-
-def seat_game_of(config: configs.Config) -> seats.SeatGame | None:
-    """Returns the run's game if two seats play it, else None."""
-    kind, _, name = config.env.id.partition(":")
-    if kind != "spiel" or not spiel_seats.has_seats(found := spiel.load(name), by_turns=config.env.by_turns):
-        return None
-    return spiel_seats.SpielSeats(name) if found.num_players() == seat_match.NUM_SEATS else None
-
-
-def _evaluate_seats(
-    choice: agent_choice.AgentChoice,
-    config: configs.Config,
-    game: seats.SeatGame,
-    num_games: int,
-    opponent: str | remote_players.Served,
-) -> dict[str, Any]:
-    """Evaluates an agent against another one in a game of two seats; returns the result of `evaluate`."""
-    match.refuse_seeing(choice, opponent)
-    rival = match_players.opponent(choice, config, opponent)
-    with contextlib.ExitStack() as undo:
-        undo.enter_context(patience.telling(lambda: "playing the games"))
-        mine = saved_agents.load(choice, config, game.spec)
-        games = seat_match.play(game, mine, match_players.load(rival, game.spec, undo), num_games, choice.seed)
-    return episodes.with_error({**mine.to_json(), "opponent": str(opponent), **match.summary(games)})
-
-
 def _refuse_limit(choice: agent_choice.AgentChoice, trained: str = "in a game of two players") -> None:
     """Raises UsageError for a limit of steps where games are played to the end."""
     if choice.max_steps is not None:
@@ -208,49 +125,43 @@ def against_each_other(
     Returns the first player's statistics (see `match.summary`) with `stderr_return`, the updates of both as
     `versions`, and `policy` if actions were drawn. Errors are those of `evaluate`.
     """
-    config = read_config(choice, _EVALUATE_REMOTE)
-    if of_agents := side_match.sides_of(choice, config):
-        named = [
+    config = run_games.read_config(choice, _EVALUATE_REMOTE)
+    of_agents, game = side_match.sides_of(choice, config), run_games.game_of(config)
+    if game is None and not of_agents and not run_games.has_two_seats(config):
+        raise errors.UsageError(f"{choice.path} was not trained in a game of two players; give a run that was")
+    others = [name for name in names if isinstance(name, str) and opponents.is_known(name)]
+    if game is None:
+        if others and not of_agents:
+            raise errors.UsageError(
+                f"player {others[0]} looks at the whole state of a game, and {choice.path} was trained in a game of "
+                "seats, where nobody sees the other's part; give a player of the league"
+            )
+        pair = [
             name
-            if isinstance(name, remote_players.Served) or (name is not None and opponents.is_known(name))
+            if isinstance(name, remote_players.Served) or name in others
             else dataclasses.replace(choice, player=name)
             for name in names
         ]
-        (first, second), games = side_match.between(choice, config, of_agents, named, num_games)
+        (first, second), games = side_match.between(choice, config, of_agents, pair, num_games)
         return _compared(first, second, games)
-    game, seated = game_of(config), seat_game_of(config)
-    if game is None and seated is None:
-        raise errors.UsageError(f"{choice.path} was not trained in a game of two players; give a run that was")
-    others = [name for name in names if isinstance(name, str) and opponents.is_known(name)]
-    if game is None and others:
-        raise errors.UsageError(
-            f"player {others[0]} looks at the whole state of a game, and {choice.path} was trained in a game of "
-            "seats, where nobody sees the other's part; give a player of the league"
-        )
-    spec = game.spec if game is not None else seated.spec  # type: ignore[union-attr]
+    seeds, sides, told = saved_agents.seeds(choice.seed, len(names)), list[match.Player](), list[dict[str, Any]]()
     with contextlib.ExitStack() as undo:
-
-        def load(name: str | remote_players.Served | None) -> match_players.Player:
-            if isinstance(name, remote_players.Served):
-                return match_players.load(name, spec, undo)
-            return match_players.load((dataclasses.replace(choice.or_last(), player=name), config), spec, undo)
-
         undo.enter_context(patience.telling(lambda: "playing the games"))
-        loaded = [None if name in others else load(name) for name in names]
-        first, second = ({"step": None} if player is None else player.to_json() for player in loaded)
-        if game is not None:
-            seeds = saved_agents.seeds(choice.seed, len(names))
-            sides = [
-                match.bot_player(str(name), np.random.default_rng(seed))
-                if player is None
-                else _in_turn(game, player, seed)
-                for name, player, seed in zip(names, loaded, seeds, strict=True)
-            ]
-            games = match.against_agent(game, sides[0], sides[1], num_games, choice.seed)
-        else:
-            assert seated is not None and loaded[0] is not None and loaded[1] is not None
-            games = seat_match.play(seated, loaded[0], loaded[1], num_games, choice.seed)
-    return _compared(first, second, games)
+        for name, seed in zip(names, seeds, strict=True):
+            if isinstance(name, str) and name in others:
+                sides.append(match.bot_player(name, np.random.default_rng(seed)))
+                told.append({"step": None})
+                continue
+            chosen: match_players.Chosen = (
+                name
+                if isinstance(name, remote_players.Served)
+                else (dataclasses.replace(choice.or_last(), player=name), config)
+            )
+            player = match_players.load(chosen, game.spec, undo)
+            sides.append(_in_turn(game, player, seed))
+            told.append(player.to_json())
+        games = match.against_agent(game, sides[0], sides[1], num_games, choice.seed)
+    return _compared(told[0], told[1], games)
 
 
 def _compared(
@@ -287,8 +198,8 @@ def engine(choice: agent_choice.AgentChoice, *, size: int = 1) -> tuple[turn_gam
     size: most positions in one call. Errors are those of `evaluate`.
     """
     choice = choice.absolute()
-    config = read_config(choice, "engines play games that this machine makes itself")
-    game = game_of(config)
+    config = run_games.read_config(choice, "engines play games that this machine makes itself")
+    game = run_games.game_of(config)
     if game is None:
         raise errors.UsageError(
             f"{choice.path} was trained with --env={config.env.id}, which is no game of two players in turn; give a "
@@ -302,10 +213,10 @@ def _evaluate_alone(
     choice: agent_choice.AgentChoice, config: configs.Config, num_episodes: int, progress: episodes.Progress | None
 ) -> dict[str, Any]:
     num_envs = _num_envs(config, spec_file.read(choice.path), num_episodes)
-    player = EnvPlayer(choice, config, num_envs, role=types.Role.EVALUATE)
+    run_table = table.RunTable(choice, config, num_envs, types.Role.EVALUATE)
     slots = np.arange(num_envs)
     limit = choice.most_steps(config)
-    spec = player.env.spec
+    spec = run_table.env.spec
     num_seats = spec.num_seats(types.Role.EVALUATE)
     played = episodes.Played(slots, num_episodes, spec.tasks, max_steps=limit, num_seats=num_seats)
 
@@ -316,17 +227,17 @@ def _evaluate_alone(
         """
         return "" if progress is not None or not played.num_steps else f"evaluating: {played.state}"
 
-    with env_base.closing(player.env), patience.telling(state):
-        played.record(slots, player.step, player.first)
+    with env_base.closing(run_table.env), patience.telling(state):
+        played.record(slots, run_table.step, run_table.first)
         while not played.done:
-            player.advance()
-            played.record(slots, player.step, player.first)
+            run_table.advance()
+            played.record(slots, run_table.step, run_table.first)
             if progress is not None:
                 progress(played.num_finished, played.num_expected)
     result = played.result()
     normalized = human_scores.of(config.env.id, result)
     shown = {} if normalized is None else {"human_normalized": normalized}
-    return episodes.with_error({**player.saved.to_json(), **result.to_json(), **shown}, num_seats)
+    return episodes.with_error({**run_table.saved.to_json(), **result.to_json(), **shown}, num_seats)
 
 
 def _num_envs(config: configs.Config, spec: types.EnvSpec | None, num_episodes: int) -> int:

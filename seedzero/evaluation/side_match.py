@@ -1,6 +1,6 @@
-"""Plays matches between two players in an environment of agents on two sides, which the players change in turn.
+"""Plays matches between two players at a table of seats, or of agents on two sides; players change sides in turn.
 
-Shape letters: E rows, the agents of a few copies of the environment, S agents of a copy.
+Shape letters: E rows, the seats or agents of a few games at a time, S of a game.
 """
 
 from __future__ import annotations
@@ -17,12 +17,13 @@ from seedzero.checkpoints import spec_file
 from seedzero.config import configs, league_rules
 from seedzero.core import errors, opponents, types
 from seedzero.device import patience
-from seedzero.envs import env_base, registry
+from seedzero.envs import env_base
 from seedzero.evaluation import match
 from seedzero.league import matches
+from seedzero.tables import run_games, table
 
 _MAX_ROWS = 64
-"""Rows in one compiled call of an agent, unless two copies have more."""
+"""Rows in one compiled call of an agent, unless two games have more."""
 
 Player: TypeAlias = agent_choice.AgentChoice | str | remote_players.Served
 """A player of a run's league, a run's directory, `opponents.RANDOM`, or a policy server's player."""
@@ -41,19 +42,19 @@ def between(
     named: Sequence[Player],
     num_games: int,
 ) -> tuple[list[dict[str, Any]], list[match.FinishedGame]]:
-    """Plays matches between two players, which draw their moves unless the choice says otherwise.
+    """Plays matches between two players; between sides they draw their moves unless the choice says otherwise.
 
-    Returns the fields that name each checkpoint, and the first player's results. Errors are those of
-    `scoring.evaluate`.
+    sides: of the agents; () in a game of two seats. Returns the fields that name each checkpoint, and the first
+    player's results. Errors are those of `scoring.evaluate`.
     """
-    choice = dataclasses.replace(choice.or_last(), policy=choice.policy or "sample")
-    settings = dataclasses.replace(config.env.of_evaluation, joint_observation=False)
-    copies = max(1, min(num_games, _MAX_ROWS // len(sides)) // 2 * 2)
+    size = len(sides) or run_games.NUM_SEATS
+    choice = dataclasses.replace(choice.or_last(), policy=choice.policy or ("sample" if sides else None))
+    num_rows = size * max(1, min(num_games, _MAX_ROWS // size) // 2 * 2)
     with contextlib.ExitStack() as undo:
-        env = registry.make(config.env.id, settings, copies * len(sides), role=types.Role.EVALUATE)
+        env = table.made(config, num_rows, types.Role.EVALUATE if sides else types.Role.TRAIN)
         undo.enter_context(env_base.closing(env))
         undo.enter_context(patience.telling(lambda: "playing the games"))
-        env.reset(saved_agents.seeds(choice.seed, env.num_envs))  # completes the spec
+        env.reset(saved_agents.seeds(choice.seed, num_rows))  # completes the spec
         actors, told = list[actor.Actor](), list[dict[str, Any]]()
         for one, seed in zip(named, saved_agents.seeds(choice.seed, len(named)), strict=True):
             if one == opponents.RANDOM:
@@ -74,38 +75,37 @@ def between(
 def play(
     env: env_base.VectorEnv, sides: Sequence[int], actors: Sequence[actor.Actor], num_games: int, seed: int
 ) -> list[match.FinishedGame]:
-    """Plays games in E rows, equally many in each copy to within one; returns the first player's results.
+    """Plays games in E rows, equally many in each place to within one; returns the first player's results.
 
-    It has the first side in the first game of copies 0, 2, 4 ..., and the other side in the next one. Raises
+    It has the first side or chair in the first game of places 0, 2, 4 ..., and the other one in the next game. Raises
     EnvironmentFailure if more games than that end without a result.
     """
-    size, number = len(sides), env.num_envs
-    slots, chair = np.arange(number), np.arange(number) % size
-    copies = number // size
-    left = [num_games // copies + (copy < num_games % copies) for copy in range(copies)]
+    size, number, played_at = len(sides) or run_games.NUM_SEATS, env.num_envs, table.Table(env)
+    slots, num_places = np.arange(number), env.num_envs // size
+    left = [num_games // num_places + (place < num_games % num_places) for place in range(num_places)]
     boards, found = matches.Boards.empty(number, has_seats=True, sides=tuple(sides)), list[match.FinishedGame]()
-    cancelled = 0
-    step, first, length = env.reset(saved_agents.seeds(seed, number)), np.ones(number, bool), np.zeros(copies, int)
+    cancelled, length = 0, np.zeros(num_places, int)
+    played_at.begin(saved_agents.seeds(seed, number))
     while any(left):
-        shown = np.ones(number, bool) if step.shown is None else step.shown
-        rows, seen = slots[shown], step.those(shown)
+        shown = played_at.shown
+        rows, seen = slots[shown], played_at.step.those(shown)
         boards, moves = boards.advance(
             rows,
             reward=seen.reward,
-            first=first[shown],
+            first=played_at.first[shown],
             terminated=seen.terminated,
             truncated=seen.truncated,
-            game=rows - chair[rows],
-            chair=chair[rows],
+            game=rows // size * size,
+            chair=rows % size if sides else seen.tasks,
         )
         np.add.at(length, rows[~seen.final] // size, 1)
         for row in np.flatnonzero(moves.ended).tolist():
-            copy = rows[row] // size
-            if left[copy]:
-                left[copy] -= 1
-                result = float(moves.total[row]), int(length[copy]), int(moves.outcome[row])
+            place = rows[row] // size
+            if left[place]:
+                left[place] -= 1
+                result = float(moves.total[row]), int(length[place]), int(moves.outcome[row])
                 found.append(match.FinishedGame(bool(moves.side[row] == 0), *result))
-            length[copy] = 0
+            length[place] = 0
         cancelled += int(np.sum(moves.void))
         if cancelled > num_games:
             raise errors.EnvironmentFailure(
@@ -114,8 +114,5 @@ def play(
             )
         mine = np.zeros(number, bool)
         mine[rows] = moves.home
-        parts = zip(actors, (mine, shown & ~mine), strict=True)
-        actions = [np.where(own, one.act(step._replace(shown=own), first), 0) for one, own in parts]
-        first = np.where(shown, step.final, first)
-        step = env.step(np.sum(actions, axis=0).astype(np.int32))
+        played_at.play(list(zip((mine, shown & ~mine), actors, strict=True)))
     return found

@@ -9,14 +9,14 @@ Shape letters: R rows (1 if both sides of an alternating game share it; otherwis
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
 
 import numpy as np
 
 from seedzero.core import types
+from seedzero.tables import table
 
 
-class Course:
+class Course(table.Table):
     """One game at a time.
 
     Attributes:
@@ -24,30 +24,31 @@ class Course:
       actions: [R] int each.
     """
 
-    def __init__(self, env: Any) -> None:
-        """env: holds one game, and was made for training, so that only the caller moves."""
-        self._env = env
-        self._seeds: Sequence[int] = ()
-        self.has_rows = env.num_envs > 1
-        self.steps: list[types.EnvStep] = []
-        self.actions: list[np.ndarray] = []
+    steps: list[types.EnvStep]
+    actions: list[np.ndarray]
 
     def begin(self, seeds: Sequence[int]) -> None:
         """Starts another game; seeds: [R]."""
-        self._seeds = seeds
-        self.steps, self.actions = [self._env.reset(seeds)], []
+        super().begin(seeds)
+        self._seeds, self.steps, self.actions = seeds, [self.step], []
 
-    def step(self, actions: np.ndarray) -> None:
+    def take(self, actions: np.ndarray) -> None:
         """Steps with the actions of all rows; those of rows without a turn are ignored."""
-        self.steps.append(self._env.step(actions))
+        super().take(actions)
+        self.steps.append(self.step)
         self.actions.append(actions)
 
     def go_back(self, number: int) -> None:
         """Returns to an earlier position, by its number."""
-        self._env.reset(self._seeds)
-        for actions in self.actions[:number]:
-            self._env.step(actions)
-        del self.steps[number + 1 :], self.actions[number:]
+        taken = self.actions[:number]
+        self.begin(self._seeds)
+        for actions in taken:
+            self.take(actions)
+
+    @property
+    def has_rows(self) -> bool:
+        """Whether each row is a seat."""
+        return self.env.num_envs > 1
 
     def row(self, seat: int) -> int:
         """Returns the row of a seat."""
@@ -62,17 +63,12 @@ class Course:
         step = self.steps[number]
         if not self.has_rows:
             return [] if step.final[0] else [self._mover(number)]
-        moving: list[int] = np.flatnonzero(shown(step) & ~step.final).tolist()
+        moving: list[int] = np.flatnonzero(_shown(step) & ~step.final).tolist()
         return moving
-
-    def first(self, number: int) -> np.ndarray:
-        """Returns [R] bool, true: no earlier position of the game showed the row."""
-        before = [shown(step) for step in self.steps[:number]]
-        return ~np.any(before, axis=0) if before else np.ones(self._env.num_envs, bool)
 
     def seen(self, seat: int) -> list[int]:
         """Returns the numbers of the positions that show a seat's row."""
-        return [number for number, step in enumerate(self.steps) if shown(step)[self.row(seat)]]
+        return [number for number, step in enumerate(self.steps) if _shown(step)[self.row(seat)]]
 
     def is_over(self, seat: int) -> bool:
         """Returns whether a seat makes no more moves."""
@@ -89,10 +85,10 @@ class Course:
 
     def _mover(self, number: int) -> int:
         """Returns the side to move in a position of an alternating game."""
-        movers = self._env.spec.movers(self.steps[number].observation)
+        movers = self.env.spec.movers(self.steps[number].observation)
         return number % 2 if movers is None else int(movers[0])
 
 
-def shown(step: types.EnvStep) -> np.ndarray:
+def _shown(step: types.EnvStep) -> np.ndarray:
     """Returns which rows have a new observation, [R] bool."""
     return np.ones(len(step.reward), bool) if step.shown is None else step.shown

@@ -48,7 +48,7 @@ class Rival:
         """Returns the findings about the present position, which is looked at only once."""
         if len(self.looks) < len(self._course.steps):
             self._actor.memory, self._actor.num_calls = self._memory(), self._draws()[1]
-            found = self._actor.look(self._course.steps[-1], self._first())
+            found = self._actor.look(self._course.step, self._course.first)
             self.looks.append(Finding(recording.named(found), self._actor.memory))
         return self.looks[-1]
 
@@ -64,11 +64,11 @@ class Rival:
         """
         saved, course = self._saved, self._course
         row, place = course.row(seat), None
-        step, first = self._course.steps[-1].those(np.arange(row, row + 1)), self._first()[row : row + 1]
+        step, first = course.step.those(np.arange(row, row + 1)), course.first[row : row + 1]
         seen = acting_program.seen(saved.spec, step, first, saved.mode, saved.update)
         if saved.config.env.id.startswith("spiel:") and not course.has_rows and not saved.spec.has_chance:
             taken = [int(actions[0]) for actions in course.actions]
-            place = positions.of_moves(saved.config.env.id, taken, course.steps[-1].observation[0])
+            place = positions.of_moves(saved.config.env.id, taken, course.step.observation[0])
         rows = self._memory(), seen, self._draws(), place
         thought = acting_policy.think(saved, self._program, codecs.of(saved.spec), *rows, slot=row)
         return thought if thought.root is not None else search_traces.renamed(thought, names)
@@ -77,9 +77,6 @@ class Rival:
         """Returns the memory before the present position."""
         number = len(self._course.actions)
         return self.looks[number - 1].memory if number else self._blank
-
-    def _first(self) -> np.ndarray:
-        return self._course.first(len(self._course.actions))
 
     def _draws(self) -> tuple[int, int]:
         """Returns the seed, and the number of the agent's call, which differs for each position of a session."""

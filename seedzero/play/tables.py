@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import collections
-import dataclasses
 import pathlib
 from collections.abc import Sequence
 from typing import Any, NamedTuple
@@ -13,10 +12,10 @@ import numpy as np
 from seedzero.actors import agent_choice, saved_agents, search_traces
 from seedzero.config import seats_config
 from seedzero.core import errors, opponents, types
-from seedzero.envs import env_base, registry
-from seedzero.evaluation import scoring
+from seedzero.envs import env_base
 from seedzero.play import courses, faces, human_records, rivals
 from seedzero.recordings import recording
+from seedzero.tables import run_games, table
 
 _REMOTE = "a person can play only where this machine makes the environment"
 RESIGNED, LEFT = "resigned", "left"
@@ -54,7 +53,7 @@ class HumanTable:
         Raises UsageError for an environment with one seat, with continuous actions, or made by workers, for an unknown
         seat, and for simulations of an agent without a search. Raises as `saved_agents.load`, too.
         """
-        config = scoring.read_config(choice, _REMOTE)
+        config = run_games.read_config(choice, _REMOTE)
         spec = saved_agents.read(choice)[1]
         self.seats = _seats_of(choice, spec)
         if policies := seats_config.policies(config, spec.seats):
@@ -63,10 +62,9 @@ class HumanTable:
                 "agent has all seats but yours; give a run of one policy"
             )
         first_seat = _place_of(seat, self.seats)
-        settings = dataclasses.replace(config.env.of_evaluation, random_opening=0)
         num_rows = len(spec.seats) or 1
         with env_base.closed_on_error() as made:
-            self._env: Any = registry.make(config.env.id, settings, num_rows, role=types.Role.TRAIN)
+            self._env = table.made(config, num_rows, types.Role.TRAIN)
             made.append(self._env)
             self._env.reset([0] * num_rows)  # completes the spec
             self.saved = saved_agents.load(choice, config, self._env.spec)
@@ -220,7 +218,7 @@ class HumanTable:
             if self.has_undo:
                 mover = course.movers(len(course.actions))[0]
                 self.names.append(self._face.move(mover, int(actions[course.row(mover)])))
-            course.step(actions)
+            course.take(actions)
             mine = None
         if (outcome := self.result()[0]) is not None:
             self._tally[outcome] += 1

@@ -14,9 +14,9 @@ from seedzero.checkpoints import saved_files, spec_file
 from seedzero.config import families
 from seedzero.core import types
 from seedzero.envs import env_base
-from seedzero.evaluation import scoring
 from seedzero.metrics import episodes
 from seedzero.recordings import videos
+from seedzero.tables import run_games, table
 
 _PLAY_REMOTE = (
     "workers send no pictures: record a video in the environment itself, and score the run by `seedzero evaluate "
@@ -36,31 +36,28 @@ def play(choice: agent_choice.AgentChoice, target: str | os.PathLike[str], *, lo
     be written.
     """
     choice, file = choice.absolute(), pathlib.Path(target).absolute()
-    config = scoring.read_config(choice, _PLAY_REMOTE)
+    config = run_games.read_config(choice, _PLAY_REMOTE)
     known = spec_file.read(choice.path)
     num_rows = max(1, known.num_seats(types.Role.EVALUATE) if known else 1)
-    group = scoring.EnvPlayer(choice, config, num_rows, render=True)
-    followed = episodes.Episodes(num_rows, group.env.spec.num_players)
+    seats = table.RunTable(choice, config, num_rows, types.Role.TRAIN, render=True)
+    followed = episodes.Episodes(num_rows, seats.env.spec.num_players)
     limit = choice.most_steps(config)
 
-    def shown() -> np.ndarray:
-        return np.ones(num_rows, bool) if group.step.shown is None else group.step.shown
-
     def is_over() -> bool:
-        return bool(np.all(group.step.final[shown()]))
+        return bool(np.all(seats.step.final[seats.shown]))
 
     def frames() -> Iterator[np.ndarray]:
         while True:
-            step, rows, movers = group.step, np.flatnonzero(shown()), group.env.spec.movers(group.step.observation)
-            followed.record(rows, step.reward[rows], group.first[rows], step.final[rows], movers=movers)
-            yield videos.thinned(group.env.render(), longest_side)
+            step, rows, movers = seats.step, np.flatnonzero(seats.shown), seats.env.spec.movers(seats.step.observation)
+            followed.record(rows, step.reward[rows], seats.first[rows], step.final[rows], movers=movers)
+            yield videos.thinned(seats.env.render(), longest_side)
             if is_over() or followed.length.max() >= limit:
                 return
-            group.advance()
+            seats.advance()
 
-    with env_base.closing(group.env):
+    with env_base.closing(seats.env):
         usual = families.of(config.env.id).frames_per_second
-        fps = getattr(group.env, "frames_per_second", None) or usual
+        fps = getattr(seats.env, "frames_per_second", None) or usual
         num_frames = videos.write_video(file, frames(), fps)
     totals = [followed.so_far(row).total for row in range(num_rows)]
     played: dict[str, Any] = {
@@ -70,7 +67,7 @@ def play(choice: agent_choice.AgentChoice, target: str | os.PathLike[str], *, lo
     }
     played |= {"task_returns": dict(zip(known.tasks, totals, strict=True))} if known and num_rows > 1 else {}
     played |= {} if is_over() else {"cut_off": 1}
-    return {**group.saved.to_json(), "video": os.fspath(target), **played}
+    return {**seats.saved.to_json(), "video": os.fspath(target), **played}
 
 
 def film(path: pathlib.Path, target: pathlib.Path, max_steps: int, longest_side: int) -> dict[str, Any]:

@@ -16,13 +16,13 @@ import numpy as np
 
 from seedzero.actors import agent_choice, codecs, saved_actors, saved_agents
 from seedzero.checkpoints import run_lock, spec_file
-from seedzero.config import configs, sections
+from seedzero.config import configs
 from seedzero.core import errors, packing, printable, types
 from seedzero.device import patience
-from seedzero.envs import env_base, registry, spiel, turn_games
-from seedzero.evaluation import scoring
+from seedzero.envs import env_base, spiel, turn_games
 from seedzero.metrics import episodes
 from seedzero.recordings import records, videos
+from seedzero.tables import run_games, table
 
 LONGEST_SIDE = 192
 """Longest side of pictures in a record; larger ones are thinned."""
@@ -64,20 +64,20 @@ def record(
     simulations of an agent without a search; and CheckpointError.
     """
     choice, directory = choice.absolute(), pathlib.Path(out).absolute()
-    config = scoring.read_config(choice, _REMOTE)
-    game = scoring.game_of(config)
+    config = run_games.read_config(choice, _REMOTE)
+    game = run_games.game_of(config)
     role = types.Role.EVALUATE if game is None else types.Role.TRAIN
-    settings = dataclasses.replace(config.env.of_evaluation, random_opening=0)
     known = spec_file.read(choice.path)
     if known is not None and known.fixed_seats:
         raise errors.UsageError(
             f"{choice.path} was trained in an environment of {len(known.seats)} agents, and a record has one; "
             "`seedzero play` draws all of them"
         )
-    env = _made(config.env.id, settings, role)
+    watched = table.Table(_made(config, role))
+    env = watched.env
     seeds = saved_agents.seeds(choice.seed, num_episodes)
     with env_base.closing(env), contextlib.ExitStack() as alone:
-        begun = env.reset(seeds[:1])  # completes the spec
+        watched.begin(seeds[:1])  # completes the spec
         saved = saved_agents.load(choice, config, env.spec)
         if env.spec.num_players == 2 and saved.mode == types.GREEDY and num_episodes > 1:
             printable.say("without draws all games of two players are equal; --policy=sample draws the moves")
@@ -90,7 +90,7 @@ def record(
             limit = choice.most_steps(config)
             total = 0
             with patience.telling(lambda: "" if total else "playing the first episode"):
-                played = _episodes(env, begun, saved, choice.seed, seeds, limit, game)
+                played = _episodes(watched, saved, choice.seed, seeds, limit, game)
                 for number, (arrays, episode) in enumerate(played):
                     facts = {
                         "episode": number,
@@ -121,12 +121,12 @@ def header(choice: agent_choice.AgentChoice, saved: saved_agents.SavedAgent, con
     }
 
 
-def _made(env_id: str, settings: sections.EnvConfig, role: types.Role) -> env_base.VectorEnv:
+def _made(config: configs.Config, role: types.Role) -> env_base.VectorEnv:
     """Returns an environment that draws itself, if it can."""
     try:
-        return registry.make(env_id, settings, 1, role=role, render=True)
+        return table.made(config, 1, role, render=True)
     except errors.Error:  # it may work without pictures; otherwise this error comes again
-        return registry.make(env_id, settings, 1, role=role)
+        return table.made(config, 1, role)
 
 
 class _Pictures:
@@ -177,8 +177,7 @@ def _actions(spec: types.EnvSpec) -> list[Any] | None:
 
 
 def _episodes(
-    env: env_base.VectorEnv,
-    step: types.EnvStep,
+    watched: table.Table,
     saved: saved_agents.SavedAgent,
     seed: int,
     seeds: Sequence[int],
@@ -187,18 +186,26 @@ def _episodes(
 ) -> Iterator[tuple[dict[str, np.ndarray], RecordedEpisode]]:
     """Yields the arrays of each episode.
 
-    Draws depend on seed and call. step: the first one. seeds: of the episodes. limit: most steps. game: of two
-    players.
+    Draws depend on seed and call. watched: begun with the first of the episodes' seeds. limit: most steps. game: of
+    two players.
     """
-    actor = saved_actors.SavedActor(saved, 1, seed)
+    actor, env = saved_actors.SavedActor(saved, 1, seed), watched.env
     for number in range(len(seeds)):
         followed = episodes.Episodes(1, env.spec.num_players)
-        first, rows = np.ones(1, bool), list[dict[str, Any]]()
-        observations, pictures = [step.observation[0]], _Pictures(env)
-        pictures.take()
-        followed.record(np.zeros(1, int), step.reward, first, step.final, movers=env.spec.movers(step.observation))
-        while not step.final[0] and followed.so_far(0).length < limit:
-            row: dict[str, Any] = {name: values[0] for name, values in named(actor.look(step, first)).items()}
+        rows, observations, pictures = list[dict[str, Any]](), list[np.ndarray](), _Pictures(env)
+        while True:
+            step = watched.step
+            movers = env.spec.movers(step.observation)
+            followed.record(np.zeros(1, int), step.reward, watched.first, step.final, movers=movers)
+            observations.append(step.observation[0])
+            pictures.take()
+            if rows:
+                flags = {"terminated": step.terminated[0], "truncated": step.truncated[0]}
+                rows[-1] |= {"reward": step.reward[0], **flags}
+            if step.final[0] or followed.so_far(0).length >= limit:
+                break
+            found = named(actor.look(step, watched.first))
+            row: dict[str, Any] = {name: values[0] for name, values in found.items()}
             if step.action_mask is not None:
                 row["action_mask"] = step.action_mask[0]
             if game is not None and isinstance(env, spiel.Games):
@@ -207,21 +214,17 @@ def _episodes(
                 row["move"] = str(state.action_to_string(game.mover(state), int(row["action"])))
             elif game is not None:
                 row["mover"] = np.int8(len(rows) % 2)  # Pgx's players alternate, and its moves have no names
-            first = np.zeros(1, bool)
-            step = env.step(row["action"][np.newaxis])
-            followed.record(np.zeros(1, int), step.reward, first, step.final, movers=env.spec.movers(step.observation))
-            taken = {"reward": step.reward[0], "terminated": step.terminated[0], "truncated": step.truncated[0]}
-            rows.append({**row, **taken})
-            observations.append(step.observation[0])
-            pictures.take()
+            rows.append(row)
+            watched.take(row["action"][np.newaxis])
         arrays = {name: np.stack([row[name] for row in rows]) for name in rows[0]} if rows else {}
         arrays |= shown(env.spec, np.stack(observations)) | pictures.arrays()
         so_far, task = followed.so_far(0), env.spec.tasks[int(step.tasks[0])] if env.spec.tasks else ""
         yield arrays, RecordedEpisode(file_name(number), so_far.total, so_far.length, not step.final[0], task)
-        if number + 1 < len(seeds):
+        if number + 1 < len(seeds) and step.final[0]:
             # The action that answers a final observation is ignored.
-            ignored = np.zeros((1, *env.spec.action_shape), np.float32 if env.spec.is_continuous else np.int32)
-            step = env.step(ignored) if step.final[0] else env.reset(seeds[number + 1 : number + 2])
+            watched.take(np.zeros((1, *env.spec.action_shape), np.float32 if env.spec.is_continuous else np.int32))
+        elif number + 1 < len(seeds):
+            watched.begin(seeds[number + 1 : number + 2])
 
 
 _NAMES = {

@@ -20,6 +20,7 @@ from seedzero.evaluation import scoring
 from seedzero.play import tables
 from seedzero.recordings import recording
 from seedzero.serving import followers
+from seedzero.tables import run_games
 
 BEST, LAST = 60, 90
 KUHN, TIC_TAC_TOE, CATCH = "spiel:kuhn_poker", "spiel:tic_tac_toe", "catch"
@@ -60,7 +61,7 @@ OF_GAMES: dict[str, Callable[[pathlib.Path], Any]] = {
 }
 OF_TURNS: dict[str, Callable[[pathlib.Path], Any]] = {
     "gtp, uci": lambda path: scoring.load_player(
-        scoring.game_of(run_dirs.read_saved(path).config),  # type: ignore[arg-type]
+        run_games.game_of(run_dirs.read_saved(path).config),  # type: ignore[arg-type]
         agent_choice.AgentChoice(path),
         run_dirs.read_saved(path).config,
     )[1]["step"],

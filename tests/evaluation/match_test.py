@@ -20,6 +20,7 @@ from seedzero.config import configs, options, presets
 from seedzero.core import errors, types
 from seedzero.envs import spiel
 from seedzero.evaluation import match, scoring
+from seedzero.tables import table
 
 
 @pytest.fixture(scope="module")
@@ -264,7 +265,8 @@ def test_a_game_that_is_watched_begins_at_its_start(tmp_path: pathlib.Path, monk
         return saved_agents.SavedAgent(agent, jax.jit(agent.init)(jax.random.key(0)).params, 0, "last", config, spec)
 
     monkeypatch.setattr(saved_agents, "load", load)
-    player = scoring.EnvPlayer(agent_choice.AgentChoice(run), run_dirs.read_saved(run).config, 20)
+    config = run_dirs.read_saved(run).config
+    player = table.RunTable(agent_choice.AgentChoice(run), config, 20, types.Role.TRAIN)
     assert not player.step.observation[..., 1:3].any()  # no stone of either colour
 
 

@@ -30,6 +30,7 @@ from seedzero.device import compilation_cache, patience
 from seedzero.envs import catch, registry
 from seedzero.evaluation import scoring
 from seedzero.recordings import films, videos
+from seedzero.tables import table
 
 Run: TypeAlias = Callable[..., pathlib.Path]
 
@@ -66,7 +67,7 @@ def run(tmp_path: pathlib.Path) -> Run:
 def test_a_player_carries_memory_and_frames_and_begins_anew(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
     saved = _saved()
     monkeypatch.setattr(saved_agents, "load", lambda *args: saved)
-    player = scoring.EnvPlayer(agent_choice.AgentChoice(run()), saved.config, 3)
+    player = table.RunTable(agent_choice.AgentChoice(run()), saved.config, 3, types.Role.TRAIN)
     since, before = 0, None
     for _ in range(25):
         first, frame = player.first.copy(), player.step.observation.copy()

@@ -19,8 +19,8 @@ from seedzero.checkpoints import run_dirs
 from seedzero.config import configs, presets
 from seedzero.core import errors, types
 from seedzero.envs import catch, registry
-from seedzero.evaluation import scoring
 from seedzero.recordings import recording
+from seedzero.tables import table
 
 _SMALL = {"network.width": 8, "network.head_width": 8, "network.num_bins": 11, "search.num_simulations": 3}
 
@@ -56,7 +56,7 @@ def test_episodes_have_the_actions_of_evaluation_and_the_numbers_of_the_search(
     files = sorted((tmp_path / "out").iterdir())
     assert [file.name for file in files] == [episode.file for episode in told]
     saved = _saved("catch")
-    player = scoring.EnvPlayer(agent_choice.AgentChoice(path, seed=5), saved.config, 1, role=types.Role.EVALUATE)
+    player = table.RunTable(agent_choice.AgentChoice(path, seed=5), saved.config, 1, types.Role.EVALUATE)
     searching = seedzero.Policy(saved, seed=5)
     for number, file in enumerate(files):
         found = seedzero.read_record(file)

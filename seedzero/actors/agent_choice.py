@@ -63,7 +63,7 @@ class AgentChoice:
         spec = spec_file.read(self.path)
         return spec is not None and is_contest(run_dirs.read_saved(self.path).config, spec)
 
-    def of(self, player: str) -> AgentChoice:
+    def of(self, player: str | None) -> AgentChoice:
         """Returns the same choice for another player."""
         return dataclasses.replace(self, player=player)
 

@@ -12,16 +12,23 @@ from seedzero.core import errors, opponents, types
 
 Player: TypeAlias = saved_agents.SavedAgent | remote_players.RemotePlayer
 Chosen: TypeAlias = remote_players.Served | tuple[agent_choice.AgentChoice, configs.Config]
+Named: TypeAlias = agent_choice.AgentChoice | str | remote_players.Served
+"""A player of a run, another run's directory, an opponent as in `opponents.parse`, or a policy server's player."""
 
 
-def opponent(mine: agent_choice.AgentChoice, config: configs.Config, name: str | remote_players.Served) -> Chosen:
-    """Returns a policy server's player, or a run's last checkpoint.
+def choose(one: Named, mine: agent_choice.AgentChoice, config: configs.Config) -> Chosen | None:
+    """Returns what to load for a player; None for an opponent by name.
 
-    Raises UsageError if the run is of another game.
+    mine: of the run, whose step, policy and trust all of its players have; another run's last checkpoint plays. Raises
+    UsageError if another run is of another game.
     """
-    if isinstance(name, remote_players.Served):
-        return name
-    path = pathlib.Path(name).absolute()
+    if isinstance(one, remote_players.Served):
+        return one
+    if isinstance(one, agent_choice.AgentChoice):
+        return mine.of(one.player), config
+    if opponents.is_known(one):
+        return None
+    path = pathlib.Path(one).absolute()
     found = agent_choice.AgentChoice(path, "last", policy=mine.policy, trusted=mine.trusted)
     other = found.config()
     if other.env.id != config.env.id:

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import contextlib
-import dataclasses
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -76,21 +75,17 @@ def evaluate(
             f"--policy=sample: --opponent={match.EXHAUSTIVE} plays every line against an agent with one move in a "
             "position; omit one of them"
         )
-    has_rules = opponent == match.EXHAUSTIVE or opponents.is_known(str(opponent))
-    rival = None if has_rules else match_players.opponent(choice, config, opponent)
-    with contextlib.ExitStack() as undo:
-        undo.enter_context(patience.telling(lambda: "playing the games"))
-        mine, theirs = saved_agents.seeds(choice.seed, 2)
-        agent, checkpoint = load_player(game, choice, config, mine)
-        if rival is not None:
-            other = _in_turn(game, match_players.load(rival, game.spec, undo), theirs)
-            games = match.against_agent(game, agent, other, num_episodes, choice.seed)
-        elif opponent == match.EXHAUSTIVE:
-            games = match.every_line(game, agent)
-        else:
-            games = match.against_bot(game, agent, str(opponent), num_episodes, choice.seed)
-    found = {**checkpoint, "opponent": str(opponent), **match.summary(games)}
-    return found if opponent == match.EXHAUSTIVE else episodes.with_error(found)
+    if isinstance(opponent, remote_players.Served) or not (
+        opponent == match.EXHAUSTIVE or opponents.is_known(opponent)
+    ):
+        told, games = _in_turn_between(game, choice, config, (choice, opponent), num_episodes)
+        return episodes.with_error({**told[0], "opponent": str(opponent), **match.summary(games)})
+    with patience.telling(lambda: "playing the games"):
+        agent, checkpoint = load_player(game, choice, config, saved_agents.seeds(choice.seed, 2)[0])
+        if opponent == match.EXHAUSTIVE:
+            return {**checkpoint, "opponent": opponent, **match.summary(match.every_line(game, agent))}
+        games = match.against_bot(game, agent, opponent, num_episodes, choice.seed)
+    return episodes.with_error({**checkpoint, "opponent": opponent, **match.summary(games)})
 
 
 def _move_in_seats(opponent: str) -> bool:
@@ -130,46 +125,44 @@ def against_each_other(
     if game is None and not of_agents and not run_games.has_two_seats(config):
         raise errors.UsageError(f"{choice.path} was not trained in a game of two players; give a run that was")
     others = [name for name in names if isinstance(name, str) and opponents.is_known(name)]
+    if game is None and others and not of_agents:
+        raise errors.UsageError(
+            f"player {others[0]} looks at the whole state of a game, and {choice.path} was trained in a game of "
+            "seats, where nobody sees the other's part; give a player of the league"
+        )
+    named: list[match_players.Named] = [
+        name if isinstance(name, remote_players.Served) or name in others else choice.or_last().of(name)
+        for name in names
+    ]
     if game is None:
-        if others and not of_agents:
-            raise errors.UsageError(
-                f"player {others[0]} looks at the whole state of a game, and {choice.path} was trained in a game of "
-                "seats, where nobody sees the other's part; give a player of the league"
-            )
-        pair = [
-            name
-            if isinstance(name, remote_players.Served) or name in others
-            else dataclasses.replace(choice, player=name)
-            for name in names
-        ]
-        (first, second), games = side_match.between(choice, config, of_agents, pair, num_games)
-        return _compared(first, second, games)
-    seeds, sides, told = saved_agents.seeds(choice.seed, len(names)), list[match.Player](), list[dict[str, Any]]()
-    with contextlib.ExitStack() as undo:
-        undo.enter_context(patience.telling(lambda: "playing the games"))
-        for name, seed in zip(names, seeds, strict=True):
-            if isinstance(name, str) and name in others:
-                sides.append(match.bot_player(name, np.random.default_rng(seed)))
-                told.append({"step": None})
-                continue
-            chosen: match_players.Chosen = (
-                name
-                if isinstance(name, remote_players.Served)
-                else (dataclasses.replace(choice.or_last(), player=name), config)
-            )
-            player = match_players.load(chosen, game.spec, undo)
-            sides.append(_in_turn(game, player, seed))
-            told.append(player.to_json())
-        games = match.against_agent(game, sides[0], sides[1], num_games, choice.seed)
-    return _compared(told[0], told[1], games)
-
-
-def _compared(
-    first: Mapping[str, Any], second: Mapping[str, Any], games: Sequence[match.FinishedGame]
-) -> dict[str, Any]:
-    """Returns the result of `against_each_other`. first, second: the fields that name both checkpoints."""
+        (first, second), games = side_match.between(choice, config, of_agents, named, num_games)
+    else:
+        (first, second), games = _in_turn_between(game, choice, config, named, num_games)
     drawn = {"policy": first["policy"]} if "policy" in first else {}
     return {**episodes.with_error(match.summary(games)), "versions": [first["step"], second["step"]], **drawn}
+
+
+def _in_turn_between(
+    game: turn_games.TurnGame,
+    choice: agent_choice.AgentChoice,
+    config: configs.Config,
+    named: Sequence[match_players.Named],
+    num_games: int,
+) -> tuple[list[dict[str, Any]], list[match.FinishedGame]]:
+    """Plays pairs of games in turn between two players; returns as `side_match.between`."""
+    chosen = [match_players.choose(one, choice.or_last(), config) for one in named]
+    sides, told = list[match.Player](), list[dict[str, Any]]()
+    with contextlib.ExitStack() as undo:
+        undo.enter_context(patience.telling(lambda: "playing the games"))
+        for one, who, seed in zip(named, chosen, saved_agents.seeds(choice.seed, len(named)), strict=True):
+            if who is None:
+                sides.append(match.bot_player(str(one), np.random.default_rng(seed)))
+                told.append({"step": None})
+            else:
+                player = match_players.load(who, game.spec, undo)
+                sides.append(_in_turn(game, player, seed))
+                told.append(player.to_json())
+        return told, match.against_agent(game, sides[0], sides[1], num_games, choice.seed)
 
 
 def _in_turn(

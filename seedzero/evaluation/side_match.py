@@ -8,11 +8,11 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 from collections.abc import Sequence
-from typing import Any, TypeAlias
+from typing import Any
 
 import numpy as np
 
-from seedzero.actors import actor, agent_choice, match_players, remote_players, saved_agents
+from seedzero.actors import actor, agent_choice, match_players, saved_agents
 from seedzero.checkpoints import spec_file
 from seedzero.config import configs, league_rules
 from seedzero.core import errors, opponents, types
@@ -25,9 +25,6 @@ from seedzero.tables import run_games, table
 _MAX_ROWS = 64
 """Rows in one compiled call of an agent, unless two games have more."""
 
-Player: TypeAlias = agent_choice.AgentChoice | str | remote_players.Served
-"""A player of a run's league, a run's directory, `opponents.RANDOM`, or a policy server's player."""
-
 
 def sides_of(choice: agent_choice.AgentChoice, config: configs.Config) -> tuple[int, ...]:
     """Returns the sides of a run's agents, as `league_rules.sides`."""
@@ -39,7 +36,7 @@ def between(
     choice: agent_choice.AgentChoice,
     config: configs.Config,
     sides: Sequence[int],
-    named: Sequence[Player],
+    named: Sequence[match_players.Named],
     num_games: int,
 ) -> tuple[list[dict[str, Any]], list[match.FinishedGame]]:
     """Plays matches between two players; between sides they draw their moves unless the choice says otherwise.
@@ -50,25 +47,24 @@ def between(
     size = len(sides) or run_games.NUM_SEATS
     choice = dataclasses.replace(choice.or_last(), policy=choice.policy or ("sample" if sides else None))
     num_rows = size * max(1, min(num_games, _MAX_ROWS // size) // 2 * 2)
+    for one in named:
+        if isinstance(one, str) and one != opponents.RANDOM:
+            match.refuse_seeing(choice, one)
+    chosen = [match_players.choose(one, choice, config) for one in named]
     with contextlib.ExitStack() as undo:
         env = table.made(config, num_rows, types.Role.EVALUATE if sides else types.Role.TRAIN)
         undo.enter_context(env_base.closing(env))
         undo.enter_context(patience.telling(lambda: "playing the games"))
         env.reset(saved_agents.seeds(choice.seed, num_rows))  # completes the spec
         actors, told = list[actor.Actor](), list[dict[str, Any]]()
-        for one, seed in zip(named, saved_agents.seeds(choice.seed, len(named)), strict=True):
-            if one == opponents.RANDOM:
+        for who, seed in zip(chosen, saved_agents.seeds(choice.seed, len(named)), strict=True):
+            if who is None:
                 actors.append(actor.RandomActor(env.spec.num_actions, seed))
                 told.append({"step": None})
-                continue
-            if isinstance(one, agent_choice.AgentChoice):
-                chosen: match_players.Chosen = dataclasses.replace(choice, player=one.player), config
             else:
-                match.refuse_seeing(choice, one)
-                chosen = match_players.opponent(choice, config, one)
-            player = match_players.load(chosen, env.spec, undo)
-            actors.append(match_players.act(player, env.num_envs, seed))
-            told.append(player.to_json())
+                player = match_players.load(who, env.spec, undo)
+                actors.append(match_players.act(player, num_rows, seed))
+                told.append(player.to_json())
         return told, play(env, sides, actors, num_games, choice.seed)
 
 

@@ -199,15 +199,16 @@ def test_the_opponent_is_chosen_by_name_or_run_directory(
         seeds.append(seed)
         return players[choice.path], {"step": 7 if choice.path == mine else 8, "chosen": "last"}
 
-    def load_rival(rival: tuple[agent_choice.AgentChoice, Any], *_: Any) -> pathlib.Path:
-        loaded.append((rival[0].path, rival[0].step, rival[0].policy))
-        return rival[0].path
+    def load(chosen: tuple[agent_choice.AgentChoice, Any], *_: Any) -> Any:
+        path = chosen[0].path
+        loaded.append((path, chosen[0].step, chosen[0].policy))
+        return pytypes.SimpleNamespace(path=path, to_json=lambda: {"step": 7, "chosen": "last"})
 
-    def turns(game: spiel.Game, path: pathlib.Path, seed: int) -> match.Player:
+    def turns(game: spiel.Game, player: Any, seed: int) -> match.Player:
         seeds.append(seed)
-        return players[path]
+        return players[player.path]
 
-    monkeypatch.setattr(match_players, "load", load_rival)
+    monkeypatch.setattr(match_players, "load", load)
     for name, fake in (("load_player", load_player), ("_in_turn", turns)):
         monkeypatch.setattr(scoring, name, fake)
     expected = {"step", "chosen", "opponent", "episodes", "wins", "draws", "losses", "first", "second", "mean_length"}

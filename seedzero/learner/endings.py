@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import math
 import threading
+import time
 
 from seedzero.core import errors
 
@@ -11,13 +13,18 @@ class Ending:
     """Wakes the main thread."""
 
     def __init__(self) -> None:
-        self.is_interrupted = False  # the user or the machine asked for a stop
+        self.interrupted_at = math.inf  # of time.monotonic(): when the user or the machine first asked for a stop
         self.failure: errors.TrainingFailure | None = None  # of a worker or the bucket; training cannot continue
         self._wake = threading.Event()
 
+    @property
+    def is_interrupted(self) -> bool:
+        """Whether the user or the machine asked for a stop."""
+        return self.interrupted_at < math.inf
+
     def interrupt(self) -> None:
         """Any thread: asks for a stop."""
-        self.is_interrupted = True
+        self.interrupted_at = min(self.interrupted_at, time.monotonic())
         self._wake.set()
 
     def fail(self, reason: str) -> None:

@@ -172,7 +172,7 @@ def _hosted(parts: learner_parts.LearnerParts, caller: callbacks.Caller) -> tupl
     at_once = functools.partial(stopping.leave_at_once, parts, "left at once")
     interrupt, leave = (functools.partial(end, parts) for end in (stopping.interrupt, stopping.leave_late))
     stop_signals = signals.StopSignals(interrupt, say=screen.message, cleanup=at_once)
-    late = deadline.Deadline(parts.seconds_left, parts.stage.pulse, leave)
+    late = deadline.Deadline(functools.partial(stopping.seconds_left, parts), parts.stage.pulse, leave)
     served = exporter.serving(metrics.host, metrics.port, view.scrape) if metrics.port >= 0 else None
     screen.follow(view.shown)
     with (

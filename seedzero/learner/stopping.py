@@ -58,8 +58,21 @@ def leave_at_once(parts: learner_parts.LearnerParts, reason: str) -> None:
     parts.view.screen.abandon(f"{reason}; {_lost(parts)}")
 
 
+def seconds_left(parts: learner_parts.LearnerParts) -> float:
+    """Any thread: returns what is left of the budget, which a stop ends where the networks are being built.
+
+    Later, the main thread stops on its own, and leaves a compiler behind.
+    """
+    left = parts.seconds_left()
+    is_building = parts.stage.now is stages.Stage.BUILDING
+    return min(left, parts.ending.interrupted_at - time.monotonic()) if is_building else left
+
+
 def leave_late(parts: learner_parts.LearnerParts) -> None:
     """Thread of `deadline`: ends the process because a call does not return."""
+    if parts.ending.is_interrupted and parts.seconds_left() > 0:
+        leave_at_once(parts, "left while the networks were being built")
+        os._exit(exit_codes.INTERRUPTED)
     passed = f"--max_seconds={parts.saves.config.run.max_seconds:g} passed {deadline.GRACE_SECONDS:g} s ago"
     if still_compiles(parts):
         what = _COMPILING

@@ -11,8 +11,8 @@ import golden
 import parts_world
 import pytest
 
-from seedzero.core import errors
-from seedzero.learner import stopping
+from seedzero.core import errors, exit_codes
+from seedzero.learner import deadline, stages, stopping
 
 
 @pytest.mark.parametrize("durable", [100, None])
@@ -97,3 +97,22 @@ def test_a_process_that_leaves_at_once_kills_its_workers_and_says_what_is_lost(
     (text,) = world.said
     assert text.startswith("left at once; ") and text.endswith(lost)
     said(text, (is_built, resumed, durable))
+
+
+@pytest.mark.parametrize(("stage", "lasts"), [(stages.Stage.BUILDING, True), (stages.Stage.BUILT, False)])
+def test_a_stop_ends_a_build_that_does_not_return_soon_after(
+    make_parts: parts_world.Make, monkeypatch: pytest.MonkeyPatch, stage: stages.Stage, lasts: bool
+) -> None:
+    world = make_parts()
+    world.stage.now = stage
+    late = deadline.Deadline(lambda: stopping.seconds_left(world.parts), lambda: "building", lambda: None)
+    late.look()
+    assert stopping.seconds_left(world.parts) == float("inf")
+    stopping.interrupt(world.parts)
+    assert (stopping.seconds_left(world.parts) <= 0) == lasts
+    left: list[int] = []
+    monkeypatch.setattr("os._exit", left.append)
+    if lasts:
+        stopping.leave_late(world.parts)
+        assert left[0] == exit_codes.INTERRUPTED and "kill" in world.calls
+        assert world.said[0].endswith("; nothing was learned")

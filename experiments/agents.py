@@ -108,7 +108,7 @@ def players(name: str) -> list[str]:
     for agent in configs.agent_names():
         config = configs.override(configs.Config(), {"run.agent": agent, "env.id": env_id})
         try:
-            combinations.check_environment(config, spec)
+            combinations.check_environment(config, spec=spec)
         except errors.ConfigError:
             continue
         able.append(agent)

@@ -25,5 +25,5 @@ def make(config: configs.Config, spec: types.EnvSpec, platform: str) -> base.Age
     Raises:
       ConfigError: the agent, or a torso in its settings, does not suit these environments.
     """
-    combinations.check_environment(config, spec)
+    combinations.check_environment(config, spec=spec)
     return AGENTS.get(config.run.agent, own.make)(config, spec, platform)

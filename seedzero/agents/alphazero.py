@@ -76,13 +76,11 @@ def make(config: configs.Config, spec: types.EnvSpec, platform: str) -> base.Age
 
 
 def _rules(config: configs.Config, spec: types.EnvSpec) -> pgx_rules.GameRules:
-    """Returns the game's rules. Raises ConfigError for environments without rules, and a league with chance."""
+    """Returns the game's rules. Raises ConfigError for environments without rules."""
     try:
         rules = pgx_rules.game(config.env.id.partition(":")[2])
     except errors.EnvironmentFailure as error:
         raise errors.ConfigError(f"--env={config.env.id}: {error}") from None
-    if rules.moves_again:
-        turns.check_league(config)
     if rules.state_name not in {array.name for array in spec.packed}:
         raise errors.ConfigError(
             f"the environments show no state with the layout of this machine's rules ({rules.state_name}); install "

@@ -30,7 +30,7 @@ from seedzero.agents import (
     turns,
 )
 from seedzero.config import configs, muzero_config
-from seedzero.core import errors, types
+from seedzero.core import types
 from seedzero.networks import observations
 from seedzero.ops import nstep, q_learning
 from seedzero.replay import priorities, ring_store, sources, windowing
@@ -42,12 +42,7 @@ _REPETITION_KEY = 2**20
 
 
 def make(config: configs.Config, spec: types.EnvSpec, platform: str) -> base.Agent:
-    """Returns the agent. It reads the sections search, explore, network, muzero, optimizer, replay and reanalyse.
-
-    Raises:
-      ConfigError: the configuration cannot work with this environment.
-    """
-    _check(config, spec)
+    """Returns the agent. It reads the sections search, explore, network, muzero, optimizer, replay and reanalyse."""
     parts = muzero_model.make_parts(config, spec, platform)
 
     return base.Agent(
@@ -104,7 +99,6 @@ def _stored(config: configs.Config, spec: types.EnvSpec) -> dict[str, sources.St
     elif _keeps_legal(config, spec):
         stored["legal"] = sources.Stored((width,), np.dtype(bool))  # a stored policy is 0 for some legal actions, too
     if config.league.on:
-        turns.check_steps(config)
         stored[ring_store.OWN] = sources.Stored((), np.dtype(bool))
     return {**stored, **muzero_memory.stored(config, spec)}
 
@@ -115,77 +109,6 @@ def _keeps_legal(config: configs.Config, spec: types.EnvSpec) -> bool:
     searches_again = config.reanalyse.per_insert or config.reanalyse.fresh_share
     of_policy = muzero.policy_gradient_weight or muzero.entropy_weight or muzero.off_policy_correction
     return spec.has_action_mask and bool(searches_again or of_policy)
-
-
-def _check(config: configs.Config, spec: types.EnvSpec) -> None:
-    """Raises ConfigError for settings that exclude each other or do not suit the environments."""
-    muzero, explore, stack = config.muzero, config.explore, config.network.frame_stack
-    two_players, vectors = spec.num_players == 2, spec.is_continuous
-    augmentation = f"muzero.shift_pixels={muzero.shift_pixels} and muzero.intensity_scale={muzero.intensity_scale:g}"
-    smallest = min((min(array.shape[:2]) for array in spec.arrays if array.is_grid), default=0)
-    shapes = " and ".join(str(list(array.shape)) for array in spec.arrays)
-    corrects = muzero.off_policy_correction
-    for is_wrong, message in (
-        (spec.num_players > 2, f"agent muzero plays games of 1 or 2 players; this one has {spec.num_players}"),
-        (
-            two_players and stack > 1,
-            f"network.frame_stack={stack} in a game of two players: the frames are both players' in training, but "
-            "one's against an opponent; give --network.frame_stack=1",
-        ),
-        (
-            two_players and muzero.memory != "none",
-            f"muzero.memory={muzero.memory} in a game of two players: a search sees the other player's positions, "
-            "which no memory has; give --muzero.memory=none",
-        ),
-        (
-            muzero.chance_codes and vectors,
-            f"muzero.chance_codes={muzero.chance_codes} with continuous actions: each node of the search has samples "
-            "of its own, and none has chance; give --muzero.chance_codes=0",
-        ),
-        (
-            muzero.chance_codes and not spec.has_chance and (two_players or config.env.id.startswith("spiel:")),
-            f"muzero.chance_codes={muzero.chance_codes} in a game without chance; give --muzero.chance_codes=0, or "
-            "has_chance=True in the EnvSpec of a worker of your own",
-        ),
-        (
-            (muzero.shift_pixels or muzero.intensity_scale) and not smallest,
-            f"{augmentation} change images of shape [height, width] or [height, width, channels], but observations "
-            f"are {shapes}; set both to 0",
-        ),
-        (
-            0 < smallest <= muzero.shift_pixels,
-            f"muzero.shift_pixels={muzero.shift_pixels} moves images of {smallest} pixels out of sight; give less",
-        ),
-        (
-            muzero.consistency_steps > muzero.unroll_steps,
-            f"muzero.consistency_steps={muzero.consistency_steps} is more than the "
-            f"muzero.unroll_steps={muzero.unroll_steps} there are; give at most that, or 0 for all",
-        ),
-        (
-            _repeats(explore) and two_players,
-            f"explore.epsilon={explore.epsilon:g} and explore.first_steps={explore.first_steps} repeat actions of one "
-            "player, but here two take turns; set both to 0, and see --env.random_opening",
-        ),
-        (
-            corrects and not muzero_loss.bootstraps(config),
-            "muzero.off_policy_correction=true needs a network that bootstraps; give "
-            "--muzero.target_network_updates=100",
-        ),
-        (
-            corrects and vectors,
-            "muzero.off_policy_correction=true compares probabilities, but actions here are "
-            "continuous; set it to false",
-        ),
-        (
-            muzero.policy_gradient_weight and vectors,
-            f"muzero.policy_gradient_weight={muzero.policy_gradient_weight:g} needs actions with probabilities, but "
-            "actions here are continuous; set it to 0",
-        ),
-    ):
-        if is_wrong:
-            raise errors.ConfigError(message)
-    if spec.moves_again:
-        turns.check_league(config)
 
 
 # Acting ------------------------------------------------------------------------------------------------------------

@@ -88,7 +88,6 @@ class _Parts(NamedTuple):
 
 
 def make(config: configs.Config, spec: types.EnvSpec, platform: str) -> base.Agent:
-    turns.check(config, spec)
     settings, seen = config.ppo, spec
     spec = training_arrays.without(seen)
     network = actor_critic.ppo(config.network, spec, platform, initial_std=settings.initial_std)

@@ -18,7 +18,7 @@ import optax  # type: ignore[import-untyped]
 
 from seedzero.agents import base, learning, sampled
 from seedzero.config import configs
-from seedzero.core import errors, types
+from seedzero.core import types
 from seedzero.networks import sac_net
 from seedzero.ops import gaussians
 from seedzero.replay import sources, windowing
@@ -47,15 +47,7 @@ class _Parts(NamedTuple):
 
 
 def make(config: configs.Config, spec: types.EnvSpec, platform: str) -> base.Agent:
-    """Returns the agent. It reads the configuration's section sac and the shared ones.
-
-    Raises:
-      ConfigError: the replay samples by priority.
-    """
-    if config.replay.priority_alpha:
-        raise errors.ConfigError(
-            f"agent sac samples uniformly, but --replay.priority_alpha={config.replay.priority_alpha}; leave it out"
-        )
+    """Returns the agent. It reads the configuration's section sac and the shared ones."""
     network = sac_net.make(config.network, spec, platform)
     parts = _Parts(config, spec, network, learning.optimizer(config.optimizer))
     return base.Agent(

@@ -17,68 +17,16 @@ import jax.numpy as jnp
 import numpy as np
 
 from seedzero.config import configs
-from seedzero.core import errors, types
+from seedzero.core import types
 from seedzero.networks import observations
 from seedzero.replay import ring_store, sources, windowing
 
 
-def check(config: configs.Config, spec: types.EnvSpec) -> None:
-    """Raises ConfigError for settings that do not work in games of two players in turn."""
-    if spec.num_players == 1:
-        return
-    agent, place, network = config.run.agent, "in a game of two players", config.network
-    both = "training shows both players' positions one after the other, an evaluation one player's alone"
-    bonus = config.ppo.bonus if agent == "ppo" else ""
-    for is_wrong, message in (
-        (
-            network.frame_stack > 1,
-            f"network.frame_stack={network.frame_stack} {place}: {both}; give --network.frame_stack=1",
-        ),
-        (
-            network.lstm_width > 0,
-            f"network.lstm_width={network.lstm_width} {place}: {both}, and nothing is hidden there; give "
-            "--network.lstm_width=0",
-        ),
-        (
-            bool(bonus),
-            f"ppo.bonus={bonus} {place}: what one player gains the other loses, and a bonus is nobody's loss; leave "
-            "it out",
-        ),
-    ):
-        if is_wrong:
-            raise errors.ConfigError(f"agent {agent}: {message}")
-    if spec.moves_again:
-        check_league(config)
-
-
-def check_league(config: configs.Config) -> None:
-    """Raises ConfigError for a league in a game of two players one of whom may move several times in a row."""
-    if config.league.on:
-        raise errors.ConfigError(
-            f"agent {config.run.agent}: {config.league.asked}: a league counts matches of players who alternate, but "
-            f"in this game one may move several times in a row; give {config.league.off}"
-        )
-
-
 def stored(config: configs.Config, spec: types.EnvSpec) -> dict[str, sources.Stored]:
-    """Returns the array that marks the learner's own rows, in games where others move too.
-
-    Raises ConfigError as `check_steps`.
-    """
+    """Returns the array that marks the learner's own rows, in games where others move too."""
     if spec.num_players == 1 or not config.league.on:
         return {}
-    check_steps(config)
     return {ring_store.OWN: sources.Stored((), np.dtype(bool))}
-
-
-def check_steps(config: configs.Config) -> None:
-    """Raises ConfigError for an agent whose n-step returns would reach no other row of its own in a league."""
-    agent = config.run.agent
-    if getattr(getattr(config, agent, None), "n_step", 2) == 1:
-        raise errors.ConfigError(
-            f"agent {agent}: {agent}.n_step=1 in a league in which players take turns: one step behind a player's "
-            f"turn it is the other's, so it would learn no values; give --{agent}.n_step=2 or more"
-        )
 
 
 def discounts(spec: types.EnvSpec, windows: windowing.Windows, discount: float) -> jax.Array:

@@ -44,7 +44,6 @@ class _Parts(NamedTuple):
 
 
 def make(config: configs.Config, spec: types.EnvSpec, platform: str) -> base.Agent:
-    turns.check(config, spec)
     settings = config.vtrace
     num_values = spec.num_tasks if settings.popart else 1
     network = actor_critic.actor_critic(config.network, spec, platform, num_values=num_values)

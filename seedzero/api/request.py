@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import functools
 import os
 from collections.abc import Mapping, Set
 from typing import NamedTuple
@@ -195,10 +196,11 @@ def check_early(asked: Request, *, has_environments: bool = True) -> Request:
     on_cpu = presets.cpu_values(asked.preset, config.run.agent, explicit=asked.fixed)
     combinations.check(config, configs.override(config, on_cpu))
     if spec is not None:
-        config, notes = combinations.imply_by_environment(config, spec, explicit=asked.given.keys())
+        implied = functools.partial(combinations.imply_by_environment, spec=spec, explicit=asked.given.keys())
+        config, notes = implied(config)
         asked = asked._replace(config=config, notes=(*asked.notes, *notes))
-        seated_by = asked.shown.seated_by if asked.shown else ""
-        combinations.check_environment(config, spec, seated_by)
+        variants = config, implied(configs.override(config, on_cpu))[0]
+        combinations.check_environment(*variants, spec=spec, seated_by=asked.shown.seated_by if asked.shown else "")
         if "league" in config.agent.SECTIONS and config.league.bots:
             from seedzero.envs import registry
 

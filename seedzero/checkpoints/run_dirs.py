@@ -26,7 +26,7 @@ from collections.abc import Callable, Mapping
 from typing import Any, TypeVar
 
 from seedzero.checkpoints import durable, migrations, run_lock
-from seedzero.config import cluster_config, configs, ends, machines, options, removed, renamed
+from seedzero.config import cluster_config, combinations, configs, ends, options, removed, renamed
 from seedzero.core import errors, json_object, plain_files, user_code
 
 CONFIG_FILE = "config.json"
@@ -205,7 +205,7 @@ def open_run_dir(
             check_resumable(path)
         saved, notes = _resume(path, read_saved(path), asked) if resumed else (asked, ())
         if resumed and options.AUTO not in (saved.config.training.num_devices, saved.config.replay.num_slots):
-            machines.check_shares(saved.config, is_begun=True)  # with the slots that the directory keeps
+            combinations.check_devices(saved.config, is_begun=True)  # with the slots that the directory keeps
         with run_lock.as_resume_errors(path):
             earlier = json_object.parse(plain_files.read(path / CONFIG_FILE)) if resumed else None
             values = {**vars(saved), "config": configs.flatten(saved.config)}

@@ -16,6 +16,11 @@ _OF_OWN_NETWORKS = {
 """What a preset may ask of a network that a user's own network does not have, and the value without it."""
 
 
+def _asks_more(c: rules.Situation) -> bool:
+    """Returns whether MuZero learns more than a user's own network has."""
+    return any(str(c.value(name)).lower() not in (nothing, "0.0") for name, nothing in _OF_OWN_NETWORKS.items())
+
+
 def _plays_pgx(c: rules.Situation) -> bool:
     return bool(c.run.agent == "alphazero" and families.of(c.env.id).prefix == "pgx")
 
@@ -55,6 +60,23 @@ def _first_sequences(c: rules.Situation) -> object:
     is_short = not c.worker.num_remote and c.replay.min_steps < needed
     return is_short and {"steps": c.r2d2.num_positions, "needed": needed}
 
+
+def _in_turn(c: rules.Situation) -> bool:
+    """Returns whether one of the package's agents plays a game of two players in turn."""
+    return bool(c.spec.num_players > 1 and not c.OWN)
+
+
+def _needs_images(c: rules.Situation) -> object:
+    is_changed = c.this and not any(array.is_grid for array in c.spec.arrays)
+    return is_changed and " and ".join(str(list(array.shape)) for array in c.spec.arrays)
+
+
+def _out_of_sight(c: rules.Situation) -> object:
+    smallest = min((min(array.shape[:2]) for array in c.spec.arrays if array.is_grid), default=0)
+    return 0 < smallest <= c.this and {"smallest": smallest}
+
+
+_SPEC = rules.Needs.SPEC
 
 RULES = (
     *(
@@ -127,4 +149,55 @@ RULES = (
         "{it}: --reward.normalize=true divides the bonus by the deviation of the environment's rewards alone, and "
         "where these are rare that makes every bonus the largest reward; give --reward.normalize=false, or "
         "--ppo.bonus_place=after"),
+    rules.error("network.module", lambda c: c.this and c.run.agent == "muzero" and _asks_more(c),
+        "{it} has representation, prediction and dynamics alone; give "
+        + ", ".join(f"--{name}={nothing}" for name, nothing in _OF_OWN_NETWORKS.items())),
+    rules.error("muzero.consistency_steps", lambda c: c.this > c.muzero.unroll_steps,
+        "{it} is more than the muzero.unroll_steps={muzero.unroll_steps} there are; give at most that, or 0 for all"),
+    rules.error("muzero.off_policy_correction",
+        lambda c: c.this and not c.muzero.target_network_updates and not c.reanalyse.fresh_share,
+        "{it} needs a network that bootstraps; give --muzero.target_network_updates=100"),
+    rules.error("replay.priority_alpha", lambda c: c.this and c.run.agent == "sac",
+        "agent sac samples uniformly, but {it}; leave it out"),
+    # With the environment.
+    rules.error("network.frame_stack", lambda c: c.this > 1 and _in_turn(c),
+        "{it} in a game of two players: training shows both players' positions one after the other, an evaluation one "
+        "player's alone; give --{name}=1", _SPEC),
+    rules.error("network.lstm_width", lambda c: c.this and _in_turn(c),
+        "{it} in a game of two players: training shows both players' positions one after the other, an evaluation one "
+        "player's alone, and nothing is hidden there; give --{name}=0", _SPEC),
+    rules.error("ppo.bonus", lambda c: c.this and _in_turn(c),
+        "{it} in a game of two players: what one player gains the other loses, and a bonus is nobody's loss; leave it "
+        "out", _SPEC),
+    rules.error("muzero.memory", lambda c: c.this != "none" and _in_turn(c),
+        "{it} in a game of two players: a search sees the other player's positions, which no memory has; give "
+        "--muzero.memory=none", _SPEC),
+    *(
+        rules.error(name, lambda c: c.this and _in_turn(c),
+            "{it} repeats actions of one player, but here two take turns; give --{name}=0, and see "
+            "--env.random_opening", _SPEC)
+        for name in ("explore.epsilon", "explore.first_steps")
+    ),
+    rules.error("network.module", lambda c: c.this and c.run.agent == "muzero" and c.spec.moves_again,
+        "{it} does not predict whose turn it is, but in this game a player may move several times in a row; leave it "
+        "out", _SPEC),
+    rules.error("muzero.chance_codes", lambda c: c.this and c.spec.is_continuous,
+        "{it} with continuous actions: each node of the search has samples of its own, and none has chance; give "
+        "--{name}=0", _SPEC),
+    rules.error("muzero.chance_codes",
+        lambda c: c.this and not c.spec.has_chance and (c.spec.num_players > 1 or c.env.id.startswith("spiel:")),
+        "{it} in a game without chance; give --{name}=0, or has_chance=True in the EnvSpec of a worker of your own",
+        _SPEC),
+    *(
+        rules.error(name, _needs_images,
+            "{it} changes images of shape [height, width] or [height, width, channels], but observations are {why}; "
+            "give --{name}=0", _SPEC)
+        for name in ("muzero.shift_pixels", "muzero.intensity_scale")
+    ),
+    rules.error("muzero.shift_pixels", _out_of_sight,
+        "{it} moves images of {smallest} pixels out of sight; give less", _SPEC),
+    rules.error("muzero.off_policy_correction", lambda c: c.this and c.spec.is_continuous,
+        "{it} compares probabilities, but actions here are continuous; give --{name}=false", _SPEC),
+    rules.error("muzero.policy_gradient_weight", lambda c: c.this and c.spec.is_continuous,
+        "{it} needs actions with probabilities, but actions here are continuous; give --{name}=0", _SPEC),
 )  # fmt: skip

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Mapping, Set
+from collections.abc import Mapping, Sequence, Set
 
 from seedzero.config import (
     agent_rules,
@@ -83,21 +83,39 @@ def check(*variants: configs.Config) -> None:
     Raises:
       ConfigError: with both names, both values and what to do.
     """
-    problems = [first_problem(rules.Situation(config), rules.Needs.SETTINGS) for config in variants]
-    if problems[0] and all(problems):
-        raise errors.ConfigError(problems[0].text)
+    _reject([rules.Situation(config) for config in variants], rules.Needs.SETTINGS)
 
 
-def check_environment(config: configs.Config, spec: types.EnvSpec, seated_by: str = "") -> None:
-    """Rejects environments that the agent, a league or the policies of seats cannot play.
+def check_environment(*variants: configs.Config, spec: types.EnvSpec, seated_by: str = "") -> None:
+    """Rejects environments that the agent, a league or the policies of seats cannot play with the settings.
 
-    seated_by: what makes rows seats; "" if they are none, or that is unknown here.
+    Args:
+      *variants: as of `check`.
+      seated_by: what makes rows seats; "" if they are none, or that is unknown here.
 
     Raises:
       ConfigError: with the agents that can play it, or what else to do.
     """
-    if problem := first_problem(rules.Situation(config, spec=spec, seated_by=seated_by), rules.Needs.SPEC):
-        raise errors.ConfigError(problem.text)
+    _reject([rules.Situation(config, spec=spec, seated_by=seated_by) for config in variants], rules.Needs.SPEC)
+
+
+def check_devices(config: configs.Config, *, is_begun: bool = False) -> None:
+    """Rejects devices of which one would have no equal share of the slots, or of a batch.
+
+    Args:
+      config: its automatic values are resolved.
+      is_begun: whether the run is resumed; it keeps its slots, so only its devices can change.
+
+    Raises:
+      ConfigError: with what would fit.
+    """
+    _reject([rules.Situation(config, is_begun=is_begun)], rules.Needs.DEVICES)
+
+
+def _reject(cases: Sequence[rules.Situation], needs: rules.Needs) -> None:
+    problems = [first_problem(case, needs) for case in cases]
+    if problems[0] and all(problems):
+        raise errors.ConfigError(problems[0].text)
 
 
 def first_problem(case: rules.Situation, stage: rules.Needs) -> rules.Applied | None:

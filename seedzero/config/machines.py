@@ -3,16 +3,14 @@
 from __future__ import annotations
 
 import contextlib
-import dataclasses
-import math
 import os
 import pathlib
 import platform
 from collections.abc import Mapping, Set
 from typing import NamedTuple
 
-from seedzero.config import combinations, configs, options, presets, seats_config
-from seedzero.core import control_groups, env_ids, errors, types
+from seedzero.config import combinations, configs, options, presets, rules, run_rules, seats_config
+from seedzero.core import control_groups, env_ids, types
 
 MAX_AUTO_BATCH = 1024
 UNKNOWN_WORKERS = 4
@@ -66,14 +64,9 @@ def resolve(
         config = configs.override(config, automatic)
         found = f"{machine.num_cores} cores and {machine.num_devices} {machine.platform} device(s)"
         notes.append(f"automatic, for {found}: {_listing(automatic)}")
-    check_shares(config)
-    num_shards, num_envs = config.training.acting_devices or config.training.num_devices, config.worker.num_envs
-    if num_envs < num_shards and not _may_join(config) and config.league.most_players == 1:
-        notes.append(
-            f"{num_envs} environments leave some of {num_shards} devices without any, and a new run learns nothing "
-            "until each had one; give more --worker.envs_per_group or --workers, or fewer --training.num_devices"
-        )
-    return config, notes
+    combinations.check_devices(config)
+    _, told = combinations.implied(rules.Situation(config, explicit), rules.Needs.DEVICES)
+    return config, [*notes, *(found.text for found in told)]
 
 
 def _implied_again(
@@ -124,7 +117,7 @@ def _slots(config: configs.Config) -> tuple[int, int]:
     """
     given, worker = config.replay.num_slots, config.worker
     a_worker, local = worker.num_groups * worker.envs_per_group, worker.num_envs
-    if config.run.deterministic or not _may_join(config):
+    if config.run.deterministic or not run_rules.may_join(config):
         return given or local, 0
     expected = local + worker.num_remote * a_worker
     if expected == 0:
@@ -133,71 +126,5 @@ def _slots(config: configs.Config) -> tuple[int, int]:
     return num_slots, expected if expected < num_slots else 0
 
 
-def _may_join(config: configs.Config) -> bool:
-    """Returns whether workers of other machines may bring environments."""
-    listen = config.transport.listen
-    is_open = bool(listen) and not listen.startswith("unix:")
-    return is_open or config.worker.num == 0 or config.worker.num_remote > 0
-
-
 def _round_up(number: int, multiple: int) -> int:
     return -(-number // multiple) * multiple
-
-
-def check_shares(config: configs.Config, *, is_begun: bool = False) -> None:
-    """Every device of a group holds the same number of slots and takes the same share of a batch.
-
-    Args:
-      config: its automatic values are resolved.
-      is_begun: whether the run is resumed; it keeps its slots, so only its devices can change.
-
-    Raises:
-      ConfigError: with what would fit.
-    """
-    num_devices, num_acting = config.training.num_devices, config.training.acting_devices
-    if config.league.most_players > 1:  # each place has a number of devices that divides its batches
-        return
-    if num_acting >= num_devices:
-        fitting = f"{num_devices - 1} or less, or " if num_devices > 1 else ""
-        raise errors.ConfigError(
-            f"--training.acting_devices={num_acting} leaves none of training.num_devices={num_devices} to learn; "
-            f"give {fitting}0: all act and learn"
-        )
-    for name, number, multiple, groups in _unshared(config, num_acting):
-        remedy = f"try --{name}={_round_up(number, multiple)}"
-        if is_begun:
-            remedy = f"this run can continue with {_fitting(config)}"
-        raise errors.ConfigError(f"--{name}={number} can't be shared evenly by {groups}; {remedy}")
-    num_shards, num_envs = num_acting or num_devices, config.worker.num_envs
-    num_filled = -(-num_envs // (config.replay.num_slots // num_shards))
-    if config.run.deterministic and num_filled < num_shards:
-        raise errors.ConfigError(
-            f"--deterministic fills the rings in order: {num_envs} environments leave devices without any, "
-            f"replay.num_slots={config.replay.num_slots} on {num_shards}; give --worker.envs_per_group so that "
-            f"environments are a multiple of {num_shards}, or --training.num_devices={num_filled}"
-        )
-
-
-def _fitting(config: configs.Config) -> str:
-    """Returns the settings of devices that share the slots and batches of a run: one device always does."""
-    num_devices = config.training.num_devices
-    if numbers := [str(other) for other in range(num_devices) if not _unshared(config, other)]:
-        return f"--training.acting_devices={' or '.join(numbers)}"
-    fewer = (
-        dataclasses.replace(config, training=dataclasses.replace(config.training, num_devices=number))
-        for number in range(num_devices - 1, 0, -1)
-    )
-    found = next(other for other in fewer if not _unshared(other, 0))
-    return f"--training.num_devices={found.training.num_devices} --training.acting_devices=0"
-
-
-def _unshared(config: configs.Config, num_acting: int) -> list[tuple[str, int, int, str]]:
-    """Returns the numbers that groups of devices cannot divide: name, number, the required divisor, the groups."""
-    num_devices = config.training.num_devices
-    acting, all_groups, num_shares = f"training.num_devices={num_devices}", "", num_devices
-    if num_acting:
-        acting, all_groups = f"training.acting_devices={num_acting}", f" and the other {num_devices - num_acting}"
-        num_shares = math.lcm(num_acting, num_devices - num_acting)
-    shares = [(name, number, num_shares, acting + all_groups) for name, number in config.agent.shared(config).items()]
-    shares.append(("replay.num_slots", config.replay.num_slots, num_acting or num_devices, acting))
-    return [share for share in shares if share[1] % share[2]]

@@ -1,4 +1,4 @@
-"""Rules about a run: its addresses, workers, hosts, replay and films."""
+"""Rules about a run: its addresses, workers, hosts, devices, replay and films."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import math
 import re
 from collections.abc import Callable
 
-from seedzero.config import cluster_config, rules
+from seedzero.config import cluster_config, configs, rules
 from seedzero.core import env_ids
 
 
@@ -69,6 +69,70 @@ def _has_no_window(c: rules.Situation) -> object:
         "needed": window * num_sharing,
     }
 
+
+def may_join(config: configs.Config) -> bool:
+    """Returns whether workers of other machines may bring environments."""
+    listen = config.transport.listen
+    is_open = bool(listen) and not listen.startswith("unix:")
+    return is_open or config.worker.num == 0 or config.worker.num_remote > 0
+
+
+def _has_one_place(c: rules.Situation) -> bool:
+    """Returns whether all devices learn together; each place of several players has as many as divide its batches."""
+    return bool(c.league.most_players == 1)
+
+
+def _leaves_none(c: rules.Situation) -> object:
+    fewer = c.training.num_devices - 1
+    is_wrong = _has_one_place(c) and c.this > fewer
+    return is_wrong and {"fitting": f"{fewer} or less, or 0" if fewer else "0"}
+
+
+def _is_unshared(c: rules.Situation) -> object:
+    """Returns the first number that the devices of a group cannot share evenly, and what would fit."""
+    for name, number, multiple, groups in _unshared(c.config, c.training.acting_devices) if _has_one_place(c) else ():
+        remedy = f"try --{name}={-(-number // multiple) * multiple}"
+        if c.is_begun:  # it keeps its slots, so only its devices can change
+            remedy = f"this run can continue with {_fitting(c.config)}"
+        return {"share": f"--{name}={number}", "groups": groups, "remedy": remedy}
+    return None
+
+
+def _fitting(config: configs.Config) -> str:
+    """Returns the settings of devices that share the slots and batches of a run: one device always does."""
+    num_devices = config.training.num_devices
+    if numbers := [str(other) for other in range(num_devices) if not _unshared(config, other)]:
+        return f"--training.acting_devices={' or '.join(numbers)}"
+    fewer = (configs.override(config, {"training.num_devices": number}) for number in range(num_devices - 1, 0, -1))
+    found = next(other for other in fewer if not _unshared(other, 0))
+    return f"--training.num_devices={found.training.num_devices} --training.acting_devices=0"
+
+
+def _unshared(config: configs.Config, num_acting: int) -> list[tuple[str, int, int, str]]:
+    """Returns the numbers that groups of devices cannot divide: name, number, the required divisor, the groups."""
+    num_devices = config.training.num_devices
+    acting, all_groups, num_shares = f"training.num_devices={num_devices}", "", num_devices
+    if num_acting:
+        acting, all_groups = f"training.acting_devices={num_acting}", f" and the other {num_devices - num_acting}"
+        num_shares = math.lcm(num_acting, num_devices - num_acting)
+    shares = [(name, number, num_shares, acting + all_groups) for name, number in config.agent.shared(config).items()]
+    shares.append(("replay.num_slots", config.replay.num_slots, num_acting or num_devices, acting))
+    return [share for share in shares if share[1] % share[2]]
+
+
+def _unfilled(c: rules.Situation) -> object:
+    """Returns the devices that hold rings, and those of them that rings in order fill, if these are fewer."""
+    num_shards = c.training.acting_devices or c.training.num_devices
+    num_filled = -(-c.worker.num_envs // (c.replay.num_slots // num_shards))
+    return c.this and _has_one_place(c) and num_filled < num_shards and {"shards": num_shards, "filled": num_filled}
+
+
+def _idle_devices(c: rules.Situation) -> object:
+    num_shards = c.training.acting_devices or c.training.num_devices
+    return c.worker.num_envs < num_shards and not may_join(c.config) and _has_one_place(c) and {"shards": num_shards}
+
+
+_DEVICES = rules.Needs.DEVICES
 
 RULES = (
     rules.note("replay.final_updates", "0", lambda c: not c.run.max_env_steps,
@@ -159,4 +223,17 @@ RULES = (
         "{it} writes into TensorBoard's files, which --metrics.tensorboard=false turns off; leave one out"),
     rules.error("evaluation.video_every", lambda c: c.this and c.env.id == env_ids.REMOTE,
         "{it}: workers of --env=remote send no pictures; leave it out"),
+    rules.error("training.acting_devices", _leaves_none,
+        "{it} leaves none of training.num_devices={training.num_devices} to learn; give {fitting}: all act and learn",
+        _DEVICES),
+    rules.error("training.num_devices training.acting_devices", _is_unshared,
+        "{share} can't be shared evenly by {groups}; {remedy}", _DEVICES),
+    rules.error("run.deterministic training.num_devices", _unfilled,
+        "--deterministic fills the rings in order: {worker.num_envs} environments leave devices without any, "
+        "replay.num_slots={replay.num_slots} on {shards}; give --worker.envs_per_group so that environments are a "
+        "multiple of {shards}, or --training.num_devices={filled}", _DEVICES),
+    rules.warning("worker.envs_per_group worker.num training.num_devices", _idle_devices,
+        "{worker.num_envs} environments leave some of {shards} devices without any, and a new run learns nothing "
+        "until each had one; give more --worker.envs_per_group or --workers, or fewer --training.num_devices",
+        _DEVICES),
 )  # fmt: skip

@@ -174,19 +174,6 @@ def make(
     has_projection, memory, num_codes = muzero.consistency_weight > 0, muzero.memory, muzero.chance_codes
     kind = kinds.choose_kind("network.kind", config.kind, spec)
     dtype = observations.compute_dtype(config.compute_dtype, platform)
-    if config.module and (
-        has_projection or muzero.value_prefix or muzero.predict_ends or memory != "none" or num_codes
-    ):
-        raise errors.ConfigError(
-            f"--network.module={config.module} has representation, prediction and dynamics alone; give "
-            "--muzero.consistency_weight=0, --muzero.value_prefix=false, --muzero.predict_ends=false, "
-            "--muzero.memory=none and --muzero.chance_codes=0"
-        )
-    if config.module and spec.moves_again:
-        raise errors.ConfigError(
-            f"--network.module={config.module} does not predict whose turn it is, but in this game a player may move "
-            "several times in a row; leave it out"
-        )
     model = _own_model(config, spec) if config.module else _model(kind, config, spec, dtype, muzero.predict_ends)
     if has_projection:
         units = projection.IMAGE_UNITS if kind == "resnet" else 2 * config.width

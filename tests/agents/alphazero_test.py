@@ -282,21 +282,6 @@ def test_the_mover_is_stored_and_returns_follow_it() -> None:
     np.testing.assert_allclose(targets.value[:, 0], expected, atol=1e-6)
 
 
-def test_a_league_needs_players_who_alternate(said) -> None:
-    spec = pgx_rules.game(LUCKY).spec(has_state=True)
-    with said.raises(errors.ConfigError, r"--league\.freeze_every"):
-        agent_table.make(config(LUCKY, league__freeze_every=10), spec, "cpu")
-
-
-@pytest.mark.parametrize("name", ["alphazero", "muzero"])
-def test_a_league_of_players_in_turn_needs_two_steps(name: str, said) -> None:
-    asked = config(league__freeze_every=10, **{"run.agent": name, f"{name}.n_step": 1})
-    spec = pgx_rules.game(NIM).spec(has_state=name == "alphazero")
-    with said.raises(errors.ConfigError, rf"--{name}\.n_step=2", name):
-        agent_table.make(asked, spec, "cpu")
-    agent_table.make(configs.override(asked, {f"{name}.n_step": 2}), spec, "cpu")
-
-
 def test_acting_takes_legal_moves_and_stores_no_state() -> None:
     found, rules, learner = piles(), pgx_rules.game(NIM), agent()
     act = jax.jit(learner.act)

@@ -8,7 +8,6 @@ from collections.abc import Iterator, Sequence
 from typing import Any, NamedTuple
 
 import agent_cases  # beside this file: see conftest.py
-import golden
 import jax
 import jax.numpy as jnp
 import muzero_cases as cases
@@ -18,7 +17,7 @@ import pytest
 from seedzero import search as mcts
 from seedzero.agents import base, muzero, muzero_chance, muzero_loss, muzero_model, muzero_search, muzero_unroll
 from seedzero.config import configs, options
-from seedzero.core import errors, types
+from seedzero.core import types
 from seedzero.networks import muzero_net
 from seedzero.replay import ring_store, windowing
 
@@ -327,19 +326,3 @@ def test_without_codes_nothing_of_them_is_made() -> None:
     assert not {"outcome", "code_head", "afterstate_head", "encoder"} & set(params) and parts.network.chance is None
     assert not isinstance(muzero_search.recurrent_fn(parts), mcts.ChanceFn)
     assert muzero_loss.offsets(config) == (0,) and muzero_loss.offsets(make_config()) == (0, 1, 2)
-
-
-@pytest.mark.parametrize(
-    ("label", "changes", "spec"),
-    [
-        ("vectors", {}, types.EnvSpec((4,), "float32", 0, action_low=(-1.0,), action_high=(1.0,))),
-        ("two players without chance", {}, types.EnvSpec((4,), "float32", 3, num_players=2)),
-        ("one player without chance", {"env.id": "spiel:mastermind"}, cases.SPEC),
-        ("a network of one's own", {"network.module": "my_module:make"}, cases.SPEC),
-    ],
-)
-def test_chance_is_refused_where_there_is_none_or_nothing_to_search(
-    label: str, changes: dict[str, options.Value], spec: types.EnvSpec, said: golden.Said
-) -> None:
-    with said.raises(errors.ConfigError, "chance_codes", label):
-        muzero.make(configs.override(make_config(), changes), spec, "cpu")

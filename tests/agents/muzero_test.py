@@ -7,7 +7,6 @@ import functools
 from typing import Any
 
 import agent_cases  # beside this file: see conftest.py
-import golden
 import jax
 import jax.numpy as jnp
 import muzero_cases as cases
@@ -17,7 +16,7 @@ import pytest
 from seedzero import search as mcts
 from seedzero.agents import base, muzero, muzero_model, muzero_search, muzero_unroll
 from seedzero.config import configs, options
-from seedzero.core import errors, types
+from seedzero.core import types
 from seedzero.networks import muzero_net
 from seedzero.ops import value_transforms
 
@@ -189,32 +188,3 @@ VECTORS = types.EnvSpec((4,), "float32", 0, action_low=(-1.0,), action_high=(1.0
 TWO, THREE = (dataclasses.replace(cases.SPEC, num_players=number) for number in (2, 3))
 GRID = types.EnvSpec((9, 4, 1), "float32", 3)
 _CORRECTED: dict[str, options.Value] = {"muzero.off_policy_correction": True, "muzero.target_network_updates": 3}
-
-
-@pytest.mark.parametrize(
-    ("spec", "changes", "named"),
-    [
-        (THREE, {}, "1 or 2 players; .* 3"),
-        (TWO, {"network.frame_stack": 4}, "network.frame_stack=4 "),
-        (TWO, {"explore.epsilon": 1}, r"explore\.epsilon=1 .*--env\.random_opening"),
-        (TWO, {"explore.first_steps": 1}, r"explore\.first_steps=1 .*--env\.random_opening"),
-        (TWO, {"muzero.memory": "gru"}, r"muzero\.memory=gru .* two players.*--muzero\.memory=none"),
-        (cases.SPEC, {"muzero.shift_pixels": 2}, r"shift_pixels=2 .*\[4\]"),
-        (cases.SPEC, {"muzero.intensity_scale": 0.1}, r"intensity_scale=0.1 .*\[4\]"),
-        (GRID, {"muzero.shift_pixels": 4}, "shift_pixels=4 .* 4 pixels"),
-        (
-            cases.SPEC,
-            {"muzero.consistency_weight": 1.0, "muzero.consistency_steps": 3},
-            r"consistency_steps=3 .*muzero\.unroll_steps=2",
-        ),
-        (cases.SPEC, {**_CORRECTED, "muzero.target_network_updates": 0}, "target_network_updates=100"),
-        (VECTORS, _CORRECTED, "off_policy_correction.* continuous"),
-        (VECTORS, {"muzero.policy_gradient_weight": 0.5}, r"policy_gradient_weight=0\.5 "),
-    ],
-)
-def test_settings_that_do_not_go_together_or_with_the_environment_are_refused(
-    spec: types.EnvSpec, changes: dict[str, options.Value], named: str, said: golden.Said
-) -> None:
-    with pytest.raises(errors.ConfigError, match=named) as raised:
-        muzero.make(configs.override(cases.make_config(), changes), spec, "cpu")
-    said(raised.value, named)

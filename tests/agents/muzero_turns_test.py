@@ -6,7 +6,6 @@ import functools
 from typing import Any
 
 import agent_cases  # beside this file: see conftest.py
-import golden
 import jax
 import jax.numpy as jnp
 import muzero_cases as cases
@@ -15,7 +14,7 @@ import pytest
 
 from seedzero.agents import base, muzero, muzero_loss, muzero_model, muzero_search
 from seedzero.config import configs, options
-from seedzero.core import errors, types
+from seedzero.core import types
 from seedzero.replay import windowing
 
 SPEC = types.EnvSpec((5,), "float32", 3, num_players=2, moves_again=True)
@@ -163,15 +162,3 @@ def test_turns_are_learned_beside_other_targets_and_models(changes: dict[str, op
     update = jax.jit(lambda state, windows, key: agent.update(state, windows, key, None))
     _, _, metrics = update(state, windows, jax.random.key(1))
     assert np.isfinite(float(metrics["loss"])) and float(metrics["loss_turn"]) > 0
-
-
-@pytest.mark.parametrize(
-    ("changes", "name"),
-    [({"league.freeze_every": 100}, "league.freeze_every"), ({"network.module": "my_module:make"}, "network.module")],
-    ids=str,
-)
-def test_a_league_and_a_network_of_one_s_own_are_refused(
-    changes: dict[str, options.Value], name: str, said: golden.Said
-) -> None:
-    with said.raises(errors.ConfigError, name, name):
-        muzero.make(configs.override(cases.make_config(), changes), SPEC, "cpu")

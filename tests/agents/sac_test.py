@@ -14,7 +14,7 @@ import pytest
 
 from seedzero.agents import base, learning, sac
 from seedzero.config import configs, options
-from seedzero.core import errors, types
+from seedzero.core import types
 from seedzero.networks import sac_net
 from seedzero.ops import gaussians
 from seedzero.replay import windowing
@@ -240,8 +240,3 @@ def test_the_replay_and_what_is_stored_are_as_needed() -> None:
     assert (agent.data.length, agent.data.observe, agent.data.prioritization) == (2, (0, 1), None)
     assert set(agent.stored) == {"action"} and agent.stored["action"].shape == (1,)
     assert agent.stack == 2 and agent.reanalyse is None and agent.initial_memory(5) == ()
-
-
-def test_prioritized_replay_is_refused_by_name() -> None:
-    with pytest.raises(errors.ConfigError, match=r"sac samples uniformly.*--replay.priority_alpha=0.6"):
-        sac.make(configs.override(_config(), {"replay.priority_alpha": 0.6}), SPEC, "cpu")

@@ -9,7 +9,7 @@ import pytest
 
 from seedzero.agents import agent_table, turns
 from seedzero.config import configs
-from seedzero.core import errors, types
+from seedzero.core import types
 from seedzero.ops import gae, vtrace
 from seedzero.replay import ring_store, windowing
 
@@ -99,21 +99,3 @@ def test_own_rows_are_marked_in_a_league_of_turns_alone(agent: str) -> None:
     for freeze_every, spec, is_marked in ((0, TWO, False), (100, TWO, True), (100, seated, False)):
         config = configs.override(configs.Config(), {"run.agent": agent, "league.freeze_every": freeze_every})
         assert (ring_store.OWN in agent_table.make(config, spec, "cpu").stored) is is_marked
-
-
-@pytest.mark.parametrize(
-    "changes",
-    [
-        {"network.frame_stack": 2},
-        {"network.lstm_width": 4},
-        {"ppo.bonus": "my_module:bonus"},
-        {"league.freeze_every": 100},
-    ],
-    ids=lambda changes: next(iter(changes)),
-)
-def test_settings_that_do_not_go_with_two_players_are_refused(changes: dict[str, int | str], said) -> None:
-    config = configs.override(configs.Config(), {"run.agent": "ppo", **changes})
-    spec = types.EnvSpec((2,), "float32", 3, num_players=2, has_action_mask=True, moves_again=True)
-    with said.raises(errors.ConfigError, label=next(iter(changes))):
-        turns.check(config, spec)
-    turns.check(config, types.EnvSpec((2,), "float32", 3))

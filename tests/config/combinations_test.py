@@ -23,7 +23,7 @@ def test_what_one_kind_of_device_can_do_is_not_refused_before_the_device_is_know
 def test_what_makes_rows_seats_is_named_where_it_is_known() -> None:
     spec = types.EnvSpec((4,), "float32", 2, seats=("first", "second"), tasks=("first", "second"))
     with pytest.raises(errors.ConfigError, match="no environments with chance, as --env=spiel:pig has"):
-        combinations.check_environment(_catch(env__id="spiel:pig"), spec, "chance")
+        combinations.check_environment(_catch(env__id="spiel:pig"), spec=spec, seated_by="chance")
 
 
 @pytest.mark.parametrize(
@@ -44,5 +44,5 @@ def test_groups_take_whole_games_once() -> None:
     config = configs.override(presets.get("catch", "ppo"), {"ppo.max_lag": 2})
     found, notes = combinations.imply_by_environment(config, spec, explicit=set())
     assert len(notes) == 3 and found.worker.envs_per_group == 18
-    combinations.check_environment(found, spec)
+    combinations.check_environment(found, spec=spec)
     assert combinations.imply_by_environment(found, spec, explicit=set()) == (found, [])

@@ -43,4 +43,4 @@ def test_the_preset_of_football_plays_four_agents_on_each_side() -> None:
     config = presets.get("league-football")
     assert league_rules.sides(config, _spec(*agents)) == (0,) * 4 + (1,) * 4
     combinations.check(config)
-    combinations.check_environment(config, _spec(*agents))
+    combinations.check_environment(config, spec=_spec(*agents))

@@ -1,6 +1,5 @@
 from __future__ import annotations
 
-import golden
 import pytest
 
 from seedzero.config import combinations, configs, machines, options, presets
@@ -115,35 +114,12 @@ def test_a_batch_that_devices_cannot_share_is_refused_with_one_that_they_can() -
 EIGHT = machines.Machine("tpu", num_cores=96, num_devices=8)
 
 
-def test_slots_are_those_of_the_acting_devices_and_both_groups_share_a_batch(said: golden.Said) -> None:
+def test_slots_are_those_of_the_acting_devices() -> None:
     changes = {"training.acting_devices": 3, "replay.batch_size": 30}
     resolved, _ = machines.resolve(
         configs.override(presets.get("catch"), changes), preset="catch", explicit=changes.keys(), machine=EIGHT
     )
     assert (resolved.training.num_devices, resolved.replay.num_slots) == (8, 33)
-    odd = configs.override(presets.get("catch"), {**changes, "replay.batch_size": 24})
-    with pytest.raises(errors.ConfigError, match=r"=24 .*acting_devices=3 .* 5; .*_size=30") as raised:
-        machines.resolve(odd, preset="catch", explicit=changes.keys(), machine=EIGHT)
-    said(raised.value, "batch")
-    slots = configs.override(presets.get("catch"), {**changes, "replay.num_slots": 32})
-    with pytest.raises(
-        errors.ConfigError, match=r"num_slots=32 can't .* training\.acting_devices=3; try .*slots=33"
-    ) as raised:
-        machines.resolve(slots, preset="catch", explicit={*changes, "replay.num_slots"}, machine=EIGHT)
-    said(raised.value, "slots")
-
-
-@pytest.mark.parametrize(("num_slots", "is_refused"), [(0, True), (32, True), (16, False)])
-def test_environments_in_order_reach_every_device(num_slots: int, is_refused: bool, said: golden.Said) -> None:
-    groups = {"worker.num": 1, "worker.num_groups": 1, "worker.envs_per_group": 16 if num_slots else 20}
-    changes = {"run.deterministic": True, "replay.num_slots": num_slots, **groups}
-    asked = configs.override(presets.get("catch"), changes)
-    if is_refused:  # 20 environments have 24 rings: three on a device
-        with pytest.raises(errors.ConfigError, match=r"--training\.num_devices=[47]$") as raised:
-            machines.resolve(asked, preset="catch", explicit=changes.keys(), machine=EIGHT)
-        said(raised.value, num_slots)
-    else:
-        machines.resolve(asked, preset="catch", explicit=changes.keys(), machine=EIGHT)
 
 
 @pytest.mark.parametrize(
@@ -164,49 +140,6 @@ def test_an_evaluation_of_all_levels_fits_into_a_batch() -> None:
     assert (found.replay.num_slots, found.batcher.max_batch) == (8, 30)
 
 
-def test_a_run_that_goes_on_is_told_which_groups_share_its_slots(said: golden.Said) -> None:
-    changes = {"training.num_devices": 8, "replay.num_slots": 20, "replay.batch_size": 120}
-    with pytest.raises(
-        errors.ConfigError, match=r"num_slots=20 .*=8; .* --training\.acting_devices=2 or 4 or 5$"
-    ) as raised:
-        machines.check_shares(configs.override(presets.get("catch"), changes), is_begun=True)
-    said(raised.value)
-
-
-def test_a_run_that_goes_on_is_told_how_many_devices_share_its_slots(said: golden.Said) -> None:
-    changes = {"training.num_devices": 5, "replay.num_slots": 9, "replay.batch_size": 21}
-    with pytest.raises(
-        errors.ConfigError, match=r"batch_size=21 .*=5; .* --training\.num_devices=3 --training\.acting_devices=0$"
-    ) as raised:
-        machines.check_shares(configs.override(presets.get("catch"), changes), is_begun=True)
-    said(raised.value)
-
-
-@pytest.mark.parametrize(
-    ("found", "num_acting", "message"),
-    [
-        (EIGHT, 8, "acting_devices=8 .*training.num_devices=8 .* 7 "),
-        (CPU, 1, "acting_devices=1 .*training.num_devices=1 .* 0"),
-    ],
-)
-def test_some_devices_are_left_to_learn(
-    found: machines.Machine, num_acting: int, message: str, said: golden.Said
-) -> None:
-    asked = configs.override(presets.get("catch"), {"training.acting_devices": num_acting})
-    with pytest.raises(errors.ConfigError, match=message) as raised:
-        machines.resolve(asked, preset="catch", explicit={"training.acting_devices"}, machine=found)
-    said(raised.value, num_acting)
-
-
-def test_a_call_of_reanalysis_is_shared_by_the_devices_where_it_is_on() -> None:
-    four = machines.Machine("gpu", 8, 4)
-    odd = configs.override(presets.get("catch"), {"reanalyse.batch_size": 30})
-    machines.resolve(odd, preset="catch", explicit=set(), machine=four)
-    with pytest.raises(errors.ConfigError, match=r"reanalyse.batch_size=30 can't be shared.*reanalyse.batch_size=32"):
-        on = configs.override(odd, {"reanalyse.per_insert": 1.0})
-        machines.resolve(on, preset="catch", explicit=set(), machine=four)
-
-
 def test_threads_are_shared_by_the_local_workers() -> None:
     asked = configs.override(presets.get("atari"), {"worker.num": 4})
     resolved, _ = machines.resolve(asked, preset="atari", explicit=set(), machine=GPU)
@@ -221,18 +154,10 @@ def test_the_agents_part_of_a_preset_shrinks_on_a_cpu_too() -> None:
     assert "search" not in notes[0]
 
 
-def test_the_unrolls_of_an_update_are_shared_by_the_devices() -> None:
-    asked = configs.override(presets.get("catch", "vtrace"), {"vtrace.batch_size": 30, "replay.batch_size": 30})
-    with pytest.raises(errors.ConfigError, match=r"--vtrace.batch_size=30 .* try --vtrace.batch_size=32"):
-        machines.resolve(asked, preset="catch", explicit={"vtrace.batch_size"}, machine=TPUS)
-    whole = configs.override(asked, {"vtrace.batch_size": 32})
-    machines.resolve(whole, preset="catch", explicit={"vtrace.batch_size"}, machine=TPUS)
-
-
 def test_several_players_of_a_league_need_no_numbers_that_all_devices_divide() -> None:
     league = configs.override(presets.get("league-tictactoe"), {"league.main_exploiters": 1, "worker.num_groups": 3})
     resolved, notes = machines.resolve(league, preset="league-tictactoe", explicit=set(), machine=EIGHT)
     num_slots = 3 * league.worker.envs_per_group
     assert (resolved.training.num_devices, resolved.replay.num_slots) == (8, num_slots) and num_slots % 7
-    machines.check_shares(configs.override(resolved, {"training.num_devices": 7}))
+    combinations.check_devices(configs.override(resolved, {"training.num_devices": 7}))
     assert not any("leave some of" in note for note in notes)

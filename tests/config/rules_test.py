@@ -6,6 +6,7 @@ for a warning `warning SETTING`, and for a note `note SETTING=VALUE`.
 
 from __future__ import annotations
 
+import dataclasses
 import shlex
 
 import golden
@@ -26,7 +27,9 @@ def _seats(*names: str, fixed: bool = False, shape: tuple[int, ...] = (4,)) -> t
 SPECS = {
     "alone": types.EnvSpec((4,), "float32", 2),
     "continuous": types.EnvSpec((4,), "float32", 0, action_low=(-1.0,), action_high=(1.0,)),
+    "grid": types.EnvSpec((9, 4, 1), "float32", 2),
     "two players": types.EnvSpec((4,), "float32", 2, num_players=2),
+    "moves again": types.EnvSpec((4,), "float32", 2, num_players=2, moves_again=True, has_chance=True),
     "two continuous": types.EnvSpec((4,), "float32", 0, num_players=2, action_low=(-1.0,), action_high=(1.0,)),
     "three players": types.EnvSpec((4,), "float32", 2, num_players=3),
     "two seats": _seats(*SEATS),
@@ -43,6 +46,10 @@ MANY = "league-tictactoe --league.main_exploiters=1 --optimizer.schedule=constan
 MOST = "league-tictactoe --league.max_players=2 --worker.num_groups=4 --optimizer.schedule=constant"
 MEMBERS = "league-tictactoe --league.members=random,mcts-50,my_bots:clever"
 MODEL = "league-tictactoe --league.opponent_model=true"
+CORRECTED = "--muzero.off_policy_correction --muzero.target_network_updates=3"
+EIGHT, FOUR = "catch --training.num_devices=8", "catch --training.num_devices=4 --replay.num_slots=32"
+THREE = f"{EIGHT} --training.acting_devices=3"
+ORDER = f"{EIGHT} --deterministic --workers=1 --worker.num_groups=1"
 HOSTS = "catch --cluster.num_hosts=2 --cluster.index=1 --cluster.coordinator=host-0:7000 --token_file=token"
 EACH = "agents --agent=ppo --seats.policies=each"
 ROUNDS = "'--env=spiel:repeated_game(stage_game=matrix_rps(),num_repetitions=9)'"
@@ -182,6 +189,14 @@ REFUSED = (
     ("cartpole --agent=r2d2 --network.lstm_width=0", "network.lstm_width"),
     ("catch --agent=ppo --network.lstm_width=8 --ppo.batch_size=3 --ppo.num_minibatches=4", "ppo.num_minibatches"),
     ("catch --agent=ppo --ppo.bonus=own:make --ppo.bonus_place=before", "ppo.bonus_place"),
+    ("catch --network.module=a:b --muzero.consistency_weight=1", "network.module"),
+    ("catch --network.module=a:b --muzero.value_prefix", "network.module"),
+    ("catch --network.module=a:b --muzero.predict_ends", "network.module"),
+    ("catch --network.module=a:b --muzero.memory=lstm", "network.module"),
+    ("catch --network.module=a:b --muzero.chance_codes=2", "network.module"),
+    ("catch --muzero.consistency_steps=9 --muzero.unroll_steps=8", "muzero.consistency_steps"),
+    ("catch --muzero.off_policy_correction", "muzero.off_policy_correction"),
+    ("cartpole --agent=sac --env=gym:A --replay.priority_alpha=0.6", "replay.priority_alpha"),
 )
 """Settings that exclude each other, and the one that the first error is about."""
 
@@ -225,7 +240,11 @@ POSSIBLE = (
     "catch --agent=ppo --ppo.bonus=own:make --ppo.bonus_place=after",
     "catch --agent=ppo --ppo.bonus_place=before",
     "catch --agent=vtrace --ppo.bonus=own:make --ppo.bonus_place=before",
-    "catch --muzero.off_policy_correction",
+    f"catch {CORRECTED}",
+    "catch --muzero.off_policy_correction --reanalyse.fresh_share=1",
+    "catch --network.module=a:b",
+    "catch --agent=apex --network.module=a:b",
+    "catch --muzero.consistency_steps=8 --muzero.unroll_steps=8",
 )
 
 REFUSED_BY_ENVIRONMENT = (
@@ -262,6 +281,32 @@ REFUSED_BY_ENVIRONMENT = (
     ("agents", f"""{EACH} {WHOLE} '--seats.policies={{"wolf": "a"}}'""", "seats.policies"),
     ("alone", "agents --agent=ppo --ppo.central_value", "ppo.central_value"),
     ("pictures", f"agents --agent=ppo --ppo.central_value {WHOLE}", "ppo.central_value"),
+    *(
+        ("two players", f"catch --agent={agent} --network.frame_stack=4", "network.frame_stack")
+        for agent in ("muzero", "ppo", "vtrace")
+    ),
+    ("two players", "catch --agent=ppo --network.lstm_width=4", "network.lstm_width"),
+    ("two players", "catch --agent=ppo --ppo.bonus=my_module:bonus", "ppo.bonus"),
+    ("two players", "catch --muzero.memory=gru", "muzero.memory"),
+    ("two players", "catch --explore.epsilon=1", "explore.epsilon"),
+    ("two players", "catch --explore.first_steps=1", "explore.first_steps"),
+    *(
+        ("moves again", f"catch --agent={agent} --league.freeze_every=100", "league.freeze_every")
+        for agent in ("muzero", "alphazero", "ppo", "vtrace")
+    ),
+    *(
+        ("two players", f"catch --agent={agent} --league.freeze_every=10 --{agent}.n_step=1", f"{agent}.n_step")
+        for agent in ("muzero", "alphazero")
+    ),
+    ("moves again", "catch --network.module=my_module:make", "network.module"),
+    ("continuous", "catch --muzero.chance_codes=2", "muzero.chance_codes"),
+    ("two players", "catch --muzero.chance_codes=2", "muzero.chance_codes"),
+    ("alone", "catch --env=spiel:mastermind --muzero.chance_codes=2", "muzero.chance_codes"),
+    ("alone", "catch --muzero.shift_pixels=2", "muzero.shift_pixels"),
+    ("alone", "catch --muzero.intensity_scale=0.1", "muzero.intensity_scale"),
+    ("grid", "catch --muzero.shift_pixels=4", "muzero.shift_pixels"),
+    ("continuous", f"catch {CORRECTED}", "muzero.off_policy_correction"),
+    ("continuous", "catch --muzero.policy_gradient_weight=0.5", "muzero.policy_gradient_weight"),
 )
 """What the environment has, settings that do not go with it, and the one that the first error is about."""
 
@@ -278,6 +323,40 @@ PLAYED = (
     ("two seats", "agents --agent=ppo --seats.policies=shared"),
     ("agents", f"{EACH} {WHOLE}"),
     ("agents", f"agents --agent=ppo --ppo.central_value {WHOLE}"),
+    ("alone", "catch --network.frame_stack=4 --explore.epsilon=1 --muzero.memory=gru"),
+    ("alone", "catch --agent=ppo --network.frame_stack=4 --network.lstm_width=4 --ppo.bonus=my_module:bonus"),
+    ("two players", "catch --agent=alphazero --league.freeze_every=10 --alphazero.n_step=2"),
+    ("moves again", "catch --muzero.chance_codes=2"),
+    ("alone", "catch --muzero.chance_codes=2 --network.module=my_module:make"),
+    ("grid", "catch --muzero.shift_pixels=3 --muzero.intensity_scale=0.1"),
+    ("alone", f"catch {CORRECTED} --muzero.policy_gradient_weight=0.5"),
+)
+
+REFUSED_BY_DEVICES = (
+    ("begins", f"{FOUR} --replay.batch_size=130", "training.num_devices"),
+    ("begins", f"{FOUR} --agent=vtrace --vtrace.batch_size=30", "training.num_devices"),
+    ("begins", f"{FOUR} --reanalyse.batch_size=30 --reanalyse.per_insert=1", "training.num_devices"),
+    ("begins", f"{THREE} --replay.num_slots=33 --replay.batch_size=24", "training.num_devices"),
+    ("begins", f"{THREE} --replay.num_slots=32 --replay.batch_size=30", "training.num_devices"),
+    ("continues", f"{EIGHT} --replay.num_slots=20 --replay.batch_size=120", "training.num_devices"),
+    (
+        "continues",
+        "catch --training.num_devices=5 --replay.num_slots=9 --replay.batch_size=21",
+        "training.num_devices",
+    ),
+    ("begins", f"{EIGHT} --training.acting_devices=8", "training.acting_devices"),
+    ("begins", "catch --training.num_devices=1 --training.acting_devices=1", "training.acting_devices"),
+    ("begins", f"{ORDER} --worker.envs_per_group=20 --replay.num_slots=24", "run.deterministic"),
+    ("begins", f"{ORDER} --worker.envs_per_group=16 --replay.num_slots=32", "run.deterministic"),
+)
+"""Whether a run begins or continues, settings, and the one of the first error with these devices."""
+
+SHARED = (
+    f"{THREE} --replay.num_slots=33 --replay.batch_size=30",
+    f"{ORDER} --worker.envs_per_group=16 --replay.num_slots=16",
+    f"{FOUR} --reanalyse.batch_size=30",
+    f"{FOUR} --agent=vtrace --vtrace.batch_size=32",
+    "league-tictactoe --league.main_exploiters=1 --training.num_devices=7 --replay.num_slots=96",
 )
 
 FOUND = (
@@ -445,6 +524,14 @@ FOUND_BY_ENVIRONMENT = (
 """What is found once the environment is known."""
 
 
+FOUND_BY_DEVICES = (
+    (f"{EIGHT} --worker.envs_per_group=2", "warning worker.envs_per_group"),
+    (f"{EIGHT} --worker.envs_per_group=2 --worker.num_remote=1", ""),
+    ("catch --training.num_devices=4 --worker.envs_per_group=2", ""),
+    ("league-tictactoe --league.main_exploiters=1 --training.num_devices=8 --worker.envs_per_group=2", ""),
+)
+
+
 def _case(line: str, spec: str = "") -> rules.Situation:
     preset, *flags = shlex.split(line)
     given = {}
@@ -457,14 +544,19 @@ def _case(line: str, spec: str = "") -> rules.Situation:
 
 def _found(line: str, spec: str = "") -> list[rules.Applied]:
     case, preset = _case(line, spec), shlex.split(line)[0]
+    if spec:
+        return combinations.implied(case, rules.Needs.SPEC)[1]
     elsewhere = presets.part(preset, case.run.agent).elsewhere
-    stage = rules.Needs.SPEC if spec else rules.Needs.SETTINGS
-    return combinations.implied(case, stage, elsewhere)[1]
+    return combinations.implied(case, rules.Needs.SETTINGS, elsewhere)[1]
+
+
+def _with_devices(line: str) -> list[rules.Applied]:
+    return combinations.implied(_case(line), rules.Needs.DEVICES)[1]
 
 
 def _shown(found: list[rules.Applied]) -> str:
     values = {rules.Severity.NOTE: "note {0.settings[0]}={0.value}", rules.Severity.WARNING: "warning {0.settings[0]}"}
-    return ", ".join(values[finding.rule.severity].format(finding) for finding in found)
+    return ", ".join(values[applied.rule.severity].format(applied) for applied in found)
 
 
 @pytest.mark.parametrize(("line", "setting"), REFUSED, ids=lambda text: text)
@@ -487,21 +579,21 @@ def test_settings_that_an_environment_excludes_are_refused(
 ) -> None:
     case = _case(line, spec)
     with said.raises(errors.ConfigError, label=(spec, line)):
-        combinations.check_environment(case.config, case.spec)
+        combinations.check_environment(case.config, spec=case.spec)
     problem = combinations.first_problem(case, rules.Needs.SPEC)
     assert problem is not None and problem.settings[0] == setting
 
 
 @pytest.mark.parametrize(("spec", "line"), PLAYED, ids=lambda text: text)
 def test_environments_that_go_with_the_settings_are_possible(spec: str, line: str) -> None:
-    combinations.check_environment(_case(line).config, SPECS[spec])
+    combinations.check_environment(_case(line).config, spec=SPECS[spec])
 
 
 @pytest.mark.parametrize(("line", "expected"), FOUND)
 def test_settings_imply_others_and_are_warned_of(line: str, expected: str, said: golden.Said) -> None:
     found = _found(line)
     assert _shown(found) == expected
-    if texts := [finding.text for finding in found if finding.text]:
+    if texts := [applied.text for applied in found if applied.text]:
         said("\n".join(texts), line)
 
 
@@ -510,7 +602,29 @@ def test_environments_imply_settings_and_are_warned_of(spec: str, line: str, exp
     found = _found(line, spec)
     assert _shown(found) == expected
     if found:
-        said("\n".join(finding.text for finding in found), (spec, line))
+        said("\n".join(applied.text for applied in found), (spec, line))
+
+
+@pytest.mark.parametrize(("state", "line", "setting"), REFUSED_BY_DEVICES, ids=lambda text: text)
+def test_settings_that_devices_exclude_are_refused(state: str, line: str, setting: str, said: golden.Said) -> None:
+    case = dataclasses.replace(_case(line), is_begun=state == "continues")
+    with said.raises(errors.ConfigError, label=line):
+        combinations.check_devices(case.config, is_begun=case.is_begun)
+    problem = combinations.first_problem(case, rules.Needs.DEVICES)
+    assert problem is not None and problem.settings[0] == setting
+
+
+@pytest.mark.parametrize("line", SHARED)
+def test_devices_that_go_with_the_settings_are_possible(line: str) -> None:
+    combinations.check_devices(_case(line).config)
+
+
+@pytest.mark.parametrize(("line", "expected"), FOUND_BY_DEVICES)
+def test_devices_are_warned_of(line: str, expected: str, said: golden.Said) -> None:
+    found = _with_devices(line)
+    assert _shown(found) == expected
+    if found:
+        said("\n".join(applied.text for applied in found), line)
 
 
 def test_every_rule_has_a_row() -> None:
@@ -518,7 +632,9 @@ def test_every_rule_has_a_row() -> None:
     firsts += [
         combinations.first_problem(_case(line, spec), rules.Needs.SPEC) for spec, line, _ in REFUSED_BY_ENVIRONMENT
     ]
-    found = [finding.rule for finding in firsts if finding]
-    found += [finding.rule for line, _ in FOUND for finding in _found(line)]
-    found += [finding.rule for spec, line, _ in FOUND_BY_ENVIRONMENT for finding in _found(line, spec)]
+    firsts += [combinations.first_problem(_case(line), rules.Needs.DEVICES) for _, line, _ in REFUSED_BY_DEVICES]
+    found = [applied.rule for applied in firsts if applied]
+    found += [applied.rule for line, _ in FOUND_BY_DEVICES for applied in _with_devices(line)]
+    found += [applied.rule for line, _ in FOUND for applied in _found(line)]
+    found += [applied.rule for spec, line, _ in FOUND_BY_ENVIRONMENT for applied in _found(line, spec)]
     assert [rule.about for rule in combinations.RULES if rule not in found] == []

@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 from seedzero.agents import agent_table, base
-from seedzero.config import configs, muzero_config, shared
+from seedzero.config import configs, shared
 from seedzero.core import errors, types
 from seedzero.networks import muzero_net
 
@@ -136,12 +136,3 @@ def test_what_does_not_fit_is_refused_by_name(function: str, message: str, said:
     with pytest.raises(errors.ConfigError, match=message) as raised:
         muzero_net.make(_muzero_config(f"networks_of_a_user:{function}"), DISCRETE, "cpu")
     said(raised.value, function)
-
-
-def test_losses_that_need_more_than_three_functions_are_refused(said: golden.Said) -> None:
-    asked: list[dict[str, Any]] = [dict(consistency_weight=1.0), dict(value_prefix=True), dict(predict_ends=True)]
-    for more in [*asked, dict(memory="lstm", memory_width=4)]:
-        muzero = muzero_config.MuZeroConfig(**more)
-        with pytest.raises(errors.ConfigError, match="own_network:make ") as raised:
-            muzero_net.make(_muzero_config("own_network:make"), DISCRETE, "cpu", muzero)
-        said(raised.value)

@@ -13,9 +13,9 @@ from seedzero.actors import agent_choice, saved_agents, search_traces
 from seedzero.config import seats_config
 from seedzero.core import errors, opponents, types
 from seedzero.envs import env_base
-from seedzero.play import courses, faces, human_records, rivals
+from seedzero.play import faces, human_records, rivals
 from seedzero.recordings import recording
-from seedzero.tables import run_games, table
+from seedzero.tables import courses, run_games, table
 
 _REMOTE = "a person can play only where this machine makes the environment"
 RESIGNED, LEFT = "resigned", "left"
@@ -189,9 +189,10 @@ class HumanTable:
         """
         self.end(LEFT)
         course, looks = self._course, [look.found for look in self._rival.looks]
-        arrays = human_records.arrays(course, self.saved.spec, self.seat, looks)
-        if not arrays:
+        if len(course.seen(self.seat)) < 2:
             return None
+        sides = [course.movers(number)[0] for number in range(len(course.actions))] if not course.has_rows else []
+        arrays = recording.arrays(course, self.seat, looks, sides)
         facts = {
             "episode": self._num_games - 1,
             "first_call": self._rival.first_call,

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
+import itertools
 import os
 import pathlib
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -22,7 +23,7 @@ from seedzero.device import patience
 from seedzero.envs import env_base, spiel, turn_games
 from seedzero.metrics import episodes
 from seedzero.recordings import records, videos
-from seedzero.tables import run_games, table
+from seedzero.tables import courses, run_games, table
 
 LONGEST_SIDE = 192
 """Longest side of pictures in a record; larger ones are thinned."""
@@ -73,11 +74,11 @@ def record(
             f"{choice.path} was trained in an environment of {len(known.seats)} agents, and a record has one; "
             "`seedzero play` draws all of them"
         )
-    watched = table.Table(_made(config, role))
-    env = watched.env
+    course = courses.Course(_made(config, role))
+    env = course.env
     seeds = saved_agents.seeds(choice.seed, num_episodes)
     with env_base.closing(env), contextlib.ExitStack() as alone:
-        watched.begin(seeds[:1])  # completes the spec
+        course.begin(seeds[:1])  # completes the spec
         saved = saved_agents.load(choice, config, env.spec)
         if env.spec.num_players == 2 and saved.mode == types.GREEDY and num_episodes > 1:
             printable.say("without draws all games of two players are equal; --policy=sample draws the moves")
@@ -90,7 +91,7 @@ def record(
             limit = choice.most_steps(config)
             total = 0
             with patience.telling(lambda: "" if total else "playing the first episode"):
-                played = _episodes(watched, saved, choice.seed, seeds, limit, game)
+                played = _episodes(course, saved, choice.seed, seeds, limit, game)
                 for number, (arrays, episode) in enumerate(played):
                     facts = {
                         "episode": number,
@@ -177,7 +178,7 @@ def _actions(spec: types.EnvSpec) -> list[Any] | None:
 
 
 def _episodes(
-    watched: table.Table,
+    course: courses.Course,
     saved: saved_agents.SavedAgent,
     seed: int,
     seeds: Sequence[int],
@@ -186,45 +187,66 @@ def _episodes(
 ) -> Iterator[tuple[dict[str, np.ndarray], RecordedEpisode]]:
     """Yields the arrays of each episode.
 
-    Draws depend on seed and call. watched: begun with the first of the episodes' seeds. limit: most steps. game: of
-    two players.
+    Draws depend on seed and call. course: begun with the first of the episodes' seeds. limit: most steps. game: of two
+    players.
     """
-    actor, env = saved_actors.SavedActor(saved, 1, seed), watched.env
+    actor, env = saved_actors.SavedActor(saved, 1, seed), course.env
     for number in range(len(seeds)):
-        followed = episodes.Episodes(1, env.spec.num_players)
-        rows, observations, pictures = list[dict[str, Any]](), list[np.ndarray](), _Pictures(env)
+        followed, pictures = episodes.Episodes(1, env.spec.num_players), _Pictures(env)
+        looks, sides, moves = list[dict[str, np.ndarray]](), list[int](), list[str]()
         while True:
-            step = watched.step
+            step = course.step
             movers = env.spec.movers(step.observation)
-            followed.record(np.zeros(1, int), step.reward, watched.first, step.final, movers=movers)
-            observations.append(step.observation[0])
+            followed.record(np.zeros(1, int), step.reward, course.first, step.final, movers=movers)
             pictures.take()
-            if rows:
-                flags = {"terminated": step.terminated[0], "truncated": step.truncated[0]}
-                rows[-1] |= {"reward": step.reward[0], **flags}
             if step.final[0] or followed.so_far(0).length >= limit:
                 break
-            found = named(actor.look(step, watched.first))
-            row: dict[str, Any] = {name: values[0] for name, values in found.items()}
-            if step.action_mask is not None:
-                row["action_mask"] = step.action_mask[0]
+            looks.append(named(actor.look(step, course.first)))
+            actions = looks[-1]["action"]
             if game is not None and isinstance(env, spiel.Games):
                 state = env.states[0]
-                row["mover"] = np.int8(game.mover(state))
-                row["move"] = str(state.action_to_string(game.mover(state), int(row["action"])))
+                sides.append(game.mover(state))
+                moves.append(str(state.action_to_string(sides[-1], int(actions[0]))))
             elif game is not None:
-                row["mover"] = np.int8(len(rows) % 2)  # Pgx's players alternate, and its moves have no names
-            rows.append(row)
-            watched.take(row["action"][np.newaxis])
-        arrays = {name: np.stack([row[name] for row in rows]) for name in rows[0]} if rows else {}
-        arrays |= shown(env.spec, np.stack(observations)) | pictures.arrays()
+                sides.append(len(sides) % 2)  # Pgx's players alternate, and its moves have no names
+            course.take(actions)
+        found = arrays(course, 0, looks, sides) | pictures.arrays()
+        found |= {"move": np.array(moves)} if moves else {}
         so_far, task = followed.so_far(0), env.spec.tasks[int(step.tasks[0])] if env.spec.tasks else ""
-        yield arrays, RecordedEpisode(file_name(number), so_far.total, so_far.length, not step.final[0], task)
-        if number + 1 < len(seeds) and step.final[0]:
-            # The action that answers a final observation is ignored.
-            watched.take(np.zeros((1, *env.spec.action_shape), np.float32 if env.spec.is_continuous else np.int32))
-        elif number + 1 < len(seeds):
-            watched.begin(seeds[number + 1 : number + 2])
+        yield found, RecordedEpisode(file_name(number), so_far.total, so_far.length, not step.final[0], task)
+        if number + 1 < len(seeds):
+            if step.final[0]:
+                course.go_on()
+            else:
+                course.begin(seeds[number + 1 : number + 2])
+
+
+def arrays(
+    course: courses.Course, seat: int, found: Sequence[Mapping[str, np.ndarray]], movers: Sequence[int]
+) -> dict[str, np.ndarray]:
+    """Returns the arrays of a record of a game, as its row of a seat shows it.
+
+    found: the agent's findings, [R, ...] by their names in records, about each position with actions. movers: the side
+    that moves in each, in an alternating game; else empty.
+    """
+    row, numbers = course.row(seat), course.seen(seat)
+    rows = list[dict[str, Any]]()
+    for number, after in itertools.pairwise(numbers):
+        step, mask = course.steps[after], course.steps[number].action_mask
+        rows.append(
+            {
+                **{name: values[row] for name, values in found[number].items()},
+                "action": course.actions[number][row],
+                **({} if mask is None else {"action_mask": mask[row]}),
+                **({"mover": np.int8(movers[number])} if movers else {}),
+                "reward": step.reward[row],
+                "terminated": step.terminated[row],
+                "truncated": step.truncated[row],
+            }
+        )
+    observations = np.stack([course.steps[number].observation[row] for number in numbers])
+    by_name = {name: np.stack([each[name] for each in rows]) for name in rows[0]} if rows else {}
+    return by_name | shown(course.env.spec, observations)
 
 
 _NAMES = {

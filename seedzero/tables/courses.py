@@ -21,7 +21,7 @@ class Course(table.Table):
 
     Attributes:
       steps: positions as the environment shows them, [R] rows each; one more than actions.
-      actions: [R] int each.
+      actions: [R] int, or [R, D], each.
     """
 
     steps: list[types.EnvStep]
@@ -37,6 +37,13 @@ class Course(table.Table):
         super().take(actions)
         self.steps.append(self.step)
         self.actions.append(actions)
+
+    def go_on(self) -> None:
+        """Begins the environment's next game, after one that has ended; `go_back` cannot follow."""
+        spec = self.env.spec
+        ignored = np.zeros((self.env.num_envs, *spec.action_shape), np.float32 if spec.is_continuous else np.int32)
+        super().take(ignored)
+        self.steps, self.actions = [self.step], []
 
     def go_back(self, number: int) -> None:
         """Returns to an earlier position, by its number."""

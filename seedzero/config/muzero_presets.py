@@ -40,7 +40,7 @@ _ATARI_ON_CPU = options.values(
     ),
     reward=dict(discount=0.99),
     optimizer=dict(
-        learning_rate=0.001, schedule="exponential", warmup_updates=100, decay_rate=0.3, decay_updates=16_000
+        learning_rate=0.001, schedule="exponential", warmup_updates=100, decay_rate=0.3, decay_updates=24_000
     ),
     replay=dict(capacity=100_000, min_steps=3_000, batch_size=128, samples_per_insert=2.0),
     reanalyse=dict(per_insert=0.0),

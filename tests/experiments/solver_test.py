@@ -13,6 +13,7 @@ import pytest
 from seedzero.checkpoints import run_dirs
 from seedzero.envs import spiel
 from seedzero.evaluation import scoring
+from seedzero.tables import run_games
 
 
 @pytest.fixture
@@ -55,7 +56,7 @@ def test_the_share_counts_moves_that_keep_the_value(
         return np.array([min(values, key=values.__getitem__) for values in map(exact.action_values, states)])
 
     monkeypatch.setattr(run_dirs, "read_saved", lambda path: types.SimpleNamespace(config=None))
-    monkeypatch.setattr(scoring, "game_of", lambda config: game)
+    monkeypatch.setattr(run_games, "game_of", lambda config: game)
     monkeypatch.setattr(scoring, "load_player", lambda *args: (worst, 0))
     found = keeps_value.measure(tmp_path, None, 200, 0)
     assert (found["positions"], found["decisive_share"]) == (200, 0.0)

@@ -170,6 +170,7 @@ ROWS = (
         "the run ends within 30 s, saved as far as it had come",
         (
             E2E + "stopping_test.py::test_sigterm_ends_a_run_that_is_built_or_compiled",
+            "tests/learner/stopping_test.py::test_a_stop_ends_a_build_that_does_not_return_soon_after",
             "tests/loop/device_loop_test.py::TestLastEvaluation::test_a_signal_ends_it_without_waiting",
             "tests/learner/stopping_test.py::test_a_signal_while_the_last_state_is_saved_does_not_abandon_it",
         ),

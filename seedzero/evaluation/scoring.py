@@ -196,7 +196,7 @@ def engine(choice: agent_choice.AgentChoice, *, size: int = 1) -> tuple[turn_gam
     if game is None:
         raise errors.UsageError(
             f"{choice.path} was trained with --env={config.env.id}, which is no game of two players in turn; give a "
-            "run of Go, Hex, Othello or chess"
+            "run of Go, Hex or Othello"
         )
     saved = saved_agents.load(choice, config, game.spec)
     return game, _in_turn(game, saved, choice.seed, size=size)

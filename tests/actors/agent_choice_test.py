@@ -60,7 +60,7 @@ OF_GAMES: dict[str, Callable[[pathlib.Path], Any]] = {
     "play --human": lambda path: tables.HumanTable(agent_choice.AgentChoice(path)).saved.update,
 }
 OF_TURNS: dict[str, Callable[[pathlib.Path], Any]] = {
-    "gtp, uci": lambda path: scoring.load_player(
+    "gtp": lambda path: scoring.load_player(
         run_games.game_of(run_dirs.read_saved(path).config),  # type: ignore[arg-type]
         agent_choice.AgentChoice(path),
         run_dirs.read_saved(path).config,

@@ -89,7 +89,7 @@ def test_names_of_engines_are_their_commands() -> None:
     assert opponents.parse(f"random, {name}") == ("random", name)
     assert opponents.command(name) == "gnugo --mode gtp --level 1" and not opponents.command("mcts-3")
     assert opponents.of_task(f"{name}/second") == (name, 1)
-    for wrong in ("gtp:", "gtp: ", "uci:stockfish"):
+    for wrong in ("gtp:", "gtp: ", "engine:stockfish"):
         with pytest.raises(ValueError, match="COMMAND"):
             opponents.parse(wrong)
     assert bots.make(name, np.random.default_rng(0))  # nothing starts before a move

@@ -1,4 +1,4 @@
-"""The commands of engines: answers on standard output, all else on standard error."""
+"""`seedzero gtp`: answers on standard output, all else on standard error."""
 
 from __future__ import annotations
 
@@ -16,8 +16,8 @@ from seedzero.evaluation import scoring
 
 @pytest.fixture
 def play(monkeypatch, capfd):
-    def run(command: str, game: str, lines: str, *flags: str) -> tuple[int, str, str]:
-        """Returns exit code, output and errors of a command for a run of a game, whose player takes the first move."""
+    def run(game: str, lines: str, *flags: str) -> tuple[int, str, str]:
+        """Returns exit code, output and errors for a run of a game, whose player takes the first move."""
 
         def engine(choice):
             print(f"noise, {choice.simulations} simulations")
@@ -26,25 +26,19 @@ def play(monkeypatch, capfd):
         monkeypatch.setattr(runs, "opened", contextlib.nullcontext)
         monkeypatch.setattr(scoring, "engine", engine)
         monkeypatch.setattr("sys.stdin", io.StringIO(lines))
-        code = commands.main([command, "--run_dir=runs/mine", *flags])
+        code = commands.main(["gtp", "--run_dir=runs/mine", *flags])
         return code, *capfd.readouterr()
 
     return run
 
 
 def test_gtp_answers_on_standard_output_alone(play) -> None:
-    code, out, told = play("gtp", "hex(board_size=3)", "name\ngenmove b\nquit\n", "--simulations=7")
+    code, out, told = play("hex(board_size=3)", "name\ngenmove b\nquit\n", "--simulations=7")
     assert (code, out) == (0, "= seedzero\n\n= A1\n\n=\n\n")
     assert "noise, 7 simulations" in told and "runs/mine plays hex(board_size=3)" in told
 
 
-def test_uci_answers_on_standard_output_alone(play) -> None:
-    code, out, _ = play("uci", "chess", "isready\nposition startpos moves e2e4\ngo\nquit\n")
-    assert (code, out) == (0, "readyok\nbestmove a7a6\n")
-
-
-@pytest.mark.parametrize(("command", "game"), [("gtp", "chess"), ("uci", "othello")])
-def test_games_that_a_protocol_is_not_for_are_refused_by_name(command: str, game: str, play, said) -> None:
-    code, out, told = play(command, game, "")
+def test_games_that_the_protocol_is_not_for_are_refused_by_name(play, said) -> None:
+    code, out, told = play("chess", "")
     assert (code, out) == (2, "")
-    said(told.splitlines()[-1], label=command)
+    said(told.splitlines()[-1])

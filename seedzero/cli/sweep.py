@@ -12,7 +12,7 @@ import shlex
 import sys
 import threading
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from seedzero.cli import compare, output, parse, stopping, train
@@ -25,8 +25,6 @@ if TYPE_CHECKING:
 
 _PROGRESS_SECONDS = 30.0
 """Seconds between two lines about each run."""
-_CPUS = 2
-"""Number of cores of a run on Ray."""
 _SHARE_OF_MEMORY = "XLA_PYTHON_CLIENT_MEM_FRACTION"
 """Variable with the share of a GPU's memory that JAX takes, because runs at the same time share the GPU."""
 _CONSOLE = re.compile(r"(?:(?:\d+:)?\d+:\d\d|\d+d\d\dh)  ")
@@ -53,15 +51,15 @@ def run(arguments: parse.Arguments) -> int:
 
         asked = _asked(arguments, fixed, directory)
         root = asked.root
-        with _place(arguments) as (launch, cpus, room), contextlib.ExitStack() as undo:
+        with contextlib.ExitStack() as undo:
             try:
                 root.mkdir(parents=True, exist_ok=True)
             except OSError as error:
                 raise errors.UsageError(f"--run_dir={root} cannot be made: {error.strerror}") from None
             grid = undo.enter_context(trials.opened(asked)) if isinstance(asked, trials.SearchPlan) else asked
-            num_parallel, num_done = min(jobs or room, grid.total), len(grid.states)
-            sweep = _Sweep(grid, num_parallel, launch)
-            shared = cpus or machines.num_cores() // num_parallel or 1
+            num_parallel, num_done = min(jobs or max(1, machines.num_cores() // 2), grid.total), len(grid.states)
+            sweep = _Sweep(grid, num_parallel)
+            shared = machines.num_cores() // num_parallel or 1
             todo = f"; {num_done} have finished before, {max(0, grid.total - num_done)} to do" if num_done else ""
             output.say(
                 f"{grid.total} run{'s' * (grid.total > 1)} in {root}, {num_parallel} at a time with {shared} core(s) "
@@ -116,28 +114,6 @@ def _asked(arguments: parse.Arguments, fixed: parse.Arguments, directory: str) -
     return sweeps.Grid(planned, planned[0].path.parent, len(planned), varied)
 
 
-@contextlib.contextmanager
-def _place(arguments: parse.Arguments) -> Iterator[tuple[Any, int, int]]:
-    """Yields the function that starts programs, None: on this machine; a run's cores, 0: a share; the runs at a time.
-
-    Raises UsageError for flags of Ray without Ray, and if the cluster has no room.
-    """
-    cpus, gpus = (arguments.integer(name, minimum=0) for name in ("cpus", "gpus"))
-    if not arguments.switch("ray"):
-        if found := {"address", "cpus", "gpus"} & arguments.flags.keys():
-            raise errors.UsageError(f"--{min(found)} is for runs on a Ray cluster; give --ray too, or leave it out")
-        yield None, 0, max(1, machines.num_cores() // 2)
-        return
-    from seedzero.cli import launch
-
-    ray_launch = launch.load("seedzero sweep --ray")
-    from seedzero.launch import ray_programs
-
-    cpus = cpus or _CPUS
-    with ray_launch.connected(arguments.flags.get("address", ""), lambda nodes: None):
-        yield ray_programs.launcher(cpus, gpus or 0, os.getcwd()), cpus, ray_programs.room(cpus, gpus or 0)
-
-
 def _texts(arguments: parse.Arguments) -> dict[str, str]:
     """Returns the text of each setting before --, by SECTION.KEY."""
     from seedzero.api import run_groups
@@ -156,8 +132,7 @@ def _texts(arguments: parse.Arguments) -> dict[str, str]:
 
 
 class _Sweep:
-    def __init__(self, grid: sweeps.Grid, num_parallel: int, launch: Any) -> None:
-        """launch: as `_place` yields it."""
+    def __init__(self, grid: sweeps.Grid, num_parallel: int) -> None:
         from seedzero.processes import pool
 
         self._grid = grid
@@ -166,10 +141,9 @@ class _Sweep:
         self._lock = threading.Lock()
         tasks = (self._task(each, pool) for each in grid.todo())
         environment: dict[str, str] = {}
-        if launch is None and num_parallel > 1 and _SHARE_OF_MEMORY not in os.environ:
+        if num_parallel > 1 and _SHARE_OF_MEMORY not in os.environ:
             environment[_SHARE_OF_MEMORY] = f"{0.9 / num_parallel:.3f}"
-        elsewhere: dict[str, Any] = {} if launch is None else {"launch": launch, "share_cores": False}
-        self.pool = pool.ProgramPool(tasks, num_parallel, environment=environment, **elsewhere)
+        self.pool = pool.ProgramPool(tasks, num_parallel, environment=environment)
 
     def _task(self, each: sweeps.PlannedRun, pool: Any) -> Any:
         words = train.as_words(each.flags, each.settings)
@@ -274,11 +248,6 @@ COMMAND = parse.Command(
         "(default: half as many as cores; with a TPU give 1)",
         "run_dir=DIR": "directory with a subdirectory for each run (default: one in runs/, "
         "named after environment and settings)",
-        "ray": "run on the nodes of a Ray cluster, which share the directory; a "
-        "run whose node is lost fails, and resumes with the same command",
-        "address=HOST:PORT": "address of the cluster, as for `seedzero launch ray`",
-        "cpus=N": f"cores of a run on Ray (default {_CPUS}); --jobs defaults to what the nodes have room for",
-        "gpus=N": "GPUs of a run on Ray (default 0)",
         "trials=N": "search: train N trials, whose settings Optuna chooses from ranges and values",
         "sampler=NAME": "chooses the settings of the trials: tpe, by the trials so far (default), or random",
         "objective=METRIC": "the metric of metrics.jsonl whose last value is to be high (default: the mean return of "
@@ -308,7 +277,6 @@ Examples:
   seedzero sweep --agent=ppo,vtrace --seeds=1,2,3 --jobs=1 --run_dir=runs/agents -- --preset=cartpole
   seedzero sweep --trials=20 --optimizer.learning_rate=log:1e-4:1e-2 --ppo.num_epochs=uniform:2:16 -- \\
     --preset=cartpole --agent=ppo --max_env_steps=50000
-  seedzero sweep --ray --seeds=1,2,3,4 --cpus=4 --run_dir=/shared/seeds -- --preset=cartpole
   seedzero plot runs/agents
 
 The JSON has run_dir, sweep (name, run_dir, state: finished, finished before, stopped early, stopped or failed, reason,

@@ -37,19 +37,16 @@ class ProgramPool:
         num_parallel: int,
         *,
         environment: Mapping[str, str] = {},
-        share_cores: bool = True,
-        launch: Callable[..., programs.Process] = programs.launch,
     ) -> None:
-        """environment: added to the programs' own. share_cores: whether running programs share the cores evenly."""
-        self._system = programs.System(functools.partial(launch, environment=environment))
+        """environment: added to the programs' own."""
+        self._system = programs.System(functools.partial(programs.launch, environment=environment))
         self._waiting = iter(tasks)
         self._programs: list[programs.Program] = []  # at work, or about to start
         self._lock, self._stopped = threading.Lock(), threading.Event()
         self._failure: Exception | None = None
-        shares = cores(num_parallel) if share_cores else [()] * num_parallel
         self._threads = [
             threading.Thread(target=self._work, args=(share,), name=f"pool-{index}", daemon=True)
-            for index, share in enumerate(shares)
+            for index, share in enumerate(cores(num_parallel))
         ]
 
     def start(self) -> None:

@@ -149,26 +149,6 @@ def test_it_trains_to_a_budget_and_leaves_nothing_behind(
 
 
 @pytest.mark.slow
-def test_a_sweep_finishes_though_a_node_is_lost(
-    host: harness.Host, cluster: Callable[..., Any], tmp_path: pathlib.Path
-) -> None:
-    nodes = cluster(num_cpus=1)
-    lost = nodes.add_node(num_cpus=1)
-    words = ("sweep", "--ray", f"--address={nodes.address}", "--cpus=1", "--seeds=1,2,3", f"--run_dir={tmp_path}/all")
-    settings = [word for word in harness.TINY if not word.startswith("--evaluation.")]
-    command = host.command(*words, "--", *settings, "--evaluation.every_updates=0", "--max_updates=300")
-    first = host.start(command, "sweep")
-    first.says(r"seed=1: begins")
-    first.says(r"seed=2: begins")
-    nodes.remove_node(lost, allow_graceful=False)
-    ended = first.wait()
-    assert ended.code == 1 and "1 of 3 runs failed" in ended.err and "node or actor is lost" in ended.err
-    again = host.start(command, "sweep").wait()
-    assert again.code == 0 and "2 have finished before, 1 to do" in again.err
-    assert all(status.from_run_dir(tmp_path / "all" / f"seed={seed}")["updates"] == 300 for seed in (1, 2, 3))
-
-
-@pytest.mark.slow
 def test_ctrl_c_saves_and_the_same_command_goes_on(
     host: harness.Host, cluster: Callable[..., Any], tmp_path: pathlib.Path
 ) -> None:

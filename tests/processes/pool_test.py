@@ -99,7 +99,7 @@ def test_what_a_task_raises_ends_all_programs_and_wait_raises_it(where: str) -> 
         script = "print('up')" if where == "ended" else _UNTIL_CLOSED
         yield log.task("a", script)._replace(**{where: fail})
 
-    running = pool.ProgramPool(tasks(), 2, share_cores=False)
+    running = pool.ProgramPool(tasks(), 2)
     running.start()
     with pytest.raises(ValueError, match=where):
         assert running.wait(_SECONDS)

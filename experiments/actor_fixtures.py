@@ -31,6 +31,7 @@ import quick_xla
 os.environ["XLA_FLAGS"] = quick_xla.flags()  # most of the time is compilation
 
 import jax
+import large_games
 import numpy as np
 import play_runs
 import policy_world
@@ -38,7 +39,7 @@ import saved_league
 from jax import export as jax_export
 
 import seedzero
-from seedzero.api import approximation, exploitability, leagues, runs
+from seedzero.api import exploitability, leagues, runs
 from seedzero.checkpoints import checkpoint_dir, run_dirs, spec_file
 from seedzero.cli import main as commands
 from seedzero.core import errors
@@ -269,7 +270,7 @@ def exported(name: str, seed: int) -> Any:
 def judged(name: str, seed: int) -> Any:
     if seed == SEEDS[0]:
         return exploitability.judge(run(name), "RUN", trusted=True).to_json()
-    return approximation.judge(run(name), "RUN", num_moves=2_000, num_games=100, seed=seed, trusted=True).to_json()
+    return large_games.judge(run(name), "RUN", num_moves=2_000, num_games=100, seed=seed, trusted=True).to_json()
 
 
 def cases() -> Iterator[tuple[str, Callable[..., Any]]]:

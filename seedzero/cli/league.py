@@ -23,16 +23,12 @@ def run(arguments: parse.Arguments) -> int:
     if is_file is not bool(arguments.flags.get("out")):
         given = f"--out=FILE{_ENDINGS[view][0]} is missing" if is_file else "--out is for export and heatmap; omit it"
         raise errors.UsageError(f"seedzero league {view}: {given}")
-    is_approximate, has_policies = arguments.switch("approximate"), arguments.switch("policies")
-    plays = view == "match"
+    has_policies, plays = arguments.switch("policies"), view == "match"
     owners: Mapping[str, tuple[bool, str]] = {  # flag -> whether it may be given here, and what it is for
-        "approximate": (view == "nash", "`seedzero league nash`"),
-        **dict.fromkeys(("games", "seed"), (plays or is_approximate, f"{_MATCH} and `nash --approximate`")),
-        **dict.fromkeys(("moves", "mixture"), (is_approximate, "`seedzero league nash --approximate`")),
         "policies": (view == "export", "`seedzero league export`"),
         "step": (view == "nash" or has_policies, "`seedzero league nash` and `export --policies`"),
         "anchors": (view == "elo", "`seedzero league elo`"),
-        **{flag.partition("=")[0]: (plays, _MATCH) for flag in status.ACCESS},
+        **{flag.partition("=")[0]: (plays, _MATCH) for flag in ("games", "seed", *status.ACCESS)},
     }
     for flag, (fits, owner) in owners.items():
         if flag in arguments.flags and not fits:
@@ -45,7 +41,7 @@ def run(arguments: parse.Arguments) -> int:
     if is_file:
         return _write(arguments, view, pathlib.Path(arguments.flags["out"]))
     if view == "nash":
-        return (league_nash.approximate if is_approximate else league_nash.judge)(arguments)
+        return league_nash.judge(arguments)
     from seedzero.api import leagues
     from seedzero.bucket import run_copy
 
@@ -264,13 +260,8 @@ COMMAND = parse.Command(
     flags={
         **parse.RUN_DIR,
         **{flag: f"match against HOST:PORT: {text}" for flag, text in status.ACCESS.items()},
-        "games=N": f"match: number of games (default {_GAMES}); "
-        "nash --approximate: games that measure the response (default 4,000)",
-        "seed=N": "match: seed of the random openings, or of chance and drawn moves "
-        "(default 0); also for nash --approximate",
-        "approximate": "nash: learn a response, in games that are too large for an exact one",
-        "moves=N": "nash --approximate: moves to learn from (default 200,000)",
-        "mixture=last|league|uniform": "nash --approximate: the mixture to respond to (default last)",
+        "games=N": f"match: number of games (default {_GAMES})",
+        "seed=N": "match: seed of the random openings, or of chance and drawn moves (default 0)",
         "out=FILE": "export, heatmap: file to write, FILE.json; FILE.svg or FILE.png",
         "policies": "export: the players' policies and their mixture, for programs with OpenSpiel",
         "anchors=NAME=POINTS": "elo: players whose ratings are held, separated by commas, as random=0,mcts-100=250",
@@ -306,9 +297,6 @@ nash: measures the players' exploitability exactly, in OpenSpiel's games of two 
   without a league. JSON: update, env_steps, players, nash_conv (of the equilibrium, else of main), mixtures (name:
   NashConv), weights (name: weight, by seat), support (players with a weight, by seat), cycles (three players of whom
   each beats the next one).
-nash --approximate: learns a response to one mixture by PPO, and plays new games with it. What it wins is, except for
-  chance, a lower bound of NashConv. JSON: update, mixture, nash_conv_at_least, stderr, moves, exploiter (seat: mean,
-  stderr, num_games), own (likewise of the mixture against itself, where returns do not sum to zero, else null).
 match A B: plays games of two players here, greedily; each pair of games begins with the same 2 random moves, and the
   players change sides. In games of two seats (hidden information, chance or simultaneous moves) both draw from their
   policies, from both seats, and the mean return comes first: stakes differ. Counts A's results; main is the newest

@@ -1,4 +1,4 @@
-"""`seedzero league nash`: judges a run's players, exactly or with a learned response."""
+"""`seedzero league nash`: judges a run's players exactly."""
 
 from __future__ import annotations
 
@@ -17,11 +17,6 @@ if TYPE_CHECKING:
 
 _SMALLEST_SHOWN = 0.01
 _ALONE = "The run has no league, so it has no mixtures; only main is measured."
-_LARGE = "In this game the judge knows main alone; --approximate --mixture=uniform learns a response to the past."
-_LEARNED = (
-    "The exploiter learned from {:,} moves by PPO. A better response may exist, so NashConv may be larger; --moves=N "
-    "learns longer."
-)
 _UNEVEN = (
     "There is no mixture `equilibrium`: a linear programme finds one only where returns sum to zero. Each seat's gain "
     "counts over its own return."
@@ -37,8 +32,7 @@ def judge(arguments: parse.Arguments) -> int:
         return 0
     head = f"{arguments.flags['run_dir']}: after {found.update:,} updates and {found.env_steps:,} steps"
     if len(found.mixtures) == 1:
-        why = _ALONE if found.tree is not None else _LARGE
-        output.show(f"{head}\n\nNashConv of main, the last iterate: {found.best.nash_conv:.4f}\n\n{why}")
+        output.show(f"{head}\n\nNashConv of main, the last iterate: {found.best.nash_conv:.4f}\n\n{_ALONE}")
         return 0
 
     def row(name: str, mixture: exploitability.Mixture) -> dict[str, object]:
@@ -88,43 +82,6 @@ def judged(arguments: parse.Arguments) -> exploitability.Exploitability:
     place = arguments.flags["run_dir"]
     with runs.opened(choice, exploitability.fetching(place, step)) as here:
         return exploitability.judge(here.path, place, step, trusted=here.trusted)
-
-
-def approximate(arguments: parse.Arguments) -> int:
-    """Learns a response to a mixture and prints its returns; returns the exit code."""
-    numbers = {name: arguments.integer(name, minimum=4) for name in ("moves", "games")}
-    choice, step = _step(arguments)
-    from seedzero.api import approximation, exploitability
-
-    mixture = arguments.flags.get("mixture", exploitability.LAST)
-    if mixture not in approximation.MIXTURES:
-        raise errors.UsageError(f"--mixture={mixture}: expected one of {', '.join(approximation.MIXTURES)}")
-    place, given = arguments.flags["run_dir"], {f"num_{name}": n for name, n in numbers.items() if n is not None}
-    with runs.opened(choice, exploitability.fetching(place, step)) as here:
-        found = approximation.judge(
-            here.path, place, step, mixture=mixture, seed=choice.seed, trusted=here.trusted, **given
-        )
-    if arguments.switch("json"):
-        output.print_json(found.to_json())
-        return 0
-    rows = [
-        {
-            "player": name,
-            "seat": seat,
-            "mean_return": f"{gain.mean:.4f}",
-            "stderr": f"{gain.stderr:.4f}",
-            "games": gain.num_games,
-        }
-        for name, gains in (("exploiter", found.gains), ("mixture", found.own))
-        for seat, gain in zip(opponents.SIDES, gains or (), strict=False)
-    ]
-    output.show(
-        f"{place}: after {found.update:,} updates, mixture {mixture}\n\n"
-        f"NashConv is at least {found.nash_conv:.4f} +- {found.stderr:.4f}, by the number of games\n\n"
-        f"returns against the mixture in the other seat\n{output.table(rows, num_left=2)}\n\n"
-        f"{_LEARNED.format(found.num_moves)}"
-    )
-    return 0
 
 
 def _step(arguments: parse.Arguments) -> tuple[agent_choice.AgentChoice, saved_files.Step]:

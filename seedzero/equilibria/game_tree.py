@@ -10,7 +10,6 @@ Shape letters: I information states of a seat, S sequences of a seat.
 from __future__ import annotations
 
 import array
-from collections.abc import Collection
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -28,9 +27,6 @@ _MOST_MOVES = 20_000
 """Most moves in these games, all together."""
 
 NUM_SEATS = 2
-APPROXIMATE = "--approximate"
-"""The flag that asks for a learned response instead of an exact one."""
-
 _GAMES = "the judge is for OpenSpiel's games of two seats with hidden information, chance or simultaneous moves"
 
 
@@ -115,7 +111,7 @@ def game_of(env_id: str, place: str, *, needs_strings: bool = True) -> spiel_sea
         )
     reasons = {
         f"it has {game.num_players()} seats": game.num_players() != NUM_SEATS,
-        "it has no information state strings, without which only --approximate works": needs_strings
+        "it has no information state strings, which experiments/large_games.py does without": needs_strings
         and not in_turn(game).get_type().provides_information_state_string,
     }
     if found := [reason for reason, holds in reasons.items() if holds]:
@@ -123,20 +119,18 @@ def game_of(env_id: str, place: str, *, needs_strings: bool = True) -> spiel_sea
     return spiel_seats.SpielSeats(name)
 
 
-def flag_of(env_id: str, *, known: Collection[str] = ()) -> str | None:
-    """Returns the flag that `seedzero league nash` needs in an environment ("" for none), or None if it cannot work.
+def can_judge(env_id: str) -> bool:
+    """Returns whether `seedzero league nash` works in an environment; False for a user's own game, of unknown size.
 
-    This does not import a user's module, so the size of a user's own game is unknown. known: games with a separate
-    exact solver, as OpenSpiel writes them.
+    This does not import a user's module.
     """
+    if user_code.named({user_code.ENVIRONMENT: env_id}):
+        return False
     try:
-        if user_code.named({user_code.ENVIRONMENT: env_id}):
-            return APPROXIMATE if env_id.startswith("spiel:") else None
-        game = spiel.load(game_of(env_id, "this run", needs_strings=False).name)
+        game = spiel.load(game_of(env_id, "this run").name)
     except (errors.UsageError, errors.EnvironmentFailure):
-        return None
-    has_strings = in_turn(game).get_type().provides_information_state_string
-    return "" if str(game) in known or (has_strings and is_small(game)) else APPROXIMATE
+        return False
+    return is_small(game)
 
 
 def in_turn(game: Any) -> Any:
@@ -221,7 +215,7 @@ def build(game: Any, *, max_histories: int = MAX_HISTORIES) -> GameTree:
 def _too_large(game: Any, number: str, max_histories: int) -> errors.UsageError:
     return errors.UsageError(
         f"game {game} is too large for an exact judge: it has {number} histories, and the judge visits at most "
-        f"{max_histories:,}; `seedzero league nash --approximate` learns a response instead"
+        f"{max_histories:,}; experiments/large_games.py learns a response instead"
     )
 
 

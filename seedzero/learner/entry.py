@@ -20,10 +20,10 @@ from seedzero.checkpoints import own_runs, run_dirs
 from seedzero.config import combinations, configs, ends, page_options
 from seedzero.core import env_ids, errors, types, user_code
 from seedzero.device import compilation_cache
+from seedzero.equilibria import game_tree
 from seedzero.learner import (
     callbacks,
     deadline,
-    judging,
     learner_parts,
     local_socket,
     paging,
@@ -305,8 +305,8 @@ def _show_next(
         if worse := parts.view.worse_greedily():
             screen.message(f"greedy play is worse than training: {worse}")
         is_league_game = len(seats) == 2 and "league" in config.agent.SECTIONS and not is_remote
-        if is_league_game and (flag := judging.flag(config)) is not None:
-            screen.message("judge it:", f"{command('league nash')} {flag}".rstrip())
+        if is_league_game and game_tree.can_judge(config.env.id):
+            screen.message("judge it:", command("league nash"))
         if not is_remote and not seats:
             screen.message("watch it:", f"{command('play')} --video=play.mp4")
     if finished:

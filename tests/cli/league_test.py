@@ -11,9 +11,7 @@ import pytest
 import saved_league
 
 from seedzero.actors import agent_choice
-from seedzero.api import approximation
 from seedzero.cli import main as commands
-from seedzero.equilibria import exploiter
 from seedzero.evaluation import scoring
 from seedzero.league import members, payoffs
 from seedzero.page import league_view
@@ -124,8 +122,6 @@ def test_a_league_without_matches_yet_is_shown(tmp_path: pathlib.Path, capsys: p
         ["heatmap", "--out=a.json"],
         ["heatmap", "--out=a.svg", "main"],
         ["match", "a", "b", "--out=a.json"],
-        ["match", "a", "b", "--approximate"],
-        ["match", "a", "b", "--moves=4"],
         ["match", "a", "b", "--step=4"],
         ["match", "a", "b", "--anchors=a=0"],
         ["show", "--token_file=t"],
@@ -135,11 +131,6 @@ def test_a_league_without_matches_yet_is_shown(tmp_path: pathlib.Path, capsys: p
         ["nash", "--policies"],
         ["nash", "--step=best"],
         ["nash", "--step=new"],
-        ["nash", "--moves=4"],
-        ["nash", "--mixture=last"],
-        ["nash", "--approximate", "--moves=3"],
-        ["nash", "--approximate", "--mixture=first"],
-        ["show", "--approximate"],
         ["show", "--step=90"],
         ["show", "--anchors=random=0"],
         ["elo", "--anchors=random"],
@@ -258,35 +249,6 @@ def test_nash_tells_the_mixtures(kuhn: pathlib.Path, capsys: pytest.CaptureFixtu
         *("update", "env_steps", "players", "nash_conv", "mixtures", "weights", "support", "cycles")
     }
     assert found["nash_conv"] == found["mixtures"]["equilibrium"] and len(found["players"]) == 3
-
-
-def test_nash_tells_what_a_learned_response_wins(
-    tmp_path: pathlib.Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, said: golden.Said
-) -> None:
-    asked = list[Any]()
-
-    def judge(path: pathlib.Path, *given: Any, **others: Any) -> approximation.Approximation:
-        asked.append((*given, others))
-        one, other = exploiter.Gain(2.5, 0.3, 2_000), exploiter.Gain(0.5, 0.4, 2_000)
-        return approximation.Approximation(90, "league", 5_120, (one, other), (other, other))
-
-    monkeypatch.setattr(approximation, "judge", judge)
-    path = saved_league.make_seats(tmp_path / "run", "matrix_pd")
-    given = (
-        "nash",
-        "--approximate",
-        f"--run_dir={path}",
-        "--mixture=league",
-        "--moves=5000",
-        "--games=4000",
-        "--seed=3",
-    )
-    assert commands.main(["league", *given]) == 0
-    said(capsys.readouterr().out, replace={str(path): "RUN"})
-    found = _json(capsys, *given)
-    assert (found["nash_conv_at_least"], found["own"]["second"]["mean"]) == (2.0, 0.5)
-    numbers = {"num_moves": 5_000, "num_games": 4_000, "seed": 3, "mixture": "league", "trusted": False}
-    assert asked == [(str(path), "last", numbers)] * 2
 
 
 def test_nash_judges_a_run_without_a_league(

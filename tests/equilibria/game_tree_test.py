@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from seedzero.core import errors
-from seedzero.equilibria import game_tree, phantom
+from seedzero.equilibria import game_tree
 
 pyspiel = pytest.importorskip("pyspiel")
 
@@ -42,27 +42,26 @@ def test_the_number_of_histories_is_estimated_at_once(name: str, number: float) 
 def test_a_game_that_is_much_too_large_is_refused_before_a_walk(said: golden.Said) -> None:
     game = pyspiel.load_game("phantom_ttt")
     assert not game_tree.is_small(game) and game_tree.is_small(pyspiel.load_game("liars_dice"))
-    with said.raises(errors.UsageError, r"too large .*about 1\.\de\+10.*--approximate"):
+    with said.raises(errors.UsageError, r"too large .*about 1\.\de\+10.*large_games.py"):
         game_tree.build(game)
 
 
 @pytest.mark.parametrize(
     ("env", "expected"),
     [
-        ("spiel:leduc_poker", ""),
-        ("spiel:matrix_pd", ""),
-        ("spiel:phantom_ttt", "--approximate"),  # too large
-        ("spiel:pig", "--approximate"),  # without strings of information states
-        ("spiel:mine:poker", "--approximate"),  # not imported
-        ("spiel:tic_tac_toe", None),
-        ("spiel:kuhn_poker(players=3)", None),
-        ("python:mine:make", None),
-        ("catch", None),
+        ("spiel:leduc_poker", True),
+        ("spiel:matrix_pd", True),
+        ("spiel:phantom_ttt", False),  # too large
+        ("spiel:pig", False),  # without strings of information states
+        ("spiel:mine:poker", False),  # not imported
+        ("spiel:tic_tac_toe", False),
+        ("spiel:kuhn_poker(players=3)", False),
+        ("python:mine:make", False),
+        ("catch", False),
     ],
 )
-def test_the_flag_of_a_game_is_one_with_which_it_is_judged(env: str, expected: str | None) -> None:
-    assert game_tree.flag_of(env) == expected
-    assert game_tree.flag_of(env, known=phantom.NAMES) == ("" if env == "spiel:phantom_ttt" else expected)
+def test_environments_in_which_the_judge_works_are_known_without_users_code(env: str, expected: bool) -> None:
+    assert game_tree.can_judge(env) is expected
 
 
 def test_states_of_simultaneous_games_are_the_environment_s_own() -> None:

@@ -1,31 +1,54 @@
-"""Learns an approximate best response by PPO, for games that are too large for exact exploitability.
+"""Estimates exploitability in games of two seats that are too large for the exact judge of `seedzero league nash`.
 
-Apart from chance, its mean return in new games is at most that of a best response, so exploitability is at least as
-large as it finds. One exploiter plays both seats in turn, against opponents drawn from a mixture for each game.
+    python experiments/large_games.py RUN_DIR [--mixture=last|league|uniform] [--moves=200000] [--games=4000]
+    python experiments/large_games.py RUN_DIR --phantom
+
+PPO learns a response to one fixed mixture of a run's players, from --moves moves in both seats, and then plays --games
+new games greedily. Apart from chance, its mean return there is at most that of a best response, so NashConv is at
+least as large as it finds. One exploiter plays both seats in turn, against opponents drawn from the mixture for each
+game. Equal arguments give equal numbers (--seed=0). --phantom computes the exact NashConv of main in phantom
+tic-tac-toe instead (`phantom.py`). --step=N measures an earlier checkpoint, --trust_run_dir runs the code that RUN_DIR
+names.
+
+The last line is JSON: update, mixture, nash_conv_at_least, stderr (of the number of games alone), moves, exploiter
+(seat: mean, stderr, num_games), own (likewise of the mixture against itself, where returns do not sum to zero, else
+null); with --phantom update and nash_conv.
 
 Shape letters: G games at a time, L steps of an unroll, B unrolls of an update, N players.
 """
 
 from __future__ import annotations
 
+import argparse
 import collections
 import dataclasses
 import itertools
+import json
 import math
+import pathlib
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import jax
 import numpy as np
+import phantom
 
-from seedzero.actors import acting_program, saved_agents
+from seedzero.actors import acting_program, agent_choice, saved_agents
 from seedzero.agents import agent_table, base
+from seedzero.api import exploitability, leagues
+from seedzero.checkpoints import saved_files
 from seedzero.config import configs, options, presets
-from seedzero.core import types
-from seedzero.device import acting
-from seedzero.envs import seats
+from seedzero.core import errors, opponents, types
+from seedzero.device import acting, patience
+from seedzero.envs import seats, spiel
 from seedzero.equilibria import game_tree
+from seedzero.league import members
 from seedzero.replay import windowing
+
+MIXTURES = (exploitability.LAST, exploitability.LEAGUE, exploitability.UNIFORM)
+"""The mixtures that a response can be learned against."""
+MOVES, GAMES = 200_000, 4_000
+"""Default number of moves in training and of games for the error."""
 
 NUM_GAMES = 128
 """G, the number of games at a time."""
@@ -66,6 +89,156 @@ class Trained(NamedTuple):
 
     agent: saved_agents.SavedAgent
     num_moves: int
+
+
+class Approximation(NamedTuple):
+    """The returns of an exploiter against a mixture of a checkpoint's players, in each seat.
+
+    own: returns of the mixture against itself, which are subtracted; None if the game is zero-sum.
+    """
+
+    update: int
+    mixture: str
+    num_moves: int  # moves that the exploiter made in training
+    gains: tuple[Gain, Gain]  # by its seat
+    own: tuple[Gain, Gain] | None
+
+    @property
+    def nash_conv(self) -> float:
+        """Returns the estimate of a lower bound of NashConv; exploitability is half of it."""
+        return sum(gain.mean for gain in self.gains) - sum(gain.mean for gain in self.own or ())
+
+    @property
+    def stderr(self) -> float:
+        """Returns the standard error of `nash_conv` over games."""
+        return math.hypot(*(gain.stderr for gain in (*self.gains, *(self.own or ()))))
+
+    def to_json(self) -> dict[str, Any]:
+        """Returns the results by name, with seats by name as well."""
+
+        def by_seat(found: Sequence[Gain]) -> dict[str, Any]:
+            return {seat: gain._asdict() for seat, gain in zip(opponents.SIDES, found, strict=True)}
+
+        return {
+            "update": self.update,
+            "mixture": self.mixture,
+            "nash_conv_at_least": self.nash_conv,
+            "stderr": self.stderr,
+            "moves": self.num_moves,
+            "exploiter": by_seat(self.gains),
+            "own": None if self.own is None else by_seat(self.own),
+        }
+
+
+def main() -> None:
+    """Reads the command line and prints the result."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("run_dir", type=pathlib.Path)
+    parser.add_argument("--mixture", choices=MIXTURES, default=MIXTURES[0])
+    parser.add_argument("--moves", type=int, default=MOVES)
+    parser.add_argument("--games", type=int, default=GAMES)
+    parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--step", type=int)
+    parser.add_argument("--phantom", action="store_true")
+    parser.add_argument("--trust_run_dir", action="store_true")
+    given = parser.parse_args()
+    if min(given.moves, given.games) < 4:
+        parser.error(f"--moves={given.moves} --games={given.games}: expected at least 4 of each")
+    step: saved_files.Step = "last" if given.step is None else given.step
+    place, trusted = str(given.run_dir), given.trust_run_dir
+    try:
+        if given.phantom:
+            found = judge_phantom(given.run_dir, place, step, trusted=trusted)
+        else:
+            numbers = {"num_moves": given.moves, "num_games": given.games, "seed": given.seed}
+            found = judge(given.run_dir, place, step, mixture=given.mixture, trusted=trusted, **numbers).to_json()
+    except errors.Error as error:
+        raise SystemExit(f"error: {error}") from None
+    print(json.dumps(found))
+
+
+def judge(
+    path: pathlib.Path,
+    place: str,
+    step: saved_files.Step = "last",
+    *,
+    mixture: str = exploitability.LAST,
+    num_moves: int = MOVES,
+    num_games: int = GAMES,
+    seed: int = 0,
+    trusted: bool = False,
+) -> Approximation:
+    """Learns a response to a mixture of a run's players and plays new games with it, without writing a file.
+
+    Args:
+      place, step, trusted: as of `exploitability.judge`.
+      mixture: one of MIXTURES; without a league only LAST.
+      num_moves: fewest moves of the exploiter in training. num_games: games for the error, half of them in each seat.
+      seed: of everything random; equal arguments give equal results.
+
+    Raises UsageError for an unsuitable game, or a mixture that the run does not have, and CheckpointError.
+    """
+    choice = agent_choice.AgentChoice(path, step, trusted=trusted)
+    config, _ = saved_agents.read(choice)
+    game = game_tree.game_of(config.env.id, place, needs_strings=False)
+    weights = _weights(path, place, step, mixture) if leagues.has_league(config) else {members.MAIN: 1.0}
+    if not any(weights.values()) or (mixture != exploitability.LAST and not leagues.has_league(config)):
+        raise errors.UsageError(f"{place} has no mixture {mixture}; give --mixture={exploitability.LAST}")
+    names = [name for name, weight in weights.items() if weight > 0]
+    saved = saved_agents.load_players(
+        choice, config, game.spec, [None if name == members.MAIN else name for name in names]
+    )
+    mode = types.SAMPLE if saved[0].agent.has_policy else types.GREEDY
+    shares = np.array([weights[name] for name in names])
+    shares /= shares.sum()
+    fixed = Opponents([one._replace(mode=mode) for one in saved], (shares, shares))
+    reached = 0
+    with patience.telling(lambda: f"the exploiter has learned from {reached:,} of {num_moves:,} moves"):
+        trial, training, test, other = saved_agents.seeds(seed, 4)
+        spread = max(gain.stderr * math.sqrt(gain.num_games) for gain in gains(game, None, fixed, 400, trial))
+        for learned in learn(game, fixed, training, spread=spread or 1.0):
+            reached = learned.num_moves
+            if reached >= num_moves:
+                break
+        found = gains(game, learned.agent, fixed, num_games, test)
+        own = None if game.sums_to_zero else gains(game, None, fixed, num_games, other)
+    update = saved_files.find(path / "checkpoints", step, "params")[1].step
+    return Approximation(update, mixture, reached, found, own)
+
+
+def _weights(path: pathlib.Path, place: str, step: saved_files.Step, mixture: str) -> dict[str, float]:
+    """Returns the weights of a league's mixture by player; {} if it has none."""
+    league = leagues.read(path, place, step)
+    if mixture == exploitability.LEAGUE:
+        scripted = members.scripted(league.pool)  # they have no parameters to play with here
+        return {row["opponent"]: row["share"] for row in league.opponents() if row["opponent"] not in scripted}
+    return {members.MAIN: 1.0} if mixture == exploitability.LAST else dict.fromkeys(league.pool.past(), 1.0)
+
+
+def judge_phantom(
+    path: pathlib.Path, place: str, step: saved_files.Step = "last", *, trusted: bool = False
+) -> dict[str, Any]:
+    """Returns the update and the exact NashConv of main in phantom tic-tac-toe, which takes minutes and 3 GB.
+
+    Args are those of `exploitability.judge`. Raises UsageError for another game, or an agent with memory or without a
+    policy of probabilities.
+    """
+    choice = agent_choice.AgentChoice(path, step, trusted=trusted)
+    config, _ = saved_agents.read(choice)
+    game = game_tree.game_of(config.env.id, place)
+    rules = phantom.rules_of(spiel.load(game.name))
+    if rules is None:
+        raise errors.UsageError(
+            f"{place} was trained in {game.name}; --phantom is for one of {', '.join(phantom.NAMES)}"
+        )
+    (saved,) = saved_agents.load_players(choice, config, game.spec, (None,))
+    if saved.agent.policy is None or config.network.lstm_width or saved.agent.stack > 1:
+        raise errors.UsageError(
+            f"{place} was trained by an agent with memory, or without a policy of probabilities; omit --phantom, or "
+            "train PPO or V-trace without --network.lstm_width and --network.frame_stack"
+        )
+    with patience.telling(lambda: "judging main in 6 million information states, which takes minutes"):
+        return {"update": saved.update, "nash_conv": phantom.nash_conv(rules, saved.agent, game, saved.params)}
 
 
 def learn(game: seats.SeatGame, opponents: Opponents, seed: int, *, spread: float = 1.0) -> Iterator[Trained]:
@@ -306,3 +479,7 @@ class _Unrolls:
             time=np.zeros(number, np.int32),
         )
         return windowing.Windows(**arrays)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,4 +1,4 @@
-"""The browser's part without a browser: rows of the table of runs, ends of plots, and CSV."""
+"""The browser's part without a browser: rows of the table of runs, and ends of plots."""
 
 from __future__ import annotations
 
@@ -19,8 +19,7 @@ const run = (run, last, more = {}) => ({
   run, name: run, environment: "catch", agent: "ppo", env_steps: 10, last_evaluation: last, best_evaluation: last,
   state: "ended", reason: "", eta_seconds: null, time: "t", settings: { seed: 1 }, ...more,
 });
-const names = new Map([["b", "mine"]]);
-const two = rows.runRows([run("a", 1), run("b", 2)], names);
+const two = rows.runRows([run("a", 1), run("b", 2, { agent: "dqn" })]);
 const three = [run("r10", 2, { settings: { lr: 3 } }), run("r9", null), run("r1", -1, { settings: { lr: 0.5 } })];
 const four = [run("a", 1), run("b", 3, { state: "trains", eta_seconds: 5 }), run("c", null), run("d", 4)];
 const groups = [
@@ -43,16 +42,9 @@ def _value(expression: str) -> Any:
 
 
 def test_rows_are_found_by_words_names_and_settings() -> None:
-    texts = ["", "MINE ppo", "seed=1", "b", "seed=2", "mine dqn"]
+    texts = ["", "DQN b", "seed=1", "b", "seed=2", "mine dqn"]
     found = f"{texts}.map((text) => two.filter((one) => rows.matches(one, text)).map((one) => one.run))"
     assert _value(found) == [["a", "b"], ["b"], ["a", "b"], ["b"], [], []]
-
-
-def test_titles_are_never_the_same() -> None:
-    same = '[...rows.titles(["a", "b", "c"], new Map([["a", "x"], ["b", "x"]]))]'
-    assert _value(same) == [["a", "x (a)"], ["b", "x (b)"], ["c", "c"]]
-    assert _value('[...rows.titles(["a", "b"], new Map([["a", "b"]]))]') == [["a", "b (a)"], ["b", "b"]]
-    assert _value('[...rows.titles(["a", "b"], names)]') == [["a", "a"], ["b", "mine"]]
 
 
 def test_rows_are_sorted_with_missing_values_last() -> None:
@@ -67,7 +59,7 @@ def test_rows_are_sorted_with_missing_values_last() -> None:
 
 
 def test_groups_have_the_mean_of_the_rows_that_are_shown() -> None:
-    shown = "rows.runRows(four, new Map())"
+    shown = "rows.runRows(four)"
     found = _value(f"rows.groupRows({shown}, {{ groups, quantiles: [null, null, 12.706] }}).map(told)")
     assert found == [
         ["lr=1", 2, pytest.approx(12.706), "several", 5],
@@ -91,11 +83,6 @@ def test_a_plot_has_means_and_at_most_half_their_height_beyond() -> None:
     pair = "{ y: [1, 1], pair: [[0, 0], [2, 2]], low: [-9, -9], high: [9, 9] }"
     assert _value(f"format.limits([{pair}])") == [-0.12, 2.12]
     assert _value("format.limits([{ y: [] }])") == [0, 1]
-
-
-def test_a_spreadsheet_finds_no_formula_in_csv() -> None:
-    found = _value("""format.csv(["env_steps", '=1+1 "x"', "-a", "b,c"], [[1, 0.5, null, undefined]])""")
-    assert found.split("\r\n") == ['"env_steps","\'=1+1 ""x""","\'-a","b,c"', "1,0.5,,", ""]
 
 
 def test_calls_have_the_device_as_long_one_by_one_as_together() -> None:

@@ -1,8 +1,7 @@
 // A plot of several curves, each with x of its own: smoothing, zoom by pointer and keys, both themes.
 
 import { el } from "./dom.js";
-import { clock, csv, limits, short, smooth } from "./format.js";
-import { picture, save } from "./save.js";
+import { clock, limits, short, smooth } from "./format.js";
 
 const HEIGHT = 260;
 const NUM_COLORS = 8;
@@ -31,9 +30,7 @@ export class Chart {
     this.plot = null;
     this.box = el("div", { class: "plot", tabindex: 0, role: "img", "aria-label": `${title}; ${KEYS}`, keydown: (event) => this.press(event) });
     this.note = el("p", { class: "faint few" });
-    const button = (text, click) => el("button", { type: "button", "aria-label": `save ${title} as ${text}`, click }, text);
-    const head = el("div", { class: "head" }, el("h2", {}, title), button("CSV", () => this.saveNumbers()), button("PNG", () => this.savePicture()));
-    this.element = el("section", { class: "panel" }, head, this.box, this.note);
+    this.element = el("section", { class: "panel" }, el("h2", {}, title), this.box, this.note);
     this.observer = new ResizeObserver(() => this.plot && this.plot.setSize({ width: this.box.clientWidth, height: HEIGHT }));
     this.observer.observe(this.box);
   }
@@ -69,24 +66,6 @@ export class Chart {
 
   data() {
     return joined(this.curves.flatMap((curve) => this.tables(curve)));
-  }
-
-  // Saves the shown numbers before smoothing: of a thinned curve the means of its rows.
-  saveNumbers() {
-    const columns = this.curves.flatMap((curve) => {
-      const { x, y } = curve.means || curve;
-      return [[curve.label, x, y], ...around(curve).map(([name, values]) => [`${curve.label} ${name}`, x, values])];
-    });
-    const [first, ...others] = joined(columns.map(([, x, y]) => [x, y]));
-    const rows = first.map((x, place) => [x, ...others.map((values) => values[place])]);
-    save(this.title, "csv", new Blob([csv([this.x, ...columns.map(([label]) => label)], rows)], { type: "text/csv" }));
-  }
-
-  savePicture() {
-    if (!this.plot) return;
-    const legend = this.curves.map((curve) => [curve.label, color(`--curve-${curve.place % NUM_COLORS}`)]);
-    const title = `${this.title} over ${this.x}`;
-    picture(this.plot.ctx.canvas, title, legend, { ink: color("--ink"), back: color("--panel") }).toBlob((blob) => save(this.title, "png", blob));
   }
 
   // Draws anew: after other curves, another theme or smoothing.

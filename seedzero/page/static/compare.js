@@ -6,8 +6,6 @@ import { Curves } from "./curves.js";
 import { el, notice } from "./dom.js";
 import { counted } from "./format.js";
 import { Means } from "./means.js";
-import { titles } from "./rows.js";
-import { readView } from "./view.js";
 
 const FIRST = ["evaluation_mean_return", "episode_return", "loss"];
 export const MAX_RUNS = [16, 64]; // of curves of their own, and of means
@@ -20,13 +18,12 @@ export async function comparePage(main, runs, parameters) {
   const [isGrouped, by] = [parameters.has("group"), parameters.getAll("by")];
   const kept = [...new Set(runs)].slice(0, MAX_RUNS[isGrouped ? 1 : 0]);
   const rest = kept.length < new Set(runs).size ? `, the first of ${new Set(runs).size}` : "";
-  let names = new Map(); // titles by run
   const box = el("div", { class: "panels wide" });
   const metric = el("select", { change: () => show() });
   const told = el("ul", { class: "plain faint" });
   const list = el("ul", { class: "plain" });
   const say = (texts) => told.replaceChildren(...texts.map((text) => el("li", {}, text)));
-  const curves = isGrouped ? new Means(box, kept, by, say) : new Curves(box, kept, (run) => names.get(run) ?? run, undefined, (found) => offer(found));
+  const curves = isGrouped ? new Means(box, kept, by, say) : new Curves(box, kept, (run) => run, undefined, (found) => offer(found));
   const panels = () => [{ title: metric.value, metrics: [metric.value] }];
   const other = el("a", { class: "button", href: compareAddress(kept, !isGrouped, by) }, isGrouped ? "each run" : "mean over seeds");
   const show = () => curves.show(panels()).catch((error) => notice(error.message));
@@ -51,14 +48,13 @@ export async function comparePage(main, runs, parameters) {
         if (isOver) return;
         if (found.read === 1) {
           found.metrics.forEach((name) => metrics.add(name));
-          names = titles(kept, readView(found.root).names);
           curves.isLive ||= ["trains", "stands still"].includes(found.state);
           break;
         }
         notice(`reading ${run}: ${Math.floor(100 * found.read)} %`);
       }
     }
-    list.replaceChildren(...kept.map((run) => el("li", {}, el("a", { href: `#/run?${new URLSearchParams({ run })}` }, names.get(run)))));
+    list.replaceChildren(...kept.map((run) => el("li", {}, el("a", { href: `#/run?${new URLSearchParams({ run })}` }, run))));
     const sorted = [...FIRST.filter((name) => metrics.has(name)), ...[...metrics].filter((name) => !FIRST.includes(name)).sort()];
     offer(sorted);
     if (sorted.length) await show();

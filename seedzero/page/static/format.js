@@ -67,12 +67,6 @@ export function limits(curves) {
   return [Math.max(least, low - height / 2) - 0.06 * height, Math.min(most, high + height / 2) + 0.06 * height];
 }
 
-// Returns a table as CSV; heads: texts, in which a spreadsheet must find no formula; null: an empty cell.
-export function csv(heads, rows) {
-  const text = (head) => `"${/^[=+@\t\r-]/.test(head) ? "'" : ""}${head.replaceAll('"', '""')}"`;
-  return [heads.map(text), ...rows.map((row) => row.map((value) => value ?? ""))].map((row) => `${row.join(",")}\r\n`).join("");
-}
-
 // Groups metrics for a first look: title -> names.
 export function groups(names) {
   const has = new Set(names);

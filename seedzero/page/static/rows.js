@@ -1,16 +1,7 @@
-// Rows of the table of runs: named, filtered, grouped over seeds and sorted; functions without the browser.
+// Rows of the table of runs: filtered, grouped over seeds and sorted; functions without the browser.
 
-// Returns the title of each run; names: those given in this browser. No two runs have the same.
-export function titles(runs, names) {
-  const plain = (run) => names.get(run) ?? run;
-  const counts = new Map();
-  for (const title of [...runs.map(plain), ...runs.filter((run) => names.has(run))]) counts.set(title, (counts.get(title) ?? 0) + 1);
-  return new Map(runs.map((run) => [run, names.has(run) && counts.get(plain(run)) > 1 ? `${plain(run)} (${run})` : plain(run)]));
-}
-
-export function runRows(runs, names) {
-  const found = titles(runs.map((run) => run.run), names);
-  return runs.map((run) => ({ ...run, settings: run.settings ?? {}, title: run.run === "." && !names.has(".") ? run.name : found.get(run.run), half: {}, rows: null }));
+export function runRows(runs) {
+  return runs.map((run) => ({ ...run, settings: run.settings ?? {}, title: run.run === "." ? run.name : run.run, half: {}, rows: null }));
 }
 
 export function shownValue(value) {

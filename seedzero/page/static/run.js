@@ -5,7 +5,6 @@ import { controls } from "./controls.js";
 import { Curves } from "./curves.js";
 import { el, notice, showLeague } from "./dom.js";
 import { counted, duration, groups, number } from "./format.js";
-import { readView } from "./view.js";
 
 export async function runPage(main, run) {
   const facts = el("dl", { class: "facts" }, describe(EMPTY));
@@ -19,9 +18,8 @@ export async function runPage(main, run) {
   let names = [];
   const chosen = new Set();
 
-  const title = el("h1", {}, run === "." ? "Run" : run);
   main.replaceChildren(
-    title,
+    el("h1", {}, run === "." ? "Run" : run),
     facts,
     reason,
     el("div", { class: "tools" }, controls({ axis: () => show(), smoothing: () => curves.repaint(), whole: () => show() })),
@@ -66,7 +64,6 @@ export async function runPage(main, run) {
       const found = await get("api/run", { run });
       if (isOver) return;
       tell(found);
-      title.textContent = readView(found.root).names.get(run) ?? title.textContent;
       if (found.read === 1) {
         names = found.metrics;
         if (found.damaged) main.append(el("p", { class: "faint" }, `${counted(found.damaged, "damaged line")} of metrics.jsonl left out`));

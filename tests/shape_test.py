@@ -5,7 +5,7 @@ import pathlib
 import re
 
 PACKAGE = pathlib.Path(__file__).parents[1] / "seedzero"
-MOST_LINES = 400
+MOST_LINES = 800
 MOST_METHODS = 16
 MOST_LETTERS = 80
 

@@ -1,29 +1,22 @@
-"""The agents by name; CONTRIBUTING.md has the recipe of a new agent."""
+"""Makes an agent by its name; CONTRIBUTING.md has the recipe of a new agent."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+import importlib
 
-from seedzero.agents import alphazero, apex, base, muzero, own, ppo, r2d2, sac, vtrace
-from seedzero.config import combinations, configs
+from seedzero.agents import base, own
+from seedzero.config import combinations, configs, own_agents
 from seedzero.core import types
-
-AGENTS: Mapping[str, Callable[[configs.Config, types.EnvSpec, str], base.Agent]] = {
-    "muzero": muzero.make,
-    "alphazero": alphazero.make,
-    "vtrace": vtrace.make,
-    "apex": apex.make,
-    "r2d2": r2d2.make,
-    "ppo": ppo.make,
-    "sac": sac.make,
-}
 
 
 def make(config: configs.Config, spec: types.EnvSpec, platform: str) -> base.Agent:
-    """Returns the configured agent for environments of this spec.
+    """Returns the configured agent for environments of this spec: `make` of the module with the agent's name.
 
     Raises:
       ConfigError: the agent, or a torso in its settings, does not suit these environments.
     """
     combinations.check_environment(config, spec=spec)
-    return AGENTS.get(config.run.agent, own.make)(config, spec, platform)
+    name = config.run.agent
+    module = own if own_agents.is_own(name) else importlib.import_module(f"seedzero.agents.{name}")
+    agent: base.Agent = module.make(config, spec, platform)
+    return agent

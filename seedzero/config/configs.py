@@ -105,7 +105,13 @@ class Config:
 
 def agent_names() -> list[str]:
     """Returns the agents' names, the default first."""
-    return [field.name for field in dataclasses.fields(Config) if isinstance(field.default, options.AgentSection)]
+    return list(agent_sections())
+
+
+def agent_sections() -> dict[str, options.AgentSection]:
+    """Returns each agent's section with its defaults, by the agent's name."""
+    fields = dataclasses.fields(Config)
+    return {field.name: field.default for field in fields if isinstance(field.default, options.AgentSection)}
 
 
 @functools.cache

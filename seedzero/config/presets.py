@@ -6,34 +6,22 @@ command line's, and last the automatic ones (`options.AUTO`), from the machine's
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Mapping, Set
 from typing import NamedTuple
 
 from seedzero.config import (
-    alphazero_config,
-    apex_config,
     configs,
     families,
-    muzero_presets,
     options,
     own_agents,
-    ppo_config,
-    r2d2_config,
-    sac_config,
-    vtrace_config,
 )
 from seedzero.core import errors, types
 
 PARTS: Mapping[str, Mapping[str, options.Part]] = {
-    "muzero": muzero_presets.PARTS,
-    "alphazero": alphazero_config.PARTS,
-    "vtrace": vtrace_config.PARTS,
-    "apex": apex_config.PARTS,
-    "r2d2": r2d2_config.PARTS,
-    "ppo": ppo_config.PARTS,
-    "sac": sac_config.PARTS,
+    name: sys.modules[type(section).__module__].PARTS for name, section in configs.agent_sections().items()
 }
-"""Agent -> preset -> the agent's part."""
+"""Agent -> preset -> the agent's part, `PARTS` of the module that has the agent's section."""
 
 _PIXELS_ON_CPU = options.values(
     worker=dict(envs_per_group=8),

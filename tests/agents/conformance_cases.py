@@ -57,6 +57,7 @@ _ALPHAZERO: Mapping[str, options.Value] = {
     "alphazero.n_step": 3,
 }
 VARIANTS: Mapping[str, Mapping[str, options.Value]] = {
+    **{name: {"run.agent": name} for name in configs.agent_names()},
     "muzero": _MUZERO,
     "muzero with everything": {
         **_MUZERO,

@@ -54,7 +54,7 @@ def test_no_command_edits_a_file_in_place() -> None:
 
 
 def test_the_variant_is_there(copy: pathlib.Path) -> None:
-    assert '"toy": {"run.agent": "toy"' in (copy / _EDITED_TESTS[0]).read_text(encoding="utf-8")
+    assert '"toy with stacked frames": {' in (copy / _EDITED_TESTS[0]).read_text(encoding="utf-8")
 
 
 def _seedzero(path: pathlib.Path, *words: str) -> str:
@@ -80,4 +80,4 @@ def test_the_family_is_listed_and_plays(copy: pathlib.Path) -> None:
 def test_the_metric_is_returned_by_the_loss(copy: pathlib.Path) -> None:
     source = (copy / "seedzero" / "agents" / "toy.py").read_text(encoding="utf-8")
     assert '"q_max": jnp.max(q)' in source and "reward = reward + parts.config.bonus" in source
-    _python(copy, "-c", "from seedzero.agents import agent_table; assert 'toy' in agent_table.AGENTS")
+    _python(copy, "-c", "from seedzero.agents import toy; toy.make")

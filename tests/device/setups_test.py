@@ -9,7 +9,7 @@ import golden
 import numpy as np
 import pytest
 
-from seedzero.agents import agent_table, base
+from seedzero.agents import base, muzero
 from seedzero.config import configs, options
 from seedzero.core import errors, types
 from seedzero.device import meshes, setups
@@ -39,7 +39,7 @@ def fake(monkeypatch: pytest.MonkeyPatch) -> Any:
     """Puts an agent into MuZero's place."""
 
     def put(agent: base.Agent) -> None:
-        monkeypatch.setitem(agent_table.AGENTS, "muzero", lambda config, spec, platform: agent)  # type: ignore[misc]
+        monkeypatch.setattr(muzero, "make", lambda config, spec, platform: agent)
 
     return put
 

@@ -40,11 +40,12 @@ from jax import export as jax_export
 
 import seedzero
 from seedzero.api import exploitability, leagues, runs
-from seedzero.checkpoints import checkpoint_dir, run_dirs, spec_file
+from seedzero.checkpoints import checkpoint, checkpoint_dir, run_dirs, spec_file
 from seedzero.cli import main as commands
 from seedzero.core import errors
 from seedzero.page import thoughts
 from seedzero.serving import acting_engine, http_acting
+from seedzero.tables import match, scoring
 
 SEEDS = (0, 7)
 STEPS, ROWS = 4, 3
@@ -59,6 +60,7 @@ RUNS: dict[str, tuple[str, str, dict[str, Any]]] = {
     "tictactoe": ("spiel:tic_tac_toe", "muzero", {}),
     "tictactoe, other": ("spiel:tic_tac_toe", "muzero", {"search__num_simulations": 6}),
     "tictactoe, rules": ("pgx:tic_tac_toe", "alphazero", {}),
+    "connect four": ("spiel:connect_four(rows=4,columns=5)", "muzero", {}),
     "hex": ("spiel:hex(board_size=3)", "muzero", {}),
     "pig": ("spiel:pig(winscore=10)", "muzero", {}),
     "kuhn": ("spiel:kuhn_poker", "ppo", {}),
@@ -72,6 +74,7 @@ RUNS: dict[str, tuple[str, str, dict[str, Any]]] = {
 IN_TURN = ("tictactoe", "pig")
 SEATS = ("kuhn, lstm", "roshambo")
 AGENTS = ("herd", "herd, policies")
+ENGINE = f"gtp:{sys.executable} {pathlib.Path(__file__).parents[1] / 'tests' / 'envs' / 'fake_gtp.py'} plays"
 
 
 @functools.cache
@@ -87,7 +90,7 @@ def run(name: str) -> pathlib.Path:
         assert spec is not None
         params = play_runs.params_of(config, spec)
         of_players = {"one": params, "rest": jax.tree.map(lambda x: -x, params)}
-        arrays = {f"players/{player}/params": {"params": each} for player, each in of_players.items()}
+        arrays = checkpoint.by_player({player: {"params": each} for player, each in of_players.items()})
         files = checkpoint_dir.CheckpointDir(path / "checkpoints", config.checkpoint, lambda: 0.0)
         files.write(91, arrays, {"num_updates": 91}, (), None)
     return path
@@ -144,6 +147,10 @@ def evaluated(name: str, seed: int, episodes: int = 4, **given: Any) -> Any:
 
 def against(name: str, other: str, seed: int) -> Any:
     return evaluated(name, seed, opponent=run(other))
+
+
+def against_engine(name: str, seed: int) -> Any:
+    return evaluated(name, seed, opponent=ENGINE)
 
 
 def matched(name: str, players: Sequence[str], seed: int) -> Any:
@@ -203,6 +210,13 @@ def played(name: str, seat: str, seed: int) -> Any:
 def engine(name: str, seed: int) -> Any:
     lines = "genmove b\ngenmove w\nundo\ngenmove w\nplay b C3\ngenmove w\nquit\n"
     return _command("gtp", f"--run_dir={run(name)}", f"--seed={seed}", lines=lines)
+
+
+def positions(name: str, seed: int) -> Any:
+    """Chooses moves in positions after random openings, several in one call."""
+    game, player = scoring.engine(runs.choose(run(name), seed=seed, trusted=True), size=4)
+    states = [match.opening(game, np.random.default_rng([seed, number]), 4) for number in range(6)]
+    return [player(states), player(states[:1])]
 
 
 def served(name: str, seed: int) -> Any:
@@ -291,7 +305,13 @@ def cases() -> Iterator[tuple[str, Callable[..., Any]]]:
     yield from named(evaluated, ["tictactoe"], opponent="mcts-4")
     yield from named(evaluated, ["tictactoe"], opponent="exhaustive")
     yield from named(evaluated, ["tictactoe"], policy="sample")
-    yield from named(matched, ["tictactoe"], ("main", "main"))
+    yield from named(evaluated, ["tictactoe", "connect four", "tictactoe, rules", "pig"], episodes=70)
+    yield from named(evaluated, ["connect four"], episodes=70, policy="sample")
+    yield from named(evaluated, ["connect four", "tictactoe, rules"], opponent="mcts-4")
+    yield from named(against_engine, ["hex"])
+    yield from named(positions, ["connect four", "tictactoe, rules"])
+    yield from named(matched, ["tictactoe", "connect four", "tictactoe, rules", "pig"], ("main", "main"))
+    yield from named(matched, ["connect four"], ("random", "main"))
     yield from named(matched, ["tictactoe"], ("main", "mcts-4"))
     yield from named(played, ["tictactoe", "herd"], "1")
     yield from named(played, ["kuhn, lstm"], "2")

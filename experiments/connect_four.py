@@ -27,7 +27,7 @@ import numpy as np
 
 from seedzero.actors import agent_choice
 from seedzero.envs import turn_games
-from seedzero.evaluation import scoring
+from seedzero.tables import scoring
 
 COLUMNS, FULL = 7, 2
 FIRST_MOVES = (-1, -1, 0, 1, 0, -1, -1)

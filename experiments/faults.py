@@ -211,9 +211,9 @@ ROWS = (
         "an error at once; each thread its own answers; the server's rows are free",
         (
             "tests/core/forks_test.py::test_a_library_in_use_before_a_fork_is_refused_after_it_and_no_other",
-            "tests/remote/remote_policy_test.py::test_a_forked_process_is_told_at_once",
-            "tests/remote/remote_policy_test.py::test_threads_that_share_a_policy_get_the_answers_to_their_own_requests",
-            "tests/remote/remote_policy_test.py::test_a_dropped_policy_frees_its_rows",
+            "tests/actors/remote_policy_test.py::test_a_forked_process_is_told_at_once",
+            "tests/actors/remote_policy_test.py::test_threads_that_share_a_policy_get_the_answers_to_their_own_requests",
+            "tests/actors/remote_policy_test.py::test_a_dropped_policy_frees_its_rows",
             "tests/actors/acting_policy_test.py::test_a_forked_process_is_told_at_once_and_a_copy_has_a_memory_of_its_own",
         ),
     ),
@@ -436,8 +436,8 @@ ROWS = (
         "two recordings into one directory; two videos, files or exports of one name",
         "the second recording is rejected with a reason; each file is whole",
         (
-            "tests/recordings/recording_test.py::test_two_processes_do_not_record_into_one_directory",
-            "tests/recordings/videos_test.py::test_of_two_videos_of_one_name_each_is_whole",
+            "tests/tables/recording_test.py::test_two_processes_do_not_record_into_one_directory",
+            "tests/tables/videos_test.py::test_of_two_videos_of_one_name_each_is_whole",
             "tests/checkpoints/durable_test.py::test_two_writers_of_one_file_write_it_whole_beside_files_of_others",
             "tests/checkpoints/run_lock_test.py::test_a_lock_whose_file_was_deleted_meanwhile_is_none",
         ),

@@ -26,7 +26,7 @@ import numpy as np
 
 from seedzero.actors import agent_choice
 from seedzero.envs import turn_games
-from seedzero.evaluation import scoring
+from seedzero.tables import scoring
 
 _TABLE_BITS, _BATCH = 22, 256
 Player = Callable[[Sequence[turn_games.State]], np.ndarray]

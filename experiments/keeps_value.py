@@ -18,11 +18,10 @@ import numpy as np
 import solver
 
 from seedzero.actors import agent_choice
-from seedzero.checkpoints import run_dirs
 from seedzero.envs import bots, spiel
-from seedzero.evaluation import scoring
-from seedzero.tables import run_games
+from seedzero.tables import scoring
 
+_BATCH = 64
 _TRIES = 100
 """Limit of random games per requested position."""
 
@@ -41,16 +40,13 @@ def main() -> None:
 
 def measure(run_dir: pathlib.Path, step: Any, num_positions: int, seed: int) -> dict[str, Any]:
     """Returns the shares, and the seconds of the solver and the agent."""
-    config = run_dirs.read_saved(run_dir).config
-    game = run_games.game_of(config)
-    if game is None:
-        raise SystemExit(f"{run_dir} was trained in no game of two players")
+    game, player = scoring.engine(agent_choice.AgentChoice(run_dir, step), size=_BATCH)
     states = random_positions(game, num_positions, np.random.default_rng(seed))
     exact = solver.Solver(game)
     began = time.perf_counter()
     values = [exact.action_values(state) for state in states]
     solved = time.perf_counter()
-    actions = scoring.load_player(game, agent_choice.AgentChoice(run_dir, step), config)[0](states)
+    actions = player(states)
     moved = time.perf_counter()
     kept = np.array([value[int(action)] == max(value.values()) for value, action in zip(values, actions, strict=True)])
     decisive = np.array([min(value.values()) < max(value.values()) for value in values])

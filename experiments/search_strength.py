@@ -27,8 +27,8 @@ import numpy as np
 from seedzero.actors import agent_choice
 from seedzero.config import configs
 from seedzero.envs import turn_games
-from seedzero.evaluation import match, scoring
 from seedzero.search import schedule
+from seedzero.tables import match, scoring
 
 BATCH = 64
 _TIMED = 20

@@ -206,7 +206,7 @@ def follow(path: pathlib.Path, num_changes: int) -> dict[str, Any]:
 def javascript(run: str, player: str, num_games: int, path: pathlib.Path) -> dict[str, Any]:
     """Returns the results of games of main against a player by policy.js and by `league match`."""
     from seedzero.envs import spiel
-    from seedzero.evaluation import match
+    from seedzero.tables import match
 
     game, generator = spiel.Game("connect_four"), np.random.default_rng(0)
     openings = [match.opening(game, generator).history() for _ in range(-(-num_games // 2))]

@@ -34,27 +34,27 @@ moved.install()
 if TYPE_CHECKING:
     from seedzero import search
     from seedzero.actors.acting_policy import Policy
+    from seedzero.actors.remote_policy import RemotePolicy, connect
     from seedzero.actors.search_traces import Thought
     from seedzero.api.runs import Evaluation, evaluate, export, load
     from seedzero.api.training import train
     from seedzero.core import errors
     from seedzero.learner.result import Result
-    from seedzero.recordings.records import Record, read_record
-    from seedzero.remote.remote_policy import RemotePolicy, connect
+    from seedzero.tables.records import Record, read_record
 else:
     _PLACES = {
         "Evaluation": "seedzero.api.runs",
         "Policy": "seedzero.actors.acting_policy",
-        "Record": "seedzero.recordings.records",
-        "RemotePolicy": "seedzero.remote.remote_policy",
+        "Record": "seedzero.tables.records",
+        "RemotePolicy": "seedzero.actors.remote_policy",
         "Result": "seedzero.learner.result",
         "Thought": "seedzero.actors.search_traces",
-        "connect": "seedzero.remote.remote_policy",
+        "connect": "seedzero.actors.remote_policy",
         "errors": "seedzero.core.errors",
         "evaluate": "seedzero.api.runs",
         "export": "seedzero.api.runs",
         "load": "seedzero.api.runs",
-        "read_record": "seedzero.recordings.records",
+        "read_record": "seedzero.tables.records",
         "search": "seedzero.search",
         "train": "seedzero.api.training",
     }

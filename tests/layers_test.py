@@ -16,7 +16,7 @@ PACKAGE = ROOT / "seedzero"
 
 _NUMERIC = {"core", "config", "ops", "networks", "search", "replay", "agents"}
 _DEVICE = {*_NUMERIC, "transport"}
-_RUNTIME = {"device", "checkpoints", "bucket", "processes", "metrics", "monitoring", "actors", "evaluation"}
+_RUNTIME = {"device", "checkpoints", "bucket", "processes", "metrics", "monitoring", "actors", "tables"}
 ALLOWED = {
     "core": set(),
     "config": {"core"},
@@ -37,12 +37,8 @@ ALLOWED = {
     "live": {"core", "transport"},
     "monitoring": {"core", "config", "transport", "checkpoints", "bucket", "metrics"},
     "actors": {*_DEVICE, "envs", "device", "checkpoints"},
-    "tables": {*_DEVICE, "envs", "device", "checkpoints", "actors"},
-    "evaluation": {*_DEVICE, "envs", "device", "checkpoints", "metrics", "league", "actors", "tables"},
-    "recordings": {*_DEVICE, "envs", "device", "checkpoints", "metrics", "actors", "tables"},
-    "play": {*_DEVICE, "envs", "device", "checkpoints", "metrics", "actors", "tables", "recordings"},
-    "serving": {*_DEVICE, "device", "checkpoints", "processes", "monitoring", "actors", "recordings"},
-    "remote": {"core", "config", "envs", "transport", "actors"},
+    "tables": {*_DEVICE, "envs", "device", "checkpoints", "metrics", "league", "actors"},
+    "serving": {*_DEVICE, "device", "checkpoints", "processes", "monitoring", "actors"},
     "equilibria": {*_DEVICE, "envs", "device", "checkpoints", "actors"},
     "exports": {*_DEVICE, "envs", "device", "checkpoints", "actors"},
     "loop": {*_DEVICE, "device", "league", "metrics", "live"},
@@ -55,23 +51,14 @@ ALLOWED = {
 _RULES = "seedzero.envs.pgx_rules"
 """The rules of games are JAX functions: an agent searches by them, and the workers that step such games need JAX."""
 WITH_JAX = (_RULES, *(f"seedzero.envs.{name}" for name in ("pgx_env", "pgx_games", "pgx_maker")))
-ALLOWED["api"] = {*ALLOWED["learner"], "envs", "learner", "recordings", "exports", "remote"}
-ALLOWED["page"] = {
-    "core",
-    "config",
-    "checkpoints",
-    "processes",
-    "live",
-    "monitoring",
-    "actors",
-    "evaluation",
-    "recordings",
-}
-ALLOWED["page"] |= {"api", "play"}
+ALLOWED["api"] = {*ALLOWED["learner"], "envs", "learner", "exports"}
+ALLOWED["page"] = {"core", "config", "checkpoints", "processes", "live", "monitoring", "actors", "tables", "api"}
 ALLOWED["cli"] = set(ALLOWED)
 """Layer -> the layers that it may import from, besides itself."""
 
-WORKER_SIDE = {"core", "config", "envs", "transport", "worker", "remote"}
+WORKER_SIDE = {"core", "config", "envs", "transport", "worker"}
+_CLIENT = "seedzero.actors.remote_policy"
+"""The client of a policy server, which runs where JAX is missing, too."""
 PURE = {"ops", "networks", "search", "replay", "agents", "league"}
 JAX = {"jax", "jaxlib", "flax", "optax", "mctx", "orbax", "chex"}
 IMPURE = {"threading", "queue", "asyncio", "multiprocessing", "subprocess", "socket", "time", "os", "pathlib", "grpc"}
@@ -128,6 +115,10 @@ def _is_module(name: str) -> bool:
     return path.is_dir() or path.with_suffix(".py").is_file() or _is_generated(path)
 
 
+def _is_worker_side(module: str) -> bool:
+    return _layer(module) in WORKER_SIDE or module == _CLIENT
+
+
 def _listing(bad: list[Import]) -> str:
     return "\n".join(map(str, bad))
 
@@ -154,7 +145,7 @@ def test_modules_are_imported_not_names() -> None:
 
 
 def test_what_runs_on_a_worker_never_imports_jax() -> None:
-    worker_side = [found for found in _all_imports() if _layer_of_file(found.file) in WORKER_SIDE]
+    worker_side = [found for found in _all_imports() if _is_worker_side(_module(found.file))]
     bad = [found for found in worker_side if found.name.split(".")[0] in JAX and _module(found.file) not in WITH_JAX]
     assert not bad, _listing(bad)
 
@@ -166,7 +157,7 @@ def test_the_league_imports_numpy_alone() -> None:
 
 def test_what_a_worker_imports_through_others_never_imports_jax() -> None:
     graph = _graph()
-    worker_side = [name for name in graph if [*name.split("."), ""][1] in WORKER_SIDE and name not in WITH_JAX]
+    worker_side = [name for name in graph if _is_worker_side(name) and name not in WITH_JAX]
     reached = set(worker_side).union(*(_reachable(graph, name) for name in worker_side))
     bad = [found for found in _all_imports() if _module(found.file) in reached and found.name.split(".")[0] in JAX]
     assert not bad, _listing(bad)

@@ -4,20 +4,22 @@ from __future__ import annotations
 
 import contextlib
 import pathlib
-from typing import TypeAlias
+from collections.abc import Callable, Sequence
+from typing import Any, TypeAlias
 
 from seedzero.actors import actor, agent_choice, remote_players, saved_actors, saved_agents
 from seedzero.config import configs
 from seedzero.core import errors, opponents, types
 
 Player: TypeAlias = saved_agents.SavedAgent | remote_players.RemotePlayer
-Chosen: TypeAlias = remote_players.Served | tuple[agent_choice.AgentChoice, configs.Config]
+Loadable: TypeAlias = remote_players.Served | tuple[agent_choice.AgentChoice, configs.Config]
+Chosen: TypeAlias = Loadable | str
 Named: TypeAlias = agent_choice.AgentChoice | str | remote_players.Served
 """A player of a run, another run's directory, an opponent as in `opponents.parse`, or a policy server's player."""
 
 
-def choose(one: Named, mine: agent_choice.AgentChoice, config: configs.Config) -> Chosen | None:
-    """Returns what to load for a player; None for an opponent by name.
+def choose(one: Named, mine: agent_choice.AgentChoice, config: configs.Config) -> Chosen:
+    """Returns what to load for a player; an opponent by name is its name.
 
     mine: of the run, whose step, policy and trust all of its players have; another run's last checkpoint plays. Raises
     UsageError if another run is of another game.
@@ -27,7 +29,7 @@ def choose(one: Named, mine: agent_choice.AgentChoice, config: configs.Config) -
     if isinstance(one, agent_choice.AgentChoice):
         return mine.of(one.player), config
     if opponents.is_known(one):
-        return None
+        return one
     path = pathlib.Path(one).absolute()
     found = agent_choice.AgentChoice(path, "last", policy=mine.policy, trusted=mine.trusted)
     other = found.config()
@@ -39,7 +41,36 @@ def choose(one: Named, mine: agent_choice.AgentChoice, config: configs.Config) -
     return found, other
 
 
-def load(chosen: Chosen, spec: types.EnvSpec, undo: contextlib.ExitStack) -> Player:
+def load_all(
+    chosen: Sequence[Chosen],
+    spec: types.EnvSpec,
+    seed: int,
+    undo: contextlib.ExitStack,
+    *,
+    act: Callable[[Player, int], actor.Actor],
+    bot: Callable[[str, int], actor.Actor],
+) -> tuple[list[dict[str, Any]], list[actor.Actor]]:
+    """Returns the fields of a result that name each player, and the players as actors, which draw apart.
+
+    act: (player, seed) -> its actor. bot: the same for an opponent by name. `undo` closes sessions of policy servers.
+    """
+    told, actors = list[dict[str, Any]](), list[actor.Actor]()
+    for one, own_seed in zip(chosen, saved_agents.seeds(seed, len(chosen)), strict=True):
+        if isinstance(one, str):
+            told.append({"step": None})
+            actors.append(bot(one, own_seed))
+        else:
+            player = load(one, spec, undo)
+            told.append(player.to_json())
+            actors.append(act(player, own_seed))
+    return told, actors
+
+
+def load(
+    chosen: remote_players.Served | tuple[agent_choice.AgentChoice, configs.Config],
+    spec: types.EnvSpec,
+    undo: contextlib.ExitStack,
+) -> Player:
     """Returns a player; `undo` closes its sessions with a policy server."""
     if isinstance(chosen, remote_players.Served):
         return undo.enter_context(contextlib.closing(remote_players.RemotePlayer(chosen, spec)))

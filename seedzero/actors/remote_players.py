@@ -9,6 +9,7 @@ from typing import NamedTuple
 
 import numpy as np
 
+from seedzero.actors import actor
 from seedzero.checkpoints import spec_file
 from seedzero.core import types
 from seedzero.transport import policy_client, policy_codec, security
@@ -68,7 +69,7 @@ class RemoteActor:
 
     def act(self, step: types.EnvStep, first: np.ndarray) -> np.ndarray:
         """Returns the actions [B], with 0 in rows that the step does not show."""
-        rows = np.flatnonzero(np.ones(len(first), bool) if step.shown is None else step.shown).astype(np.int32)
+        rows = np.flatnonzero(actor.shown(step)).astype(np.int32)
         actions = np.zeros(len(first), np.int32)
         if len(rows):  # a request has at least one
             actions[rows] = self._client.act(policy_codec.PolicyRows(rows, step.those(rows), first[rows])).actions

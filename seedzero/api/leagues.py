@@ -185,7 +185,7 @@ def play(
             "`seedzero league payoff` has its results"
         )
     from seedzero.actors import remote_players
-    from seedzero.evaluation import scoring  # JAX
+    from seedzero.tables import scoring  # JAX
 
     names = [
         remote_players.Served(name, access) if opponents.is_address(name) else None if name == members.MAIN else name

@@ -200,7 +200,7 @@ def evaluate_choice(
         if other is not None and "://" in other:
             other = str(copies.enter_context(run_copy.local(other, lambda copy: copy.fetch_params("last"))))
         from seedzero.actors import remote_players
-        from seedzero.evaluation import scoring  # JAX
+        from seedzero.tables import scoring  # JAX
         from seedzero.transport import security
 
         is_served = other is not None and opponents.is_address(other)

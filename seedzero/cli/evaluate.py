@@ -43,7 +43,7 @@ def run(arguments: parse.Arguments) -> int:
                     here, episodes, opponent=opponent, access=status.access(arguments) if is_served else None
                 ).to_json()
         else:
-            from seedzero.evaluation import served
+            from seedzero.tables import served
 
             reports = served.Reports(output.say, output.progress("episodes"))
             result = served.evaluate(here, episodes, access, reports)
@@ -171,10 +171,10 @@ def play(arguments: parse.Arguments) -> int:
 
         return play_page.run(arguments, choice)
     video = pathlib.Path(arguments.flags.get("video") or _free_name(pathlib.Path(_VIDEO)))
-    from seedzero.recordings import videos
+    from seedzero.tables import videos
 
     videos.check_path(video)  # before JAX is loaded
-    from seedzero.recordings import films
+    from seedzero.tables import films
 
     output.say(f"playing {choice.run_dir} into {video}")
     with runs.opened(choice) as here, output.others_aside():

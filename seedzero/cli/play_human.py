@@ -15,7 +15,7 @@ from seedzero.config import page_options
 from seedzero.core import errors, exit_codes, printable
 
 if TYPE_CHECKING:
-    from seedzero.play import tables
+    from seedzero.tables import human_table
 
 _WIDTH = 100
 _MOST_NUMBERED = 100
@@ -36,13 +36,13 @@ def run(arguments: parse.Arguments, choice: agent_choice.AgentChoice) -> int:
     """Plays games with the person at standard input until the person leaves; returns the exit code."""
     check(arguments)
     from seedzero.page import recordings
-    from seedzero.play import tables
+    from seedzero.tables import human_table
 
     choice = choice.absolute()
     if is_on_page := arguments.switch("page"):
         page_options.check_packages("seedzero play --page")
     with output.others_aside():
-        table = tables.HumanTable(choice, seat(arguments))
+        table = human_table.HumanTable(choice, seat(arguments))
         if is_on_page:
             found = _on_page(table, choice)
     if is_on_page:
@@ -61,7 +61,7 @@ def run(arguments: parse.Arguments, choice: agent_choice.AgentChoice) -> int:
     return exit_codes.DONE
 
 
-def _on_page(table: tables.HumanTable, choice: agent_choice.AgentChoice) -> dict[str, Any]:
+def _on_page(table: human_table.HumanTable, choice: agent_choice.AgentChoice) -> dict[str, Any]:
     """Serves the page with the person's seat until Ctrl-C; returns the result."""
     from seedzero.page import human_seat, recordings, serve
 
@@ -101,7 +101,7 @@ class HumanSession:
     """Plays games at one table by lines of text."""
 
     def __init__(
-        self, table: tables.HumanTable, folder: pathlib.Path, read: Callable[[], str], show: Callable[[str], None]
+        self, table: human_table.HumanTable, folder: pathlib.Path, read: Callable[[], str], show: Callable[[str], None]
     ) -> None:
         """folder: where records go. read: returns the person's next line, "" at the end of input.
 
@@ -136,7 +136,7 @@ class HumanSession:
 
     def _obey(self, word: str) -> None:
         """Makes a move, or obeys a command. Raises UsageError if that is impossible."""
-        from seedzero.play import tables
+        from seedzero.tables import human_table
 
         table = self._table
         moves = {move.name: move.action for move in table.moves()}
@@ -150,7 +150,7 @@ class HumanSession:
                 table.undo()
                 self._num_told = min(self._num_told, len(table.names))
             case "resign":
-                table.end(tables.RESIGNED)
+                table.end(human_table.RESIGNED)
             case "new" | "sides":
                 self.finish()
                 table.begin((table.seat + (word == "sides")) % len(table.seats))

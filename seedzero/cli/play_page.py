@@ -43,7 +43,7 @@ def _play(choice: agent_choice.AgentChoice, name: str) -> int:
     folder = f"played-{time}"
     output.say(f"playing {name} into records/{folder}")
     from seedzero.page import recordings, serve
-    from seedzero.recordings import recording
+    from seedzero.tables import recording
 
     out = choice.path / recordings.FOLDER / folder
     with output.others_aside():

@@ -42,7 +42,10 @@ class _Finder(importlib.abc.MetaPathFinder):
     def find_spec(
         self, fullname: str, path: Sequence[str] | None, target: types.ModuleType | None = None
     ) -> importlib.machinery.ModuleSpec | None:
-        return importlib.machinery.ModuleSpec(fullname, _Loader()) if fullname in MODULES else None
+        if fullname in MODULES:
+            return importlib.machinery.ModuleSpec(fullname, _Loader())
+        is_former_room = any(name.startswith(f"{fullname}.") for name in MODULES)  # found here only if it has gone
+        return importlib.machinery.ModuleSpec(fullname, None, is_package=True) if is_former_room else None
 
 
 def install() -> None:

@@ -64,7 +64,7 @@ class Filmer:
     def _film(self) -> None:
         with tempfile.TemporaryDirectory(prefix="seedzero-film-") as folder:
             target = pathlib.Path(folder) / "evaluation.gif"
-            death = self._run([sys.executable, "-m", "seedzero.recordings", str(self._run_dir), str(target)])
+            death = self._run([sys.executable, "-m", "seedzero.tables", str(self._run_dir), str(target)])
             if death is None or self._program.stopping.is_set():
                 return
             if death.status != exit_codes.DONE:

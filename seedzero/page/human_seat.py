@@ -14,17 +14,17 @@ from starlette import concurrency, requests, responses
 
 from seedzero.core import errors, json_object, printable
 from seedzero.page import queries, thoughts
-from seedzero.play import boards
+from seedzero.tables import boards
 
 if TYPE_CHECKING:
-    from seedzero.play import tables  # imports JAX
+    from seedzero.tables import human_table  # imports JAX
 
 PATH = "/api/play"
 _MAX_BYTES = 4096
 _WORDS = ("move", "undo", "resign", "new", "sides")
 
 RESIGNED = "resigned"
-"""The same value as in `play.tables`, which imports JAX."""
+"""The same value as in `tables.human_table`, which imports JAX."""
 
 
 class StaleMove(errors.UsageError):
@@ -34,7 +34,7 @@ class StaleMove(errors.UsageError):
 class HumanSeat:
     """Answers requests about one table. Thread-safe."""
 
-    def __init__(self, table: tables.HumanTable, folder: pathlib.Path) -> None:
+    def __init__(self, table: human_table.HumanTable, folder: pathlib.Path) -> None:
         """folder: for the records."""
         self._table, self._folder, self._lock = table, folder, threading.Lock()
         self._turn = 0  # number of the current position in this session

@@ -13,7 +13,7 @@ from starlette import requests
 
 from seedzero.core import errors, json_object, printable
 from seedzero.page import catalogue, queries, run_files, summaries, thinning
-from seedzero.recordings import records
+from seedzero.tables import records
 
 FOLDER = "records"
 """Folder of the records in a run directory, here or one level below."""

@@ -55,7 +55,7 @@ class Agents:
 
     def _think(self, request: Mapping[str, Any]) -> dict[str, Any]:
         from seedzero.actors import agent_choice
-        from seedzero.recordings import records, rethinking  # imports JAX
+        from seedzero.tables import records, rethinking  # imports JAX
 
         began = time.monotonic()
         path, file = pathlib.Path(request["run_dir"]), pathlib.Path(request["record"])

@@ -12,6 +12,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
+from seedzero.actors import actor
 from seedzero.core import types
 from seedzero.tables import table
 
@@ -70,12 +71,12 @@ class Course(table.Table):
         step = self.steps[number]
         if not self.has_rows:
             return [] if step.final[0] else [self._mover(number)]
-        moving: list[int] = np.flatnonzero(_shown(step) & ~step.final).tolist()
+        moving: list[int] = np.flatnonzero(actor.shown(step) & ~step.final).tolist()
         return moving
 
     def seen(self, seat: int) -> list[int]:
         """Returns the numbers of the positions that show a seat's row."""
-        return [number for number, step in enumerate(self.steps) if _shown(step)[self.row(seat)]]
+        return [number for number, step in enumerate(self.steps) if actor.shown(step)[self.row(seat)]]
 
     def is_over(self, seat: int) -> bool:
         """Returns whether a seat makes no more moves."""
@@ -94,8 +95,3 @@ class Course(table.Table):
         """Returns the side to move in a position of an alternating game."""
         movers = self.env.spec.movers(self.steps[number].observation)
         return number % 2 if movers is None else int(movers[0])
-
-
-def _shown(step: types.EnvStep) -> np.ndarray:
-    """Returns which rows have a new observation, [R] bool."""
-    return np.ones(len(step.reward), bool) if step.shown is None else step.shown

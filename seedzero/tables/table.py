@@ -46,14 +46,9 @@ class Table:
         """Begins an episode in all rows; seeds: [E]."""
         self.step, self.first = self.env.reset(seeds), np.ones(self.env.num_envs, bool)
 
-    @property
-    def shown(self) -> np.ndarray:
-        """[E] bool, true where the step has a new observation."""
-        return np.ones(self.env.num_envs, bool) if self.step.shown is None else self.step.shown
-
     def take(self, actions: np.ndarray) -> None:
         """Steps with the actions of all rows, [E] or [E, D]; those of rows without a turn are ignored."""
-        self.first = np.where(self.shown, self.step.final, self.first)
+        self.first = np.where(actor.shown(self.step), self.step.final, self.first)
         self.step = self.env.step(actions)
 
     def play(self, actors: Sequence[tuple[np.ndarray, actor.Actor]]) -> None:

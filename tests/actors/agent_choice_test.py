@@ -16,11 +16,8 @@ from seedzero.actors import agent_choice
 from seedzero.checkpoints import checkpoint_dir, run_dirs, saved_files, spec_file
 from seedzero.config import configs, presets
 from seedzero.core import types
-from seedzero.evaluation import scoring
-from seedzero.play import tables
-from seedzero.recordings import recording
 from seedzero.serving import followers
-from seedzero.tables import run_games
+from seedzero.tables import human_table, recording, run_games, scoring
 
 BEST, LAST = 60, 90
 KUHN, TIC_TAC_TOE, CATCH = "spiel:kuhn_poker", "spiel:tic_tac_toe", "catch"
@@ -57,7 +54,7 @@ DOORS: dict[str, Callable[[pathlib.Path], Any]] = {
     "serve": _served,
 }
 OF_GAMES: dict[str, Callable[[pathlib.Path], Any]] = {
-    "play --human": lambda path: tables.HumanTable(agent_choice.AgentChoice(path)).saved.update,
+    "play --human": lambda path: human_table.HumanTable(agent_choice.AgentChoice(path)).saved.update,
 }
 OF_TURNS: dict[str, Callable[[pathlib.Path], Any]] = {
     "gtp": lambda path: scoring.load_player(

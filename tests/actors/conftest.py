@@ -1,4 +1,9 @@
-"""What an agent does is compiled once for these tests."""
+"""The agent's programs are compiled once for these tests; the policy server of tests/serving is importable."""
+
+import pathlib
+import sys
+
+sys.path.insert(0, str(pathlib.Path(__file__).parents[1] / "serving"))
 
 from policies import programs_are_shared
 

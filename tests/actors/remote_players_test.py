@@ -18,7 +18,7 @@ from seedzero.actors import agent_choice, remote_players, saved_agents
 from seedzero.api import leagues
 from seedzero.cli import main as commands
 from seedzero.core import errors, types
-from seedzero.evaluation import scoring
+from seedzero.tables import scoring
 from seedzero.transport import security
 
 sys.path.insert(0, str(pathlib.Path(__file__).parents[1] / "serving"))

@@ -17,7 +17,7 @@ from seedzero.actors import agent_choice
 from seedzero.api import runs
 from seedzero.bucket import run_copy
 from seedzero.core import errors
-from seedzero.evaluation import scoring
+from seedzero.tables import scoring
 
 
 @pytest.mark.parametrize("seed", [-1, 2**31])

@@ -19,8 +19,7 @@ from seedzero.checkpoints import consent, own_runs, run_dirs
 from seedzero.cli import main as commands
 from seedzero.config import configs
 from seedzero.core import errors
-from seedzero.evaluation import scoring
-from seedzero.recordings import films, rethinking
+from seedzero.tables import films, rethinking, scoring
 
 _RUNS_TEXT = {
     "env.id": "python:numpy.testing._private.utils:runstring",

@@ -21,9 +21,8 @@ from seedzero.cli import checkpoint
 from seedzero.cli import main as commands
 from seedzero.config import configs, presets, worker_options
 from seedzero.core import types
-from seedzero.evaluation import scoring, served
 from seedzero.monitoring import status
-from seedzero.recordings import films
+from seedzero.tables import films, scoring, served
 from seedzero.worker import process
 
 

@@ -11,7 +11,7 @@ import pytest
 from seedzero.api import runs
 from seedzero.cli import main as commands
 from seedzero.envs import spiel
-from seedzero.evaluation import scoring
+from seedzero.tables import scoring
 
 
 @pytest.fixture

@@ -12,9 +12,9 @@ import saved_league
 
 from seedzero.actors import agent_choice
 from seedzero.cli import main as commands
-from seedzero.evaluation import scoring
 from seedzero.league import members, payoffs
 from seedzero.page import league_view
+from seedzero.tables import scoring
 
 
 @pytest.fixture(scope="module")

@@ -17,9 +17,8 @@ from seedzero.api import environment, leagues
 from seedzero.cli import main as commands
 from seedzero.cli import output
 from seedzero.core import errors
-from seedzero.evaluation import scoring
 from seedzero.page import serve
-from seedzero.recordings import films, recording
+from seedzero.tables import films, recording, scoring
 
 
 def test_progress_is_told_now_and_then(capsys: pytest.CaptureFixture[str]) -> None:

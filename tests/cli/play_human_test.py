@@ -13,7 +13,7 @@ import play_runs
 import pytest
 
 from seedzero.cli import main as commands
-from seedzero.recordings import records
+from seedzero.tables import records
 
 
 @pytest.fixture(scope="module")

@@ -16,7 +16,7 @@ from seedzero.actors import agent_choice
 from seedzero.cli import main as commands
 from seedzero.cli import play_page
 from seedzero.page import serve
-from seedzero.recordings import recording
+from seedzero.tables import recording
 
 
 @pytest.fixture

@@ -11,7 +11,7 @@ import pytest
 
 from seedzero.actors import agent_choice
 from seedzero.cli import main as commands
-from seedzero.recordings import recording
+from seedzero.tables import recording
 
 _EPISODES = [
     recording.RecordedEpisode("episode-000000.npz", 1.0, 9, False, ""),

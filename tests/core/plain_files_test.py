@@ -17,7 +17,7 @@ from seedzero.config import configs
 from seedzero.core import errors, plain_files
 from seedzero.monitoring import league_log, learning_curves, rows, series
 from seedzero.page import run_files, summaries
-from seedzero.recordings import records
+from seedzero.tables import records
 
 STEP = "checkpoints/steps/000000000001"
 READERS: dict[str, tuple[str, Callable[[pathlib.Path], Any]]] = {

@@ -14,7 +14,7 @@ import pytest
 from seedzero.config import league_rules, presets, sections
 from seedzero.core import errors, types
 from seedzero.envs import env_base, football_sides, registry
-from seedzero.evaluation import side_match
+from seedzero.tables import side_match
 
 SCENARIO = "football:academy_3_vs_1_with_keeper"
 SHOT = 12

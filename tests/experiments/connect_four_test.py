@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from seedzero.envs import spiel
-from seedzero.evaluation import scoring
+from seedzero.tables import scoring
 
 
 @pytest.fixture

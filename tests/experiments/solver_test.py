@@ -4,16 +4,13 @@ from __future__ import annotations
 
 import importlib
 import pathlib
-import types
 from typing import Any
 
 import numpy as np
 import pytest
 
-from seedzero.checkpoints import run_dirs
 from seedzero.envs import spiel
-from seedzero.evaluation import scoring
-from seedzero.tables import run_games
+from seedzero.tables import scoring
 
 
 @pytest.fixture
@@ -55,9 +52,7 @@ def test_the_share_counts_moves_that_keep_the_value(
     def worst(states: list[spiel.State]) -> np.ndarray:
         return np.array([min(values, key=values.__getitem__) for values in map(exact.action_values, states)])
 
-    monkeypatch.setattr(run_dirs, "read_saved", lambda path: types.SimpleNamespace(config=None))
-    monkeypatch.setattr(run_games, "game_of", lambda config: game)
-    monkeypatch.setattr(scoring, "load_player", lambda *args: (worst, 0))
+    monkeypatch.setattr(scoring, "engine", lambda *args, **options: (game, worst))
     found = keeps_value.measure(tmp_path, None, 200, 0)
     assert (found["positions"], found["decisive_share"]) == (200, 0.0)
     assert found["share"] == pytest.approx(1 - found["decisive_positions"] / 200)

@@ -12,8 +12,7 @@ import pytest
 from seedzero.actors import agent_choice
 from seedzero.core import host_names
 from seedzero.page import app, human_seat
-from seedzero.play import tables
-from seedzero.recordings import records
+from seedzero.tables import human_table, records
 
 JSON = {"content-type": "application/json"}
 
@@ -27,7 +26,7 @@ def runs(tmp_path_factory: pytest.TempPathFactory) -> pathlib.Path:
 
 
 def _seat(run: pathlib.Path, seed: int = 0, seat: str | None = None) -> human_seat.HumanSeat:
-    table = tables.HumanTable(agent_choice.AgentChoice(run, seed=seed), seat)
+    table = human_table.HumanTable(agent_choice.AgentChoice(run, seed=seed), seat)
     return human_seat.HumanSeat(table, run / "records")
 
 
@@ -82,7 +81,7 @@ def test_another_game_begins_though_the_last_one_cannot_be_recorded(
 ) -> None:
     folder = tmp_path / "records"
     folder.write_text("no folder")
-    table = tables.HumanTable(agent_choice.AgentChoice(runs / "ttt", seed=0))
+    table = human_table.HumanTable(agent_choice.AgentChoice(runs / "ttt", seed=0))
     client = _client(human_seat.HumanSeat(table, folder), runs)
     assert client.post("/api/play", json={"do": "move", "action": 4, "turn": 0}).status_code == 200
     answer = client.post("/api/play", json={"do": "new", "turn": 1})

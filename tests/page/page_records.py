@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from seedzero.core import types
-from seedzero.recordings import records
+from seedzero.tables import records
 
 SPEC = types.EnvSpec((4, 4, 1), "uint8", 3, observation_low=0, observation_high=255, has_action_mask=True)
 

@@ -11,7 +11,7 @@ import play_runs
 
 from seedzero.actors import agent_choice
 from seedzero.page import app, human_seat
-from seedzero.play import tables
+from seedzero.tables import human_table
 
 pytestmark = browser_driver.NEEDS_BROWSER
 YOUR_TURN = "document.querySelector('.told')?.textContent === 'It is your turn.'"
@@ -24,7 +24,7 @@ def _playing(
 ) -> Iterator[tuple[browser_driver.Tab, human_seat.HumanSeat]]:
     """While entered, a browser shows the game of an agent with random parameters."""
     run = play_runs.make(root / "run", game)
-    seat = human_seat.HumanSeat(tables.HumanTable(agent_choice.AgentChoice(run)), run / "records")
+    seat = human_seat.HumanSeat(human_table.HumanTable(agent_choice.AgentChoice(run)), run / "records")
     with browser_driver.shown(app.Page(root, human=seat), "#/play", profile) as tab:
         yield tab, seat
 

@@ -17,7 +17,7 @@ import pytest
 
 from seedzero.core import types
 from seedzero.page import app, catalogue, recordings
-from seedzero.recordings import records
+from seedzero.tables import records
 
 EVIL = "<img src=x onerror=alert(1)>"
 

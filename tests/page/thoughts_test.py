@@ -14,7 +14,7 @@ import pytest
 
 from seedzero.actors import agent_choice, search_traces
 from seedzero.page import thoughts
-from seedzero.recordings import rethinking
+from seedzero.tables import rethinking
 
 
 class _Agent:

@@ -7,7 +7,7 @@ from typing import TypeAlias
 
 import seedzero
 from seedzero.envs import gtp_boards, turn_games
-from seedzero.evaluation import match
+from seedzero.tables import match
 
 _FINISHED = "the game is over"
 

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from seedzero.envs import gtp_boards, pgx_games, spiel
-from seedzero.evaluation import gtp
+from seedzero.tables import gtp
 
 
 def session(name: str = "hex(board_size=3)") -> gtp.GtpSession:

@@ -19,7 +19,7 @@ from seedzero.checkpoints import player_files, run_dirs, spec_file
 from seedzero.config import configs, presets
 from seedzero.core import errors, types
 from seedzero.envs import registry
-from seedzero.recordings import recording, rethinking
+from seedzero.tables import recording, rethinking
 
 
 def _recorded(

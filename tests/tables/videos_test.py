@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 from seedzero.core import errors
-from seedzero.recordings import videos
+from seedzero.tables import videos
 
 
 def frames(num: int, height: int, width: int) -> Iterator[np.ndarray]:

@@ -13,7 +13,7 @@ from seedzero.actors import actor
 from seedzero.config import sections
 from seedzero.core import errors, types
 from seedzero.envs import env_base, registry
-from seedzero.evaluation import match, side_match
+from seedzero.tables import match, side_match
 
 pytest.importorskip("pettingzoo")
 SIDES = (0, 0, 1, 1)

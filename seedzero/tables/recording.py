@@ -22,8 +22,7 @@ from seedzero.core import errors, packing, printable, types
 from seedzero.device import patience
 from seedzero.envs import env_base, spiel, turn_games
 from seedzero.metrics import episodes
-from seedzero.recordings import records, videos
-from seedzero.tables import courses, run_games, table
+from seedzero.tables import courses, records, run_games, table, videos
 
 LONGEST_SIDE = 192
 """Longest side of pictures in a record; larger ones are thinned."""

@@ -18,9 +18,8 @@ from seedzero.config import configs, league_rules
 from seedzero.core import errors, opponents, types
 from seedzero.device import patience
 from seedzero.envs import env_base
-from seedzero.evaluation import match
 from seedzero.league import matches
-from seedzero.tables import run_games, table
+from seedzero.tables import match, run_games, table
 
 _MAX_ROWS = 64
 """Rows in one compiled call of an agent, unless two games have more."""
@@ -56,15 +55,14 @@ def between(
         undo.enter_context(env_base.closing(env))
         undo.enter_context(patience.telling(lambda: "playing the games"))
         env.reset(saved_agents.seeds(choice.seed, num_rows))  # completes the spec
-        actors, told = list[actor.Actor](), list[dict[str, Any]]()
-        for who, seed in zip(chosen, saved_agents.seeds(choice.seed, len(named)), strict=True):
-            if who is None:
-                actors.append(actor.RandomActor(env.spec.num_actions, seed))
-                told.append({"step": None})
-            else:
-                player = match_players.load(who, env.spec, undo)
-                actors.append(match_players.act(player, num_rows, seed))
-                told.append(player.to_json())
+        told, actors = match_players.load_all(
+            chosen,
+            env.spec,
+            choice.seed,
+            undo,
+            act=lambda player, seed: match_players.act(player, num_rows, seed),
+            bot=lambda name, seed: actor.RandomActor(env.spec.num_actions, seed),
+        )
         return told, play(env, sides, actors, num_games, choice.seed)
 
 
@@ -83,7 +81,7 @@ def play(
     cancelled, length = 0, np.zeros(num_places, int)
     played_at.begin(saved_agents.seeds(seed, number))
     while any(left):
-        shown = played_at.shown
+        shown = actor.shown(played_at.step)
         rows, seen = slots[shown], played_at.step.those(shown)
         boards, moves = boards.advance(
             rows,

@@ -8,15 +8,14 @@ from typing import Any
 
 import numpy as np
 
-from seedzero.actors import agent_choice, match_players, remote_players, saved_agents
+from seedzero.actors import actor, agent_choice, match_players, remote_players, saved_agents
 from seedzero.checkpoints import spec_file
 from seedzero.config import configs, seats_config
 from seedzero.core import errors, opponents, types
 from seedzero.device import patience
-from seedzero.envs import env_base, turn_games
-from seedzero.evaluation import match, side_match
+from seedzero.envs import bots, env_base, turn_games
 from seedzero.metrics import episodes, human_scores
-from seedzero.tables import run_games, table
+from seedzero.tables import match, run_games, side_match, table
 
 MAX_ENVS = 32
 """Most environments that step at the same time."""
@@ -81,10 +80,14 @@ def evaluate(
         told, games = _in_turn_between(game, choice, config, (choice, opponent), num_episodes)
         return episodes.with_error({**told[0], "opponent": str(opponent), **match.summary(games)})
     with patience.telling(lambda: "playing the games"):
-        agent, checkpoint = load_player(game, choice, config, saved_agents.seeds(choice.seed, 2)[0])
+        saved, seed = saved_agents.load(choice, config, game.spec), saved_agents.seeds(choice.seed, 2)[0]
+        agent, checkpoint = _in_turn(saved, seed), saved.to_json()
         if opponent == match.EXHAUSTIVE:
-            return {**checkpoint, "opponent": opponent, **match.summary(match.every_line(game, agent))}
-        games = match.against_bot(game, agent, opponent, num_episodes, choice.seed)
+            lines = match.every_line(game, match.of_actor(game, agent))
+            return {**checkpoint, "opponent": opponent, **match.summary(lines)}
+        generator = np.random.default_rng(choice.seed)
+        positions = match.from_the_start(game, num_episodes, generator)
+        games = match.play_games(positions, agent, actor.BotActor(bots.make(opponent, generator), positions))
     return episodes.with_error({**checkpoint, "opponent": opponent, **match.summary(games)})
 
 
@@ -151,38 +154,22 @@ def _in_turn_between(
 ) -> tuple[list[dict[str, Any]], list[match.FinishedGame]]:
     """Plays pairs of games in turn between two players; returns as `side_match.between`."""
     chosen = [match_players.choose(one, choice.or_last(), config) for one in named]
-    sides, told = list[match.Player](), list[dict[str, Any]]()
+    positions = match.in_pairs(game, num_games, choice.seed)
+
+    def bot(name: str, seed: int) -> actor.Actor:
+        return actor.BotActor(bots.make(name, np.random.default_rng(seed)), positions)
+
     with contextlib.ExitStack() as undo:
         undo.enter_context(patience.telling(lambda: "playing the games"))
-        for one, who, seed in zip(named, chosen, saved_agents.seeds(choice.seed, len(named)), strict=True):
-            if who is None:
-                sides.append(match.bot_player(str(one), np.random.default_rng(seed)))
-                told.append({"step": None})
-            else:
-                player = match_players.load(who, game.spec, undo)
-                sides.append(_in_turn(game, player, seed))
-                told.append(player.to_json())
-        return told, match.against_agent(game, sides[0], sides[1], num_games, choice.seed)
+        told, sides = match_players.load_all(chosen, game.spec, choice.seed, undo, act=_in_turn, bot=bot)
+        return told, match.play_games(positions, *sides)
 
 
-def _in_turn(
-    game: turn_games.TurnGame, player: match_players.Player, seed: int, *, size: int = _BATCH_SIZE
-) -> match.Player:
-    """Returns a player for a game in turn. seed: for drawn moves. size: most rows in one call of an agent."""
+def _in_turn(player: match_players.Player, seed: int, *, size: int = _BATCH_SIZE) -> actor.Actor:
+    """Returns the actor of a game in turn. seed: for drawn moves. size: most rows in one call of an agent."""
     if isinstance(player, remote_players.RemotePlayer):
         size = min(size, player.max_rows)
-    return match.of_actor(game, match_players.act(player, size, seed), size)
-
-
-def load_player(
-    game: turn_games.TurnGame, choice: agent_choice.AgentChoice, config: configs.Config, seed: int = 0
-) -> tuple[match.Player, dict[str, int | str]]:
-    """Returns a run's agent as a player of this game, and the fields that name its checkpoint.
-
-    seed: for drawn moves.
-    """
-    saved = saved_agents.load(choice, config, game.spec)
-    return _in_turn(game, saved, seed), saved.to_json()
+    return actor.Forgetful(match_players.act(player, size, seed), size)
 
 
 def engine(choice: agent_choice.AgentChoice, *, size: int = 1) -> tuple[turn_games.TurnGame, match.Player]:
@@ -199,7 +186,7 @@ def engine(choice: agent_choice.AgentChoice, *, size: int = 1) -> tuple[turn_gam
             "run of Go, Hex or Othello"
         )
     saved = saved_agents.load(choice, config, game.spec)
-    return game, _in_turn(game, saved, choice.seed, size=size)
+    return game, match.of_actor(game, _in_turn(saved, choice.seed, size=size))
 
 
 def _evaluate_alone(

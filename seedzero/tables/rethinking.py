@@ -23,7 +23,7 @@ from seedzero.config import configs, options
 from seedzero.core import errors, packing, types
 from seedzero.device import acting, batches
 from seedzero.networks import observations
-from seedzero.recordings import records
+from seedzero.tables import records
 
 FRAMES_BEFORE, FRAMES_AFTER = 64, 192
 """Number of the record's observations, around the step, to compare an imagined state with."""

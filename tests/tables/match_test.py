@@ -6,21 +6,20 @@ import functools
 import pathlib
 import types as pytypes
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import golden
 import jax
 import numpy as np
 import pytest
 
-from seedzero.actors import agent_choice, match_players, saved_agents
+from seedzero.actors import actor, agent_choice, saved_agents
 from seedzero.agents import muzero
 from seedzero.checkpoints import run_dirs
 from seedzero.config import configs, options, presets
 from seedzero.core import errors, types
-from seedzero.envs import spiel
-from seedzero.evaluation import match, scoring
-from seedzero.tables import table
+from seedzero.envs import bots, spiel, turn_games
+from seedzero.tables import match, scoring, table
 
 
 @pytest.fixture(scope="module")
@@ -36,8 +35,8 @@ class _Perfect:
         self._game = game
         self._values: dict[str, float] = {}
 
-    def __call__(self, states: Sequence[spiel.State]) -> np.ndarray:
-        return np.array([max(state.legal_actions(), key=functools.partial(self._worth, state)) for state in states])
+    def __call__(self, state: spiel.State) -> int:
+        return int(max(state.legal_actions(), key=functools.partial(self._worth, state)))
 
     def _worth(self, state: spiel.State, action: int) -> float:
         after = state.child(action)
@@ -48,9 +47,24 @@ class _Perfect:
         return -self._values[str(after)]
 
 
-def _first_free(states: Sequence[spiel.State]) -> np.ndarray:
+def _first_free(state: spiel.State) -> int:
     """The player that always takes the first free field."""
-    return np.array([state.legal_actions()[0] for state in states])
+    return int(state.legal_actions()[0])
+
+
+def _of_bot(bot: bots.Bot) -> match.Player:
+    """Returns a bot as a player of positions."""
+    return lambda states: np.array([bot(state) for state in states])
+
+
+def _play(positions: turn_games.Positions, *two: bots.Bot) -> list[match.FinishedGame]:
+    """Lets two bots play."""
+    return match.play_games(positions, *(actor.BotActor(bot, positions) for bot in two))
+
+
+def _against_random(game: spiel.Game, bot: bots.Bot, num_games: int, seed: int) -> list[match.FinishedGame]:
+    generator = np.random.default_rng(seed)
+    return _play(match.from_the_start(game, num_games, generator), bot, bots.make("random", generator))
 
 
 def _scores(games: Sequence[match.FinishedGame]) -> dict[str, tuple[int, ...]]:
@@ -63,12 +77,12 @@ def _scores(games: Sequence[match.FinishedGame]) -> dict[str, tuple[int, ...]]:
 
 
 def test_a_perfect_player_loses_no_line(tic_tac_toe: spiel.Game) -> None:
-    games = match.every_line(tic_tac_toe, _Perfect(tic_tac_toe))
+    games = match.every_line(tic_tac_toe, _of_bot(_Perfect(tic_tac_toe)))
     assert _scores(games) == {"first": (99, 2, 0), "second": (498, 183, 0)}
 
 
 def test_every_line_of_a_weak_player_is_counted_once(tic_tac_toe: spiel.Game) -> None:
-    games = match.every_line(tic_tac_toe, _first_free)
+    games = match.every_line(tic_tac_toe, _of_bot(_first_free))
     assert _scores(games) == {"first": (83, 16, 58), "second": (200, 36, 429)}
     result = match.summary(games)
     assert (result["wins"], result["draws"], result["losses"], result["episodes"]) == (283, 52, 487, 822)
@@ -81,21 +95,21 @@ def test_a_game_with_too_many_lines_is_refused_with_how_many_there_were(
     tic_tac_toe: spiel.Game, said: golden.Said
 ) -> None:
     with said.raises(errors.UsageError, r"'tic_tac_toe' .*: 233 .* 7 "):
-        match.every_line(tic_tac_toe, _Perfect(tic_tac_toe), max_positions=200)
+        match.every_line(tic_tac_toe, _of_bot(_Perfect(tic_tac_toe)), max_positions=200)
 
 
 def test_each_side_moves_in_its_turn_and_has_the_first_move_in_half_of_the_games(tic_tac_toe: spiel.Game) -> None:
     seen: dict[str, list[tuple[int, int]]] = {"agent": [], "opponent": []}
 
-    def player(name: str) -> match.Player:
-        def play(states: Sequence[spiel.State]) -> np.ndarray:
-            seen[name] += [(state.move_number(), tic_tac_toe.mover(state)) for state in states]
-            return _first_free(states)
+    def player(name: str) -> bots.Bot:
+        def play(state: spiel.State) -> int:
+            seen[name].append((state.move_number(), tic_tac_toe.mover(state)))
+            return _first_free(state)
 
         return play
 
-    initial = [tic_tac_toe.initial()] * 3
-    games = match.play_games(tic_tac_toe, initial, player("agent"), player("opponent"))
+    initial = turn_games.Positions(tic_tac_toe, [tic_tac_toe.initial()] * 3)
+    games = _play(initial, player("agent"), player("opponent"))
     # Taking the first free field, the first mover has 0, 2, 4, 6: the diagonal 2, 4, 6 with its fourth move.
     assert games == [
         match.FinishedGame(True, 1.0, 7),
@@ -109,37 +123,37 @@ def test_each_side_moves_in_its_turn_and_has_the_first_move_in_half_of_the_games
 def test_games_of_chance_follow_their_seed_and_have_no_lines(said: golden.Said) -> None:
     game = spiel.Game("pig(winscore=10)")
 
-    def hold(states: Sequence[spiel.State]) -> np.ndarray:
-        return np.array([1 if state.observation_tensor(0)[1] == 0 else 0 for state in states], np.int64)
+    def hold(state: spiel.State) -> int:
+        return 1 if state.observation_tensor(0)[1] == 0 else 0
 
-    games = match.against_bot(game, hold, "random", 21, seed=3)
-    assert games == match.against_bot(game, hold, "random", 21, seed=3)
+    games = _against_random(game, hold, 21, seed=3)
+    assert games == _against_random(game, hold, 21, seed=3)
     assert {game.total for game in games} <= {-1.0, 1.0} and len({game.length for game in games}) > 3
-    assert len(match.against_agent(game, hold, hold, 4, seed=3)) == 4
+    assert len(_play(match.in_pairs(game, 4, seed=3), hold, hold)) == 4
     with said.raises(errors.UsageError, "'pig"):
-        match.every_line(game, hold)
+        match.every_line(game, _of_bot(hold))
 
 
 def test_games_against_random_moves_repeat_by_their_seed(tic_tac_toe: spiel.Game) -> None:
-    games = match.against_bot(tic_tac_toe, _first_free, "random", 41, seed=3)
-    assert games == match.against_bot(tic_tac_toe, _first_free, "random", 41, seed=3)
-    assert games != match.against_bot(tic_tac_toe, _first_free, "random", 41, seed=4)
+    games = _against_random(tic_tac_toe, _first_free, 41, seed=3)
+    assert games == _against_random(tic_tac_toe, _first_free, 41, seed=3)
+    assert games != _against_random(tic_tac_toe, _first_free, 41, seed=4)
     assert [sum(game.is_first for game in games), len(games)] == [21, 41]
-    perfect = match.summary(match.against_bot(tic_tac_toe, _Perfect(tic_tac_toe), "random", 100, seed=0))
+    perfect = match.summary(_against_random(tic_tac_toe, _Perfect(tic_tac_toe), 100, seed=0))
     assert perfect["losses"] == 0 and perfect["wins"] > 80
 
 
 def test_two_agents_change_sides_after_the_same_opening(tic_tac_toe: spiel.Game) -> None:
     begun: dict[bool, list[str]] = {True: [], False: []}
 
-    def watched(is_agent: bool) -> match.Player:
-        def play(states: Sequence[spiel.State]) -> np.ndarray:
-            begun[is_agent] += [str(state) for state in states if state.move_number() == match.OPENING_MOVES]
-            return _first_free(states)
+    def watched(is_agent: bool) -> bots.Bot:
+        def play(state: spiel.State) -> int:
+            begun[is_agent] += [str(state)] if state.move_number() == match.OPENING_MOVES else []
+            return _first_free(state)
 
         return play
 
-    games = match.against_agent(tic_tac_toe, watched(True), watched(False), 20, seed=0)
+    games = _play(match.in_pairs(tic_tac_toe, 20, seed=0), watched(True), watched(False))
     assert sorted(begun[True]) == sorted(begun[False]) and len(set(begun[True])) > 5
     # The same player on both sides: what one wins with the first move it loses without it.
     for first, second in zip(games[::2], games[1::2], strict=True):
@@ -160,13 +174,13 @@ def test_an_agent_s_moves_do_not_depend_on_what_shares_its_batch(tic_tac_toe: sp
     shake = jax.jit(lambda tree: jax.tree.map(lambda x: x + 0.1 * jax.random.normal(jax.random.key(1), x.shape), tree))
     params = shake(jax.jit(agent.init)(jax.random.key(0)).params)
     saved = saved_agents.SavedAgent(agent, params, 0, "last", config, tic_tac_toe.spec)
-    play = scoring._in_turn(tic_tac_toe, saved, 0)
+    play = match.of_actor(tic_tac_toe, scoring._in_turn(saved, 0))
     states = [match.opening(tic_tac_toe, np.random.default_rng(seed)) for seed in range(70)]
     together = play(states)
     assert all(action in state.legal_actions() for state, action in zip(states, together, strict=True))
     np.testing.assert_array_equal([play([state])[0] for state in states[::10]], together[::10])
     sampling = saved._replace(mode=types.SAMPLE)
-    one, again, other = (scoring._in_turn(tic_tac_toe, sampling, seed) for seed in (0, 0, 1))
+    one, again, other = (match.of_actor(tic_tac_toe, scoring._in_turn(sampling, seed)) for seed in (0, 0, 1))
     drawn = one(states)
     assert all(action in state.legal_actions() for state, action in zip(states, drawn, strict=True))
     np.testing.assert_array_equal(again(states), drawn)
@@ -183,34 +197,54 @@ def _run(path: pathlib.Path, preset: str, **changes: options.Value) -> pathlib.P
         return opened.path
 
 
+class _Seeing(NamedTuple):
+    """Lets a bot act for rows, whose positions it knows from their observations."""
+
+    bot: bots.Bot
+    positions: dict[bytes, spiel.State]
+
+    def act(self, step: types.EnvStep, first: np.ndarray) -> np.ndarray:
+        actions = np.zeros(len(first), np.int32)
+        for row in np.flatnonzero(actor.shown(step)):
+            actions[row] = self.bot(self.positions[step.observation[row].tobytes()])
+        return actions
+
+
+@pytest.fixture
+def positions(monkeypatch: pytest.MonkeyPatch) -> dict[bytes, spiel.State]:
+    """All positions that were shown to anybody, by their observations."""
+    found: dict[bytes, spiel.State] = {}
+
+    def shown(game: turn_games.TurnGame, states: Sequence[spiel.State]) -> types.EnvStep:
+        step = show(game, states)
+        found.update(zip((row.tobytes() for row in step.observation), states, strict=True))
+        return step
+
+    show = turn_games.shown
+    monkeypatch.setattr(turn_games, "shown", shown)
+    return found
+
+
 def test_the_opponent_is_chosen_by_name_or_run_directory(
-    tic_tac_toe: spiel.Game, tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch
+    tic_tac_toe: spiel.Game,
+    positions: dict[bytes, spiel.State],
+    tmp_path: pathlib.Path,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     mine, other = _run(tmp_path / "mine", "tictactoe"), _run(tmp_path / "other", "tictactoe", search__policy="puct")
     players = {mine: _Perfect(tic_tac_toe), other: _first_free}
-    loaded = []
+    loaded, seeds = list[Any](), list[int]()
 
-    seeds: list[int] = []
-
-    def load_player(
-        game: spiel.Game, choice: agent_choice.AgentChoice, config: Any, seed: int
-    ) -> tuple[match.Player, dict[str, Any]]:
+    def load(choice: agent_choice.AgentChoice, *_: Any) -> Any:
         loaded.append((choice.path, choice.step, choice.policy))
+        return pytypes.SimpleNamespace(path=choice.path, to_json=lambda: {"step": 7, "chosen": "last"})
+
+    def in_turn(player: Any, seed: int) -> actor.Actor:
         seeds.append(seed)
-        return players[choice.path], {"step": 7 if choice.path == mine else 8, "chosen": "last"}
+        return _Seeing(players[player.path], positions)
 
-    def load(chosen: tuple[agent_choice.AgentChoice, Any], *_: Any) -> Any:
-        path = chosen[0].path
-        loaded.append((path, chosen[0].step, chosen[0].policy))
-        return pytypes.SimpleNamespace(path=path, to_json=lambda: {"step": 7, "chosen": "last"})
-
-    def turns(game: spiel.Game, player: Any, seed: int) -> match.Player:
-        seeds.append(seed)
-        return players[player.path]
-
-    monkeypatch.setattr(match_players, "load", load)
-    for name, fake in (("load_player", load_player), ("_in_turn", turns)):
-        monkeypatch.setattr(scoring, name, fake)
+    monkeypatch.setattr(saved_agents, "load", load)
+    monkeypatch.setattr(scoring, "_in_turn", in_turn)
     expected = {"step", "chosen", "opponent", "episodes", "wins", "draws", "losses", "first", "second", "mean_length"}
     expected |= {f"{name}_return" for name in ("mean", "std", "stderr", "min", "max")}
     for given, name in ((None, "random"), ("random", "random"), (str(other), str(other))):
@@ -232,9 +266,8 @@ def test_the_opponent_is_chosen_by_name_or_run_directory(
 
 
 def test_an_opponent_that_does_not_fit_is_refused_by_name(
-    tic_tac_toe: spiel.Game, tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch, said: golden.Said
+    tic_tac_toe: spiel.Game, tmp_path: pathlib.Path, said: golden.Said
 ) -> None:
-    monkeypatch.setattr(scoring, "load_player", lambda *args: (_first_free, {}))
     mine, alone = _run(tmp_path / "mine", "tictactoe"), _run(tmp_path / "alone", "catch")
     other = _run(tmp_path / "other", "tictactoe", env__id="spiel:connect_four")
     with said.raises(errors.UsageError, "--env=spiel:connect_four", "another game"):
@@ -272,7 +305,10 @@ def test_a_game_that_is_watched_begins_at_its_start(tmp_path: pathlib.Path, monk
 
 
 def test_two_players_of_a_run_meet_from_both_sides(
-    tic_tac_toe: spiel.Game, tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch
+    tic_tac_toe: spiel.Game,
+    positions: dict[bytes, spiel.State],
+    tmp_path: pathlib.Path,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     players = {None: (_Perfect(tic_tac_toe), 9), "main-0123456789ab": (_first_free, 4)}
 
@@ -284,9 +320,9 @@ def test_two_players_of_a_run_meet_from_both_sides(
     monkeypatch.setattr(saved_agents, "load", load)
     seeds = list[int]()
 
-    def in_turn(game: Any, player: Any, seed: int) -> Any:
+    def in_turn(player: Any, seed: int) -> actor.Actor:
         seeds.append(seed)
-        return player.play
+        return _Seeing(player.play, positions)
 
     monkeypatch.setattr(scoring, "_in_turn", in_turn)
     mine = _run(tmp_path / "mine", "league-tictactoe")

@@ -9,14 +9,13 @@ from typing import Any
 
 import numpy as np
 
-from seedzero.actors import agent_choice
+from seedzero.actors import actor, agent_choice
 from seedzero.checkpoints import saved_files, spec_file
 from seedzero.config import families
 from seedzero.core import types
 from seedzero.envs import env_base
 from seedzero.metrics import episodes
-from seedzero.recordings import videos
-from seedzero.tables import run_games, table
+from seedzero.tables import run_games, table, videos
 
 _PLAY_REMOTE = (
     "workers send no pictures: record a video in the environment itself, and score the run by `seedzero evaluate "
@@ -44,11 +43,15 @@ def play(choice: agent_choice.AgentChoice, target: str | os.PathLike[str], *, lo
     limit = choice.most_steps(config)
 
     def is_over() -> bool:
-        return bool(np.all(seats.step.final[seats.shown]))
+        return bool(np.all(seats.step.final[actor.shown(seats.step)]))
 
     def frames() -> Iterator[np.ndarray]:
         while True:
-            step, rows, movers = seats.step, np.flatnonzero(seats.shown), seats.env.spec.movers(seats.step.observation)
+            step, rows, movers = (
+                seats.step,
+                np.flatnonzero(actor.shown(seats.step)),
+                seats.env.spec.movers(seats.step.observation),
+            )
             followed.record(rows, step.reward[rows], seats.first[rows], step.final[rows], movers=movers)
             yield videos.thinned(seats.env.render(), longest_side)
             if is_over() or followed.length.max() >= limit:

@@ -10,8 +10,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from seedzero.actors import acting_policy, acting_program, codecs, positions, saved_actors, saved_agents, search_traces
-from seedzero.recordings import recording
-from seedzero.tables import courses
+from seedzero.tables import courses, recording
 
 
 class Finding(NamedTuple):

@@ -15,8 +15,8 @@ from seedzero.actors import agent_choice, saved_actors, saved_agents
 from seedzero.checkpoints import run_dirs, spec_file
 from seedzero.config import configs, sections
 from seedzero.core import env_ids, errors, types
-from seedzero.evaluation import scoring
 from seedzero.metrics import episodes
+from seedzero.tables import scoring
 from seedzero.transport import invitation, messages, security, servers
 
 

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from seedzero.core import errors
-from seedzero.recordings import records
+from seedzero.tables import records
 
 
 def write(directory: pathlib.Path, header: Mapping[str, Any], content: Mapping[str, np.ndarray]) -> pathlib.Path:

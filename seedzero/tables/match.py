@@ -1,6 +1,6 @@
-"""Plays games between two players in one process: an agent against random moves, a bot, every move, or another agent.
+"""Plays games in turn between two players: an agent against random moves, a bot, every move, or another agent.
 
-Shape letters: B games, A actions.
+Shape letters: B games.
 """
 
 from __future__ import annotations
@@ -11,9 +11,10 @@ from typing import Any, NamedTuple, TypeAlias
 import numpy as np
 
 from seedzero.actors import actor, agent_choice, remote_players
-from seedzero.core import errors, opponents, types
+from seedzero.core import errors, opponents
 from seedzero.envs import bots, turn_games
 from seedzero.metrics import episodes
+from seedzero.tables import table
 
 Player: TypeAlias = Callable[[Sequence[turn_games.State]], np.ndarray]
 """Maps states [B], none of them terminal, to legal actions [B] int64."""
@@ -41,20 +42,9 @@ class FinishedGame(NamedTuple):
     outcome: int | None = None
 
 
-def of_actor(game: turn_games.TurnGame, one: actor.Actor, size: int) -> Player:
-    """Returns an actor for `size` rows as a player, to whom each state is the beginning of a game.
-
-    A greedy agent moves equally in equal states.
-    """
-
-    def play_batch(states: Sequence[turn_games.State]) -> np.ndarray:
-        padded = [*states, *[states[0]] * (size - len(states))]
-        step = types.EnvStep.first(np.stack([game.observe(state) for state in padded]))
-        masks = np.stack([game.legal_mask(state) for state in padded])
-        shown = step._replace(action_mask=masks, shown=np.arange(size) < len(states))
-        return one.act(shown, np.ones(size, bool)).astype(np.int64)[: len(states)]
-
-    return in_batches(play_batch, size)
+def of_actor(game: turn_games.TurnGame, one: actor.Actor) -> Player:
+    """Returns an actor for any number of rows as a player, to whom each state is the beginning of a game."""
+    return lambda states: one.act(turn_games.shown(game, states), np.ones(len(states), bool)).astype(np.int64)
 
 
 def refuse_seeing(choice: agent_choice.AgentChoice, opponent: str | remote_players.Served) -> None:
@@ -67,58 +57,31 @@ def refuse_seeing(choice: agent_choice.AgentChoice, opponent: str | remote_playe
         )
 
 
-def in_batches(player: Player, size: int) -> Player:
-    """Returns a player that asks another one about at most `size` states at a time."""
-    return lambda states: np.concatenate([player(states[n : n + size]) for n in range(0, len(states), size)])
+def play_games(positions: turn_games.Positions, agent: actor.Actor, opponent: actor.Actor) -> list[FinishedGame]:
+    """Plays games from given positions, none of them terminal; in games 0, 2, 4 ... the agent is the first mover.
 
-
-def play_games(
-    game: turn_games.TurnGame,
-    states: Sequence[turn_games.State],
-    agent: Player,
-    opponent: Player,
-    generator: np.random.Generator | None = None,
-) -> list[FinishedGame]:
-    """Plays games from states [B], none of them terminal; in games 0, 2, 4 ... the agent is the first mover.
-
-    generator: draws the outcomes of chance. If chance decides who begins, player 0 counts as the first mover.
+    If chance decides who begins, player 0 counts as the first mover.
     """
-    states, is_first = list(states), [index % 2 == 0 for index in range(len(states))]
-    while running := [index for index, state in enumerate(states) if not game.is_terminal(state)]:
-        turns = [_has_turn(game, states[index], is_first[index]) for index in running]
-        for player, side in ((agent, True), (opponent, False)):
-            indices = [index for index, turn in zip(running, turns, strict=True) if turn is side]
-            if indices:
-                for index, action in zip(indices, player([states[index] for index in indices]), strict=True):
-                    states[index] = game.apply(states[index], int(action), generator)
-    return [_finished(game, state, first) for state, first in zip(states, is_first, strict=True)]
+    game, played_at = positions.game, table.Table(positions)
+    is_first = np.arange(positions.num_envs) % 2 == 0
+    side = np.where(is_first, game.first_mover, 1 - game.first_mover)
+    played_at.begin(())
+    while np.any(running := ~positions.is_over):
+        mine = running & (np.array([game.mover(state) for state in positions.states]) == side)
+        played_at.play(((mine, agent), (running & ~mine, opponent)))
+    return [_finished(game, state, first) for state, first in zip(positions.states, is_first.tolist(), strict=True)]
 
 
-def against_bot(game: turn_games.TurnGame, agent: Player, name: str, num_games: int, seed: int) -> list[FinishedGame]:
-    """Plays against the opponent with this name, as in `opponents.parse`: random moves, a bot or a program."""
-    generator = np.random.default_rng(seed)
-    opponent = bot_player(name, generator)
-    return play_games(game, [game.initial(generator) for _ in range(num_games)], agent, opponent, generator)
+def from_the_start(game: turn_games.TurnGame, num_games: int, generator: np.random.Generator) -> turn_games.Positions:
+    """Returns games at their beginning. generator: draws chance."""
+    return turn_games.Positions(game, [game.initial(generator) for _ in range(num_games)], generator)
 
 
-def bot_player(name: str, generator: np.random.Generator) -> Player:
-    """Returns the opponent with this name, as in `opponents.parse`, as a player."""
-    bot = bots.make(name, generator)
-
-    def play(states: Sequence[turn_games.State]) -> np.ndarray:
-        return np.array([bot(state) for state in states], np.int64)
-
-    return play
-
-
-def against_agent(
-    game: turn_games.TurnGame, agent: Player, opponent: Player, num_games: int, seed: int
-) -> list[FinishedGame]:
-    """Plays pairs of games from equal random openings, in which each side moves first once."""
+def in_pairs(game: turn_games.TurnGame, num_games: int, seed: int) -> turn_games.Positions:
+    """Returns games after random openings, which are equal in games 0 and 1, 2 and 3 ..., one for each side."""
     generator = np.random.default_rng(seed)
     begun = [opening(game, generator) for _ in range(-(-num_games // 2))]
-    states = [begun[index // 2] for index in range(num_games)]
-    return play_games(game, states, agent, opponent, generator)
+    return turn_games.Positions(game, [begun[index // 2] for index in range(num_games)], generator)
 
 
 def opening(

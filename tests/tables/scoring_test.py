@@ -28,9 +28,7 @@ from seedzero.config import configs, presets
 from seedzero.core import errors, types
 from seedzero.device import compilation_cache, patience
 from seedzero.envs import catch, registry
-from seedzero.evaluation import scoring
-from seedzero.recordings import films, videos
-from seedzero.tables import table
+from seedzero.tables import films, scoring, table, videos
 
 Run: TypeAlias = Callable[..., pathlib.Path]
 
@@ -166,7 +164,7 @@ def test_a_film_is_small_and_names_the_steps_before_its_checkpoint(
 
 _FILMS_FOR_EVER = """
 import runpy, subprocess, sys, threading
-from seedzero.recordings import films
+from seedzero.tables import films
 
 def film(*_):
     code = "import sys, time; held = open(sys.argv[1], 'w'); time.sleep(600)"
@@ -174,7 +172,7 @@ def film(*_):
     threading.Event().wait()
 
 films.film = film
-runpy.run_module("seedzero.recordings", run_name="__main__")
+runpy.run_module("seedzero.tables", run_name="__main__")
 """
 
 

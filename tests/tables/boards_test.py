@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from seedzero.envs import spiel
-from seedzero.play import boards
+from seedzero.tables import boards
 
 
 @pytest.mark.parametrize("name", ["tic_tac_toe", "connect_four", "hex(board_size=4)", "go(board_size=5)"])

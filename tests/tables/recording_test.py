@@ -19,8 +19,7 @@ from seedzero.checkpoints import run_dirs
 from seedzero.config import configs, presets
 from seedzero.core import errors, types
 from seedzero.envs import catch, registry
-from seedzero.recordings import recording
-from seedzero.tables import table
+from seedzero.tables import recording, table
 
 _SMALL = {"network.width": 8, "network.head_width": 8, "network.num_bins": 11, "search.num_simulations": 3}
 

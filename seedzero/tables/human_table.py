@@ -13,9 +13,7 @@ from seedzero.actors import agent_choice, saved_agents, search_traces
 from seedzero.config import seats_config
 from seedzero.core import errors, opponents, types
 from seedzero.envs import env_base
-from seedzero.play import faces, human_records, rivals
-from seedzero.recordings import recording
-from seedzero.tables import courses, run_games, table
+from seedzero.tables import courses, faces, human_records, recording, rivals, run_games, table
 
 _REMOTE = "a person can play only where this machine makes the environment"
 RESIGNED, LEFT = "resigned", "left"

@@ -1,4 +1,4 @@
-"""`python -m seedzero.recordings RUN_DIR FILE.gif`: films the newest checkpoint of a run while it trains.
+"""`python -m seedzero.tables RUN_DIR FILE.gif`: films the newest checkpoint of a run while it trains.
 
 It prints a line of JSON: the result of `films.play`, and `ledger`, the checkpoint's counts of training steps. The
 process ends when its standard input is closed; as it leads a process group, its children end, too.
@@ -9,7 +9,7 @@ import pathlib
 import sys
 
 from seedzero.core import descendants, errors, exit_codes
-from seedzero.recordings import films
+from seedzero.tables import films
 
 MOST_STEPS, LONGEST_SIDE = 500, 200
 """Limits in steps and in pixels: larger videos would fill the event files of a long run."""

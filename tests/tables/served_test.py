@@ -22,7 +22,7 @@ from seedzero.checkpoints import run_dirs, spec_file
 from seedzero.config import configs, presets, worker_options
 from seedzero.core import env_ids, errors, types
 from seedzero.envs import catch
-from seedzero.evaluation import served
+from seedzero.tables import served
 from seedzero.transport import messages
 from seedzero.worker import worker
 

@@ -15,8 +15,7 @@ import pytest
 
 from seedzero.actors import agent_choice
 from seedzero.core import errors
-from seedzero.play import human_records, tables
-from seedzero.recordings import records, rethinking
+from seedzero.tables import human_records, human_table, records, rethinking
 
 KUHN, TIC_TAC_TOE = "spiel:kuhn_poker", "spiel:tic_tac_toe"
 
@@ -26,11 +25,15 @@ def _run(env_id: str, agent: str = "") -> pathlib.Path:
     return play_runs.make(pathlib.Path(tempfile.mkdtemp(prefix="seedzero-")), env_id, agent)
 
 
-def _table(env_id: str, seat: str | None = None, agent: str = "", seed: int = 0, **given: Any) -> tables.HumanTable:
-    return tables.HumanTable(agent_choice.AgentChoice(_run(env_id, agent), seed=seed, trusted=True, **given), seat)
+def _table(
+    env_id: str, seat: str | None = None, agent: str = "", seed: int = 0, **given: Any
+) -> human_table.HumanTable:
+    return human_table.HumanTable(
+        agent_choice.AgentChoice(_run(env_id, agent), seed=seed, trusted=True, **given), seat
+    )
 
 
-def _play_out(table: tables.HumanTable) -> None:
+def _play_out(table: human_table.HumanTable) -> None:
     """Plays the first legal move each time, to the end."""
     while moves := table.moves():
         table.play(moves[0].action)
@@ -87,8 +90,8 @@ def test_an_ended_game_that_is_taken_back_counts_no_more() -> None:
     _play_out(table)
     table.undo()
     assert not table.is_over and [table.to_json()[name] for name in ("wins", "draws", "losses")] == [0, 0, 0]
-    table.end(tables.RESIGNED)
-    assert table.result()[0] == tables.LOST and table.to_json()["losses"] == 1 and table.moves() == []
+    table.end(human_table.RESIGNED)
+    assert table.result()[0] == human_table.LOST and table.to_json()["losses"] == 1 and table.moves() == []
     table.undo()
     assert table.to_json()["losses"] == 0 and table.moves()
 
@@ -186,7 +189,7 @@ def test_a_game_is_recorded_as_the_page_reads_it(env_id: str, agent: str, tmp_pa
     table.begin(0)
     table.play(table.moves()[0].action)
     is_over = table.is_over  # poker may end by one move
-    table.end(tables.RESIGNED)
+    table.end(human_table.RESIGNED)
     again = table.finish(tmp_path / "records")
     assert again == tmp_path / "records" / "human-2.npz" and table.to_json()["records"] == [str(path), str(again)]
     header = records.read_record(again).header
@@ -228,11 +231,11 @@ def test_mistakes_are_named(said: golden.Said) -> None:
         _table(KUHN, simulations=4)
     run = play_runs.make(pathlib.Path(tempfile.mkdtemp()), "pettingzoo:own_agents:Herd", seats__policies="each")
     with said.raises(errors.UsageError, "ant, bee, cat", "policies", {str(run): "RUN"}):
-        tables.HumanTable(agent_choice.AgentChoice(run, trusted=True))
+        human_table.HumanTable(agent_choice.AgentChoice(run, trusted=True))
     table = _table(TIC_TAC_TOE)
     table.play(4)
     with said.raises(errors.UsageError, "not legal", "move"):
         table.play(4)
-    table.end(tables.RESIGNED)
+    table.end(human_table.RESIGNED)
     with said.raises(errors.UsageError, "over", "over"):
         table.hint()

@@ -13,7 +13,7 @@ import pytest
 
 import seedzero
 from seedzero.core import errors, types
-from seedzero.recordings import records
+from seedzero.tables import records
 
 _SPEC = types.EnvSpec((4,), "float32", 3, has_action_mask=True)
 _HEADER = {"env": "catch", "spec": dataclasses.asdict(_SPEC)}

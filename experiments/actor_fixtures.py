@@ -62,7 +62,7 @@ RUNS: dict[str, tuple[str, str, dict[str, Any]]] = {
     "tictactoe, rules": ("pgx:tic_tac_toe", "alphazero", {}),
     "connect four": ("spiel:connect_four(rows=4,columns=5)", "muzero", {}),
     "hex": ("spiel:hex(board_size=3)", "muzero", {}),
-    "pig": ("spiel:pig(winscore=10)", "muzero", {}),
+    "pig": ("spiel:pig(winscore=10)", "muzero", {"env__by_turns": True, "env__random_opening": 0}),
     "kuhn": ("spiel:kuhn_poker", "ppo", {}),
     "kuhn, lstm": ("spiel:kuhn_poker", "ppo", {"network__lstm_width": 4}),
     "roshambo": ("spiel:matrix_brps", "ppo", {}),

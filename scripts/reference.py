@@ -2,10 +2,14 @@
 
 `.venv/bin/python scripts/reference.py` writes all of them; `--check` changes nothing, and exits with 1 if a part is
 old. A part lies between `<!-- NAME -->` and `<!-- end -->`; the text around it is yours.
+
+`--messages` prints what users read instead, for a review of the wording: the texts that are raised, reported or held
+by a rule between settings, with their place and their letters. A placeholder counts as its two braces.
 """
 
 from __future__ import annotations
 
+import ast
 import dataclasses
 import importlib
 import inspect
@@ -16,7 +20,7 @@ import sys
 import textwrap
 import typing
 from collections.abc import Callable, Iterator
-from typing import Any
+from typing import Any, NamedTuple
 
 import seedzero
 from seedzero.config import configs, options
@@ -214,6 +218,94 @@ def _first(found: Any) -> str:
     return "" if is_made else first
 
 
+TOLD = re.compile(
+    r"errors\.\w+|(?:.*\.)?(?:_?say|_say_once|_?report|message|info|warn|warning|error|failure|leave_at_once|note|_several)"
+    r"|(?:notes|problems|losses|warned|noted|wrong)\.append"
+)
+"""Functions that get a text of an error, for the console, for the log or for a rule between settings."""
+
+
+class Message(NamedTuple):
+    """A text that users read.
+
+    Attributes:
+      place: the file below seedzero/ and the function around it, as `loop/rosters.py Roster.assign`.
+      line: its line.
+      text: with placeholders as in the source, as {name}.
+    """
+
+    place: str
+    line: int
+    text: str
+
+    @property
+    def num_letters(self) -> int:
+        """Its letters; a placeholder has two, its braces."""
+        return len(re.sub(r"\{[^{}]*\}", "{}", self.text))
+
+
+def messages() -> list[Message]:
+    """Returns what the sources raise and report, in the order of files and lines."""
+    package = ROOT / "seedzero"
+    found: list[Message] = []
+    for path in sorted(package.rglob("*.py")):
+        if "_pb2" not in path.name:
+            file = path.relative_to(package).as_posix()
+            found += messages_of(file, ast.parse(path.read_text(encoding="utf-8")))
+    return found
+
+
+def messages_of(file: str, tree: ast.Module) -> Iterator[Message]:
+    """Yields the messages of a module."""
+
+    def visit(node: ast.AST, names: tuple[str, ...], values: dict[str, list[ast.expr]]) -> Iterator[Message]:
+        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef):
+            names, values = (*names, node.name), _assigned(node)
+        if isinstance(node, ast.Call) and (node in raised or TOLD.fullmatch(ast.unparse(node.func))):
+            for argument in (*node.args, *(keyword.value for keyword in node.keywords)):
+                for text in _texts(argument, values):
+                    if " " in text.strip():
+                        yield Message(f"{file} {'.'.join(names)}".strip(), argument.lineno, text)
+        for child in ast.iter_child_nodes(node):
+            yield from visit(child, names, values)
+
+    raised = {node.exc for node in ast.walk(tree) if isinstance(node, ast.Raise)}
+    yield from sorted(visit(tree, (), {}), key=lambda message: message.line)
+
+
+def _assigned(function: ast.AST) -> dict[str, list[ast.expr]]:
+    """Returns what a function's names are assigned."""
+    found: dict[str, list[ast.expr]] = {}
+    for node in ast.walk(function):
+        if isinstance(node, ast.Assign) and isinstance(node.targets[0], ast.Name):
+            found.setdefault(node.targets[0].id, []).append(node.value)
+    return found
+
+
+def _texts(node: ast.expr, values: dict[str, list[ast.expr]]) -> list[str]:
+    """Returns the texts that an expression may be, as far as the source shows; []: it is none."""
+    if isinstance(node, ast.Constant):
+        return [node.value] if isinstance(node.value, str) else []
+    if isinstance(node, ast.JoinedStr):
+        parts = (part.value if isinstance(part, ast.Constant) else _placeholder(part) for part in node.values)
+        return ["".join(map(str, parts))]
+    if isinstance(node, ast.IfExp):
+        return _texts(node.body, values) + _texts(node.orelse, values)
+    if isinstance(node, ast.BinOp) and isinstance(node.op, ast.Add):
+        sides = [_texts(side, values) or [f"{{{ast.unparse(side)}}}"] for side in (node.left, node.right)]
+        return [left + right for left in sides[0] for right in sides[1]]
+    if isinstance(node, ast.Name):
+        rest = {name: value for name, value in values.items() if name != node.id}
+        return [text for value in values.get(node.id, ()) for text in _texts(value, rest)]
+    return []
+
+
+def _placeholder(part: ast.expr) -> str:
+    """Returns the expression of an f-string in braces, without its own."""
+    assert isinstance(part, ast.FormattedValue)
+    return "{" + re.sub(r"[{}]", "", ast.unparse(part.value)) + "}"
+
+
 def documents() -> dict[pathlib.Path, str]:
     """Returns the documents with generated parts, and their texts as they should be."""
     texts = {path: path.read_text(encoding="utf-8") for path in sorted((ROOT / "docs").rglob("*.md"))}
@@ -221,6 +313,10 @@ def documents() -> dict[pathlib.Path, str]:
 
 
 def main() -> int:
+    if "--messages" in sys.argv:
+        for found in messages():
+            print(f"{found.place}:{found.line} ({found.num_letters})\n    {found.text}")
+        return 0
     old = {path: text for path, text in documents().items() if path.read_text(encoding="utf-8") != text}
     for path, text in old.items():
         if "--check" in sys.argv:

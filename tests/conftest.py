@@ -44,10 +44,9 @@ import pytest
 from jax._src import compilation_cache
 from jax._src.interpreters import mlir
 
-sys.path.insert(0, str(pathlib.Path(__file__).parent))  # for helpers beside this file, as fake_gcs and golden
+sys.path.insert(0, str(pathlib.Path(__file__).parent))  # for helpers beside this file, as fake_gcs
 
 import fake_gcs
-import golden
 import quick_python
 import quick_xla
 
@@ -81,14 +80,8 @@ compilation_cache.compress_executable = functools.partial(zlib.compress, level=1
 mlir.make_ir_context = functools.cache(mlir.make_ir_context)
 
 
-def pytest_addoption(parser: pytest.Parser) -> None:
-    """Adds the option that writes the users' messages."""
-    parser.addoption("--update-messages", action="store_true", help="write tests/messages.txt from the tests that run")
-
-
-def pytest_configure(config: pytest.Config) -> None:
-    """Compares the users' messages with tests/messages.txt, and collects tests without looking for garbage."""
-    config.pluginmanager.register(golden.Texts(config.getoption("update_messages")))
+def pytest_configure() -> None:
+    """Collects tests without looking for garbage."""
     gc.disable()  # until all tests are collected: what imports make is no garbage
 
 

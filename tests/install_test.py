@@ -14,7 +14,6 @@ import subprocess
 import sys
 import sysconfig
 
-import golden
 import pytest
 
 from seedzero.config import configs, families
@@ -178,7 +177,7 @@ def test_run_local_without_arguments_explains_itself() -> None:
     [
         (["cach"], "'cach'; .* catch"),
         (["sokoban"], "'sokoban'.* catch, cartpole"),
-        (["soccer"], " football"),
+        (["soccer"], r"did you mean football .*football:5_vs_5"),
         (["Cartpole"], " cartpole"),
         (["pong"], "--env=atari:Pong"),
         (["LunarLander-v3"], "gym:LunarLander-v3"),
@@ -186,25 +185,23 @@ def test_run_local_without_arguments_explains_itself() -> None:
         (["tic-tac-toe"], " tictactoe"),
         (["connect4"], " connect_four"),
         (["league", "go"], "'go' of a league; .* tictactoe, connect_four, kuhn, leduc, brps, goofspiel and soccer"),
-        (["league", "connect_four", "impala"], "'impala'"),
+        (["league", "connect_four", "impala"], "'impala'; .*muzero alphazero vtrace apex"),
         (["chess"], "spiel:NAME, .* spiel:othello"),
-        (["--preset=catch"], ""),
+        (["--preset=catch"], "the game comes first, then --preset=catch"),
         (["catch", "impala"], "'impala'"),
     ],
 )
-def test_run_local_refuses_before_it_installs(args: list[str], message: str, said: golden.Said) -> None:
+def test_run_local_refuses_before_it_installs(args: list[str], message: str) -> None:
     done = _run_local(*args)
     assert done.returncode == 2
     assert re.search(message, done.stderr)
-    said(done.stderr, args[-1])
     assert "installing" not in done.stderr
 
 
-def test_run_local_refuses_an_unknown_device(said: golden.Said) -> None:
+def test_run_local_refuses_an_unknown_device() -> None:
     done = _run_local("catch", SEEDZERO_DEVICE="gpu")
     assert done.returncode == 2
-    assert "cpu, cuda or tpu" in done.stderr
-    said(done.stderr)
+    assert "SEEDZERO_DEVICE=gpu: expected cpu, cuda or tpu" in done.stderr
 
 
 @pytest.fixture
@@ -595,9 +592,7 @@ with open("test", "w"):
     assert "checks" not in rest and ("reported" in rest) == (sent == signal.SIGINT)
 
 
-def test_a_python_that_does_not_run_or_is_too_old_is_named(
-    copy: pathlib.Path, tmp_path: pathlib.Path, said: golden.Said
-) -> None:
+def test_a_python_that_does_not_run_or_is_too_old_is_named(copy: pathlib.Path, tmp_path: pathlib.Path) -> None:
     shutil.rmtree(copy / ".venv")
     tools = tmp_path / "tools"
     tools.mkdir()
@@ -606,5 +601,4 @@ def test_a_python_that_does_not_run_or_is_too_old_is_named(
     _script(tools / "python3", "exit 127")  # as a shim of pyenv does for a version that is not chosen
     done = _run_local("catch", root=copy, SEEDZERO_DEVICE="cpu", PATH=str(tools))
     assert done.returncode == 1
-    assert "3.11, 3.12" in done.stderr and "python3 " in done.stderr
-    said(done.stderr)
+    assert "3.11, 3.12" in done.stderr and "python3 (does not run)" in done.stderr and "PYTHON=" in done.stderr

@@ -1,7 +1,8 @@
-"""The generated parts of the documents are those that `scripts/reference.py` writes today."""
+"""The generated parts of the documents are those that `scripts/reference.py` writes today; messages are short."""
 
 from __future__ import annotations
 
+import ast
 import importlib.util
 import pathlib
 import re
@@ -10,10 +11,19 @@ import types
 import pytest
 
 import seedzero
+from seedzero.cli import main as commands
 from seedzero.config import configs
 
 ROOT = pathlib.Path(__file__).parents[1]
 COMMAND = "write them by `.venv/bin/python scripts/reference.py`, and review `git diff docs`"
+
+MOST_LETTERS = 200
+"""Of a message, where a placeholder counts as its two braces."""
+LONGER = {
+    "envs/gym_spaces.py _leaf": "the kinds of spaces, and the whole setting that leaves one out",
+    "learner/capacity.py check_players": "three amounts of memory, and the six settings by which players take less",
+}
+"""Places whose facts need more letters, and why. The list may only shrink: shorten a message before you add one."""
 
 
 @pytest.fixture(scope="module")
@@ -66,3 +76,41 @@ def test_a_part_is_replaced_and_the_text_around_it_stays(reference: types.Module
     new = reference.written(text)
     assert new.startswith("before\n\n<!-- settings tls -->\n\n| setting |") and new.endswith("-->\n\nafter\n")
     assert "\nold\n" not in new and reference.written(new) == new
+
+
+def test_no_message_is_longer_than_a_reader_takes_in_at_once(reference: types.ModuleType) -> None:
+    messages = reference.messages()
+    assert len(messages) > 1_000
+    long = {found.place: found.text for found in messages if found.num_letters > MOST_LETTERS}
+    assert long.keys() == LONGER.keys() and len(LONGER) <= 2
+
+
+def test_messages_name_settings_that_there_are(reference: types.ModuleType) -> None:
+    known = {*configs.fields(), *configs.ALIASES}
+    known |= {flag.partition("=")[0] for command in commands.COMMANDS.values() for flag in command.flags}
+    text = "\n".join(re.sub(r"\{[^{}]*\}", "", found.text) for found in reference.messages())
+    named = set(re.findall(r"--([a-z_]+\.[a-z_0-9]+)\b(?!\.)", text))
+    sections = {name.partition(".")[0] for name in known if "." in name}
+    named |= {name for name in re.findall(r"(?<![\w./-])(\w+\.\w+)=", text) if name.partition(".")[0] in sections}
+    assert len(named) > 60 and not named - known
+
+
+def test_messages_are_read_from_sources(reference: types.ModuleType) -> None:
+    source = """
+class A:
+    def b(self, name):
+        text = f"{name}: no such file"
+        if name:
+            raise errors.UsageError(f"--run_dir={name!r} is {'odd' if name else {}}" + self.c)
+        self._report(text if name else "nothing to see")
+        raise ValueError(name)
+        say("one")
+        other("not a message")
+"""
+    found = list(reference.messages_of("a.py", ast.parse(source)))
+    assert [(message.line, message.text, message.num_letters) for message in found] == [
+        (6, "--run_dir={name} is {'odd' if name else }{self.c}", 20),
+        (7, "{name}: no such file", 16),
+        (7, "nothing to see", 14),
+    ]
+    assert {message.place for message in found} == {"a.py A.b"}

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import ast
+import importlib.util
 import io
 import pathlib
 import re
 import tokenize
 from collections.abc import Iterator, Mapping
 
-import golden
 import pytest
 
 from seedzero.cli import main as commands
@@ -117,10 +117,10 @@ def _helps() -> dict[str, str]:
 
 
 def _messages() -> dict[str, str]:
-    rooms: dict[str, list[str]] = {}
-    for (file, _, _), text in golden.read(golden.FILE.read_text(encoding="utf-8")).items():
-        rooms.setdefault(file.partition("/")[0], []).append(text)
-    return {name: "\n".join(texts) for name, texts in rooms.items()}
+    spec = importlib.util.spec_from_file_location("reference", ROOT / "scripts" / "reference.py")
+    assert spec is not None and spec.loader is not None
+    spec.loader.exec_module(module := importlib.util.module_from_spec(spec))
+    return {f"{found.place}:{found.line}": found.text for found in module.messages()}
 
 
 def docstrings(source: str) -> str:

@@ -42,9 +42,9 @@ def check(
     if found and doubt is not None:
         flags = " ".join(shlex.quote(f"{configs.flag(name)}={value}") for name, value in sorted(found))
         raise errors.ResumeError(
-            f"{os.fspath(path)} names code that would be imported and run here: {flags}. If you trust the maker of "
-            "that directory, give --trust_run_dir (in Python trust_run_dir=True)"
-            + ("" if asked is None else ", or name the code yourself, as above")
+            f"{os.fspath(path)} names code that would run here: {flags}. If you trust its maker, "
+            "give --trust_run_dir (in Python trust_run_dir=True)"
+            + ("" if asked is None else ", or name the code yourself")
             + (f". It does not count as a run of your own: {doubt or _UNKNOWN}" if is_here else "")
         )
     return configs.loaded(saved.config)

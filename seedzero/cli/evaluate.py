@@ -154,8 +154,8 @@ def _report(deed: str, choice: agent_choice.AgentChoice, result: Mapping[str, An
     if result.get("cut_off"):
         output.say(
             f"the limit of steps ended {result['cut_off']} of {result.get('episodes', 1)} episodes, which count with "
-            "their rewards so far; --max_episode_steps=N sets another limit, and --env.max_episode_steps=N "
-            "one for a new run's training, where the environment takes it"
+            "their rewards so far; --max_episode_steps=N sets another limit, --env.max_episode_steps=N that of a new "
+            "run's training"
         )
 
 

@@ -64,7 +64,7 @@ class Roll:
             raise errors.UsageError(
                 f"{name} is reached at {hello.reached_at}, and host 0 at {own.reached_at}: between these no gradients "
                 "can be sent; give --cluster.coordinator an address of host 0 in the network of all hosts, or "
-                "--cluster.interface on each host the interface in it"
+                "each host its --cluster.interface there"
             )
         self.joined[hello.index] = hello
 

@@ -218,7 +218,7 @@ class EnvSpec:
             )
         if self.num_actions or self.has_action_mask:
             raise errors.SpecMismatch(
-                f"actions are vectors of {len(low)} numbers, but num_actions is {self.num_actions} and "
+                f"actions are {len(low)} continuous numbers, but num_actions is {self.num_actions} and "
                 f"has_action_mask {self.has_action_mask}; expected 0 and False"
             )
 

@@ -233,7 +233,7 @@ def check_length(length: int, stack: int, *, ahead: bool) -> None:
     least = 2 * (stack + HOST_LAG)
     if ahead and length < least:
         raise errors.CapacityError(
-            f"a replay ring has {length} rows; where the host keeps observations it needs at least {least}, because "
-            f"the oldest {stack + HOST_LAG - 1} are not sampled; raise --replay.capacity, let fewer "
-            f"environments share it (--worker.envs_per_group, --replay.num_envs), or give --replay.placement=device"
+            f"a replay ring has {length} rows; with frames on the host it needs {least}, as {stack + HOST_LAG - 1} "
+            "are not sampled; raise --replay.capacity, lower --worker.envs_per_group or --replay.num_envs, or give "
+            "--replay.placement=device"
         )

@@ -144,10 +144,9 @@ def fields_of(agent: base.Agent, train: base.TrainState, given: PlayerSnapshot) 
 
 def _not_fields(params: base.Params, fields: Mapping[str, Any]) -> errors.ConfigError:
     return errors.ConfigError(
-        "a player of this agent cannot take another's parameters: `acting` gives "
-        f"{type(params).__name__}, expected the train state's params, or a NamedTuple of its fields "
-        f"{', '.join(fields)}; fix the agent, leave --init_from out, or have the league's builder reset players to "
-        "initial"
+        "this agent cannot take another's parameters: `acting` gives "
+        f"{type(params).__name__}, expected the train state's params or a NamedTuple of its "
+        f"{', '.join(fields)}; fix the agent, or leave out --init_from and the builder's resets to players"
     )
 
 

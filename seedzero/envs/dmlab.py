@@ -229,7 +229,7 @@ def _import() -> Any:
         return importlib.import_module("deepmind_lab")
     except ImportError as error:
         raise errors.EnvironmentFailure(
-            f"environments dmlab:LEVEL need the Python module deepmind_lab ({error}), which no package index has: "
-            "build it from github.com/google-deepmind/lab (docs/users/build.md there), or run workers in the image of "
-            "docker/worker-dmlab.Dockerfile, which does"
+            f"dmlab:LEVEL needs the Python module deepmind_lab ({error}), which no package index has: "
+            "build it from github.com/google-deepmind/lab (docs/users/build.md there), or by "
+            "docker/worker-dmlab.Dockerfile"
         ) from None

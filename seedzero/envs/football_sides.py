@@ -143,8 +143,8 @@ def _gfootball() -> Any:
     """Returns the package. Raises EnvironmentFailure if it is not installed."""
     if importlib.util.find_spec(PACKAGE) is None:
         raise errors.EnvironmentFailure(
-            f"football from both sides needs {PACKAGE}, which is not installed here; "
-            "docker/worker-football.Dockerfile builds it, and docs/families.md has the commands; without left and "
-            "right in --env.kwargs EnvPool plays one player of the left side"
+            f"football from both sides needs {PACKAGE}, which is missing; "
+            "docker/worker-football.Dockerfile builds it, see docs/families.md; without left and right in "
+            "--env.kwargs EnvPool plays one player of the left"
         )
     return importlib.import_module(f"{PACKAGE}.env")

@@ -117,10 +117,9 @@ def _leaf(name: str, space: spaces.Space[Any], path: tuple[Any, ...]) -> SpaceLe
     if isinstance(space, spaces.Discrete | spaces.MultiDiscrete):
         return _numbers(title, space, path)
     raise errors.EnvironmentFailure(
-        f"environment {name!r} has the observation space {space}{place}; expected Box or Discrete, MultiDiscrete, "
-        "MultiBinary, or a Dict or Tuple of these, because networks take arrays of a fixed size: leave it out with "
-        """--env.wrappers='[{"FilterObservation": {"filter_keys": [...]}}]', or encode it in an environment of """
-        "your own, and give that as gym:MODULE:ID"
+        f"environment {name!r} has the observation space {space}{place}; expected Box, Discrete, MultiDiscrete, "
+        "MultiBinary, or a Dict or Tuple of these; leave it out with "
+        """--env.wrappers='[{"FilterObservation": {"filter_keys": [...]}}]', or encode it in your own gym:MODULE:ID"""
     )
 
 
@@ -242,8 +241,8 @@ def _read_combinations(
     if num_actions > MAX_COMBINATIONS:
         raise errors.EnvironmentFailure(
             f"environment {name!r} has the action space {space} with {num_actions} combinations; at most "
-            f"{MAX_COMBINATIONS} are supported, each as one action: choose among fewer, or from a Box whose numbers "
-            "are rounded, in an environment of your own, and give that as gym:MODULE:ID"
+            f"{MAX_COMBINATIONS} are supported, each as one action: choose among fewer, or round numbers of a Box, in "
+            "your own gym:MODULE:ID"
         )
 
     def decode(actions: np.ndarray) -> np.ndarray:

@@ -106,8 +106,8 @@ def game_of(env_id: str, place: str, *, needs_strings: bool = True) -> spiel_sea
     if not spiel_seats.has_seats(game):
         raise errors.UsageError(
             f"{place} was trained in {name}, a game of perfect information in turn; {_GAMES}. `seedzero evaluate "
-            "--opponent=exhaustive` plays all lines of a small game against the run, and `seedzero league match` "
-            "plays its players"
+            "--opponent=exhaustive` plays all lines of a small game against the run, `seedzero league match` "
+            "its players"
         )
     reasons = {
         f"it has {game.num_players()} seats": game.num_players() != NUM_SEATS,

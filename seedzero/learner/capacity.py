@@ -81,7 +81,7 @@ def check_queue(rings_bytes: int, device: jax.Device, slot_length: int) -> None:
         raise errors.CapacityError(
             f"the agent's queue needs {rings_bytes / _GIB:.2f} GiB on {device.platform} and {free / _GIB:.2f} GiB are "
             f"free: {slot_length} rows for each of replay.num_slots environments; lower the length of the agent's "
-            "unrolls, the number of them that may wait, or --replay.num_slots"
+            "unrolls, how many may wait, or --replay.num_slots"
         )
 
 

@@ -282,7 +282,7 @@ def check_same(
     parts = checkpoint.by_player({name: states.parts(agent, meshes.own(train)) for name, train in trains.items()})
     if checkpoint.digest(parts) != restored.state_sha256:
         raise errors.ResumeError(
-            f"checkpoint {restored.step} in {directory.path} was made with other parameters than host 0 has: the "
+            f"checkpoint {restored.step} in {directory.path} has other parameters than host 0: the "
             "directories are of different runs. Give every host the directory that it had, or delete this host's, "
             "which then begins with an empty replay"
         )

@@ -8,7 +8,6 @@ import pathlib
 import pickle
 from typing import Any
 
-import golden
 import jax
 import numpy as np
 import policies
@@ -64,10 +63,10 @@ def test_rows_carry_frames_until_their_reset() -> None:
     assert partly[1] == anew[1] != carried[1]
 
 
-def test_rows_are_independent_and_other_rows_need_a_reset(said: golden.Said) -> None:
+def test_rows_are_independent_and_other_rows_need_a_reset() -> None:
     policy = _policy(network__frame_stack=3)
     together = [policy(observation) for observation in _SEEN]
-    with said.raises(errors.UsageError, r" 1 .* 2 .*reset\(\)"):
+    with pytest.raises(errors.UsageError, match=r" 1 .* 2 .*reset\(\)"):
         policy(_SEEN[0, 0])
     for row in range(2):
         policy.reset()
@@ -85,16 +84,16 @@ def test_a_reset_of_no_rows_changes_nothing_and_one_of_others_is_refused() -> No
             policy.reset(rows)
 
 
-def test_an_lstm_carries_its_state_and_needs_rewards(said: golden.Said) -> None:
+def test_an_lstm_carries_its_state_and_needs_rewards() -> None:
     policy = _policy(run__agent="vtrace", network__lstm_width=6)
     policy(_SEEN[0])
-    with said.raises(errors.UsageError, r"reward .*memory", "reward"):
+    with pytest.raises(errors.UsageError, match=r"reward .*memory"):
         policy(_SEEN[1])
     policy(_SEEN[1], reward=[0.5, 0.0])
     assert policy._carried is not None and np.abs(policy._carried.memory.state).sum() > 0
     with pytest.raises(errors.UsageError, match=r"reward .*\[3\]; .*\[2\]"):
         policy(_SEEN[1], reward=np.zeros(3))
-    with said.raises(errors.UsageError, r"^agent vtrace ", "search"):
+    with pytest.raises(errors.UsageError, match=r"^agent vtrace "):
         policy.search(_SEEN[1])
     with pytest.raises(errors.UsageError, match="num_simulations=4: agent vtrace "):
         policy(_SEEN[1], reward=0.0, num_simulations=4)
@@ -150,21 +149,21 @@ def test_a_search_tells_what_it_found_and_remembers_nothing() -> None:
     np.testing.assert_allclose(one.network_value, found.network_value[0], rtol=1e-6)
 
 
-def test_illegal_actions_are_not_taken_and_masks_are_required(said: golden.Said) -> None:
+def test_illegal_actions_are_not_taken_and_masks_are_required() -> None:
     masked = types.EnvSpec((4,), "float32", 3, has_action_mask=True)
     policy = _policy(masked)
     for action in range(3):
         mask = np.arange(3) == action
         assert policy(_SEEN[0], action_mask=[mask, mask]).tolist() == [action] * 2  # type: ignore[union-attr]
     assert policy.search(_SEEN[0], action_mask=[mask, mask]).action.tolist() == [2, 2]
-    with said.raises(errors.UsageError, "action mask", "none"):
+    with pytest.raises(errors.UsageError, match="action mask"):
         policy(_SEEN[0])
     with pytest.raises(errors.UsageError, match=r"action_mask .*\[3\]; .*\[2, 3\]"):
         policy(_SEEN[0], action_mask=mask)
     with pytest.raises(errors.UsageError, match=r"action_mask .*int64"):
         policy(_SEEN[0], action_mask=[mask * 2, mask * 2])
     assert policy(_SEEN[0], action_mask=[mask.astype(np.int8)] * 2).tolist() == [2, 2]  # type: ignore[union-attr]
-    with said.raises(errors.UsageError, "action mask", "too much"):
+    with pytest.raises(errors.UsageError, match="action mask"):
         _policy()(_SEEN[0], action_mask=mask)
 
 
@@ -308,8 +307,8 @@ def test_whole_numbers_of_another_kind_are_taken_where_they_are_the_same() -> No
         (np.zeros(4, complex), "complex128; .*float32"),
     ],
 )
-def test_a_wrong_observation_is_refused(observation: np.ndarray, message: str, said: golden.Said) -> None:
-    with said.raises(errors.UsageError, message, message):
+def test_a_wrong_observation_is_refused(observation: np.ndarray, message: str) -> None:
+    with pytest.raises(errors.UsageError, match=message):
         _policy()(observation)
 
 
@@ -340,8 +339,8 @@ def test_a_sample_of_several_arrays_is_what_a_call_takes() -> None:
         ({**_SHOWN, "speed": np.zeros((4, 2))}, "image.*: None.*speed.*: 4"),
     ],
 )
-def test_wrong_dictionaries_are_refused(observation: Any, message: str, said: golden.Said) -> None:
-    with said.raises(errors.UsageError, message, message):
+def test_wrong_dictionaries_are_refused(observation: Any, message: str) -> None:
+    with pytest.raises(errors.UsageError, match=message):
         _policy(_ARRAYS)(observation)
 
 
@@ -372,7 +371,7 @@ def test_a_run_that_does_not_tell_the_environments_values_says_so(
     assert ("spaces" in capsys.readouterr().err) == is_silent
 
 
-def test_a_frozen_player_acts_by_its_name(tmp_path: pathlib.Path, said: golden.Said) -> None:
+def test_a_frozen_player_acts_by_its_name(tmp_path: pathlib.Path) -> None:
     saved = _saved_run(tmp_path, _VECTOR, "muzero")
     loaded = acting_policy.load(agent_choice.AgentChoice(tmp_path, player=_FROZEN))
     seen = np.random.default_rng(0).normal(size=(16, 4)).astype(np.float32)
@@ -381,7 +380,7 @@ def test_a_frozen_player_acts_by_its_name(tmp_path: pathlib.Path, said: golden.S
     with pytest.raises(errors.CheckpointError, match=r"player main-00 in .*main-0123456789ab$"):
         acting_policy.load(agent_choice.AgentChoice(tmp_path, player="main-00"))
     acting_policy.load(agent_choice.AgentChoice(tmp_path, step=7, player=_FROZEN))
-    with said.raises(errors.UsageError, "step"):
+    with pytest.raises(errors.UsageError, match=r"--step=5.*\b7\b.*--step"):
         acting_policy.load(agent_choice.AgentChoice(tmp_path, step=5, player=_FROZEN))
 
 
@@ -406,11 +405,9 @@ def test_the_kind_of_game_decides_whether_actions_are_drawn(
 
 
 @pytest.mark.parametrize("agent", ["apex", "r2d2"])
-def test_actions_of_an_agent_that_learns_values_alone_are_not_drawn(
-    agent: str, tmp_path: pathlib.Path, said: golden.Said
-) -> None:
+def test_actions_of_an_agent_that_learns_values_alone_are_not_drawn(agent: str, tmp_path: pathlib.Path) -> None:
     _saved_run(tmp_path, _VECTOR, agent)
-    with said.raises(errors.UsageError, f"--policy=sample: agent {agent} ", agent):
+    with pytest.raises(errors.UsageError, match=f"--policy=sample: agent {agent} "):
         acting_policy.load(agent_choice.AgentChoice(tmp_path, player=_FROZEN, policy="sample"))
 
 
@@ -423,33 +420,30 @@ def _saved_run(path: pathlib.Path, spec: types.EnvSpec, agent: str) -> saved_age
     return saved
 
 
-def test_a_directory_without_a_spec_has_no_policy_yet(tmp_path: pathlib.Path, said: golden.Said) -> None:
+def test_a_directory_without_a_spec_has_no_policy_yet(tmp_path: pathlib.Path) -> None:
     with run_dirs.open_run_dir(tmp_path, configs.Config(), preset="catch", given={}):
         pass
-    with said.raises(errors.ResumeError, None, "no spec"):
+    with pytest.raises(errors.ResumeError, match=None):
         seedzero.load(tmp_path)
     spec_file.write(tmp_path, _VECTOR)
-    with said.raises(errors.CheckpointError, "checkpoints", "no checkpoint"):
+    with pytest.raises(errors.CheckpointError, match=r"checkpoints.*--run_dir"):
         seedzero.load(tmp_path)
-    with jax.enable_x64(True), pytest.raises(errors.UsageError, match="jax_enable_x64") as raised:
+    with jax.enable_x64(True), pytest.raises(errors.UsageError, match="jax_enable_x64"):
         seedzero.load(tmp_path)
-    said(raised.value, "64 bits")
     with pytest.raises(errors.UsageError, match="step='first': "):
         seedzero.load(tmp_path, "first")  # type: ignore[arg-type]
 
 
-def test_a_forked_process_is_told_at_once_and_a_copy_has_a_memory_of_its_own(
-    said: golden.Said, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_forked_process_is_told_at_once_and_a_copy_has_a_memory_of_its_own(monkeypatch: pytest.MonkeyPatch) -> None:
     policy = _policy(network__frame_stack=3)
     policy(_SEEN[0])
     copied = copy.deepcopy(policy)
     copied.reset([0])
     assert (policy._first.tolist(), copied._first.tolist()) == ([False, False], [True, False])
-    with said.raises(errors.UsageError, "seedzero.load"):
+    with pytest.raises(errors.UsageError, match=r"seedzero\.load"):
         pickle.dumps(policy)
     monkeypatch.setattr(forks, "_left_behind", {"JAX"})
-    with said.raises(errors.UsageError, "JAX", "forked"):
+    with pytest.raises(errors.UsageError, match=r"JAX.*'spawn'"):
         policy(_SEEN[1])
     with pytest.raises(errors.UsageError, match="JAX"):
         policy.search(_SEEN[1])

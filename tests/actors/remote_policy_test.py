@@ -11,7 +11,6 @@ import threading
 from concurrent import futures
 
 import certificates
-import golden
 import numpy as np
 import policy_world
 import pytest
@@ -106,21 +105,19 @@ def test_no_request_fails_while_versions_rise() -> None:
         assert versions == sorted(versions) and remote.version == 57
 
 
-def test_a_lost_session_is_told_unless_all_rows_begin_an_episode(said: golden.Said) -> None:
+def test_a_lost_session_is_told_unless_all_rows_begin_an_episode() -> None:
     saved = policy_world.agent(policy_world.PLAIN, run__agent="ppo")
     with policy_world.serving({"main": saved}) as world, seedzero.connect(world.address) as remote:
         remote(FRAMES)
         for session in list(world.server._side.sessions.values()):
             world.server._thread.run(_ended(world, session))  # type: ignore[union-attr]
-        with said.raises(errors.ProtocolError, "session", replace={world.address: "ADDRESS"}):
+        with pytest.raises(errors.ProtocolError, match=r"\b30\b.*session"):
             remote(FRAMES)
         remote.reset()
         assert remote(FRAMES).shape == (4,)
 
 
-def test_no_late_answer_is_taken_for_that_to_another_request(
-    said: golden.Said, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_no_late_answer_is_taken_for_that_to_another_request(monkeypatch: pytest.MonkeyPatch) -> None:
     def interrupted(stream: object) -> None:
         raise KeyboardInterrupt
 
@@ -131,7 +128,7 @@ def test_no_late_answer_is_taken_for_that_to_another_request(
         with monkeypatch.context() as patched, pytest.raises(KeyboardInterrupt):
             patched.setattr(policy_client._Stream, "take", interrupted)
             remote(FRAMES[::-1])
-        with said.raises(errors.ProtocolError, "interrupted"):
+        with pytest.raises(errors.ProtocolError, match="interrupted"):
             remote(FRAMES)
         remote.reset()
         assert remote(FRAMES).tolist() == expected
@@ -143,41 +140,39 @@ async def _ended(world: policy_world.World, session: object) -> None:
     side.expire()
 
 
-def test_a_token_and_tls_are_asked_for(tmp_path: pathlib.Path, said: golden.Said) -> None:
+def test_a_token_and_tls_are_asked_for(tmp_path: pathlib.Path) -> None:
     (tmp_path / "token").write_text(TOKEN)
     files = certificates.make(tmp_path / "authority", ["127.0.0.1"])
     tls, ca = sections.TlsConfig(str(files.cert), str(files.key)), str(files.ca)
     saved = policy_world.agent(policy_world.PLAIN, run__agent="ppo")
     secured = security.for_server(str(tmp_path / "token"), tls)
     with policy_world.serving({"main": saved}, secured=secured) as world:
-        replace = {world.address: "ADDRESS"}
-        with said.raises(errors.AccessDenied, "TLS", "plain", replace=replace):
+        with pytest.raises(errors.AccessDenied, match=f"{world.address} .*TLS"):
             seedzero.connect(world.address, token=TOKEN)
-        with said.raises(errors.AccessDenied, "token", "none", replace=replace):
+        with pytest.raises(errors.AccessDenied, match=r"token.*--token_file=FILE"):
             seedzero.connect(world.address, ca_file=ca)
-        with said.raises(errors.AccessDenied, "token", "wrong", replace=replace):
+        with pytest.raises(errors.AccessDenied, match=r"token.*--token_file=FILE"):
             seedzero.connect(world.address, ca_file=ca, token=TOKEN[::-1])
         with seedzero.connect(world.address, ca_file=ca, token_file=str(tmp_path / "token")) as remote:
             assert remote(FRAMES).shape == (4,)
 
 
-def test_mistakes_are_named(said: golden.Said) -> None:
+def test_mistakes_are_named() -> None:
     saved = policy_world.agent(policy_world.PLAIN, run__agent="ppo")
     with policy_world.serving({"main": saved}) as world:
-        replace = {world.address: "ADDRESS"}
-        with said.raises(errors.UsageError, "nobody", "player", replace=replace):
+        with pytest.raises(errors.UsageError, match="nobody"):
             seedzero.connect(world.address, player="nobody")
         with seedzero.connect(world.address) as remote:
-            with said.raises(errors.UsageError, "shape", "shape"):
+            with pytest.raises(errors.UsageError, match=r"shape.*\[5\].*\[3\]"):
                 remote(np.zeros(5))
-            with said.raises(errors.UsageError, "mask", "mask"):
+            with pytest.raises(errors.UsageError, match="mask"):
                 remote(FRAMES, action_mask=np.ones((4, 4)))
-            with said.raises(errors.ProtocolError, "finite", "finite", replace=replace):
+            with pytest.raises(errors.ProtocolError, match=r"'observation'.*finite"):
                 remote(np.full(3, np.nan))
             remote.close()
-            with said.raises(errors.ProtocolError, "16", "rows", replace=replace):
+            with pytest.raises(errors.ProtocolError, match=r"\b17\b.*\b1\b.*16"):
                 remote(np.zeros((17, 3), np.float32))
-    with said.raises(errors.ProtocolError, "no policy server", "gone", replace=replace):
+    with pytest.raises(errors.ProtocolError, match=r"no policy server.*`seedzero serve`"):
         seedzero.connect(world.address)
 
 
@@ -215,19 +210,19 @@ def test_a_dropped_policy_frees_its_rows(monkeypatch: pytest.MonkeyPatch) -> Non
         assert is_free.wait(60) and world.server.num_sessions == 0
 
 
-def test_a_forked_process_is_told_at_once(said: golden.Said, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_forked_process_is_told_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
     saved = policy_world.agent(policy_world.PLAIN, run__agent="ppo")
     with policy_world.serving({"main": saved}) as world, seedzero.connect(world.address) as remote:
         remote(FRAMES)
         with monkeypatch.context() as forked:
             forked.setattr(forks, "_left_behind", {"gRPC"})
-            with said.raises(errors.UsageError, "gRPC"):
+            with pytest.raises(errors.UsageError, match=r"gRPC.*'spawn'"):
                 remote(FRAMES)
             for call in (remote.reset, lambda: seedzero.connect(world.address)):
                 with pytest.raises(errors.UsageError, match="gRPC"):
                     call()
             remote.close()
             assert world.server.num_sessions == 1  # it is the other process's
-        with said.raises(errors.UsageError, "connect", "pickled"):
+        with pytest.raises(errors.UsageError, match="connect"):
             pickle.dumps(remote)
         assert remote(FRAMES).shape == (4,)

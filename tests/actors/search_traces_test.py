@@ -8,7 +8,6 @@ import json
 import xml.dom.minidom
 from typing import Any
 
-import golden
 import jax
 import numpy as np
 import policies
@@ -153,14 +152,14 @@ def test_nodes_of_games_have_real_positions_or_are_marked() -> None:
 
 
 @pytest.mark.parametrize("moves", [[0, 0], [1], [0, 1, 2, 4]])
-def test_moves_to_another_observation_are_refused(moves: list[int], said: golden.Said) -> None:
+def test_moves_to_another_observation_are_refused(moves: list[int]) -> None:
     pytest.importorskip("pyspiel")
-    with said.raises(errors.UsageError, "moves=", moves):
+    with pytest.raises(errors.UsageError, match="moves="):
         _think([0], moves=moves)
 
 
-def test_moves_are_for_games(said: golden.Said) -> None:
-    with said.raises(errors.UsageError, "moves="):
+def test_moves_are_for_games() -> None:
+    with pytest.raises(errors.UsageError, match=r"moves=.*\[0\]"):
         _policy().think(_SEEN, moves=[0])
 
 
@@ -175,10 +174,10 @@ def test_an_agent_without_a_search_shows_its_probabilities() -> None:
     assert str(thought).count("\n") == 4
 
 
-def test_an_agent_without_probabilities_and_a_batch_are_refused(said: golden.Said) -> None:
-    with said.raises(errors.UsageError, "agent apex ", "apex"):
+def test_an_agent_without_probabilities_and_a_batch_are_refused() -> None:
+    with pytest.raises(errors.UsageError, match="agent apex "):
         _policy(run__agent="apex").think(_SEEN)
-    with said.raises(errors.UsageError, "a batch of 2 ", "batch"):
+    with pytest.raises(errors.UsageError, match="a batch of 2 "):
         _policy().think([_SEEN, _SEEN])
 
 

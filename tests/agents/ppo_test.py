@@ -9,7 +9,6 @@ from typing import Any
 
 import actor_critic_cases as cases  # beside this file: see conftest.py
 import agent_cases
-import golden
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -251,10 +250,11 @@ def test_the_learning_rate_and_if_configured_the_clip_fall_linearly_to_0() -> No
     np.testing.assert_allclose(ppo._rates(_config(learning_rate=0.5), jnp.int32(50)), [0.5, 0.2])
 
 
-def test_more_minibatches_than_steps_are_refused(said: golden.Said) -> None:
-    with pytest.raises(errors.ConfigError, match=r"ppo\.num_minibatches .*13; .* 12") as raised:
+def test_more_minibatches_than_steps_are_refused() -> None:
+    with pytest.raises(
+        errors.ConfigError, match=r"ppo\.num_minibatches .*13; .* 12.*ppo\.batch_size.*ppo\.unroll_length"
+    ):
         _config(num_minibatches=13)
-    said(raised.value)
 
 
 # Statistics ---------------------------------------------------------------------------------------------------------

@@ -7,7 +7,6 @@ import pathlib
 import sys
 import types
 
-import golden
 import pytest
 
 from seedzero.api import local_hosts
@@ -102,9 +101,11 @@ def test_gpus_are_those_that_jax_will_use(
 
 
 def test_more_hosts_than_gpus_are_refused(
-    smi: pathlib.Path, monkeypatch: pytest.MonkeyPatch, tmp_path: pathlib.Path, said: golden.Said
+    smi: pathlib.Path, monkeypatch: pytest.MonkeyPatch, tmp_path: pathlib.Path
 ) -> None:
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "1")
-    with said.raises(errors.UsageError):
+    with pytest.raises(
+        errors.UsageError, match=r"--cluster\.num_hosts=2: .*GPU.* has 1 .*num_hosts=1.*JAX_PLATFORMS=cpu"
+    ):
         local_hosts.run({}, {}, tmp_path / "run", 2, callbacks.Caller(pytest.fail, handles_signals=False))
     assert not (tmp_path / "run").exists()

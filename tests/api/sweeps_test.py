@@ -3,7 +3,6 @@ from __future__ import annotations
 import pathlib
 from collections.abc import Mapping, Sequence
 
-import golden
 import pytest
 import saved_run
 
@@ -40,8 +39,8 @@ def test_an_agent_of_ones_own_has_its_own_settings(monkeypatch: pytest.MonkeyPat
 
 
 @pytest.mark.parametrize(("name", "text"), [(_LR, "1e-3,x"), (_LR, "1e-3,0.001"), ("run.seed", "1,,2")])
-def test_wrong_values_are_named(name: str, text: str, said: golden.Said) -> None:
-    with said.raises(errors.UsageError, None, text):
+def test_wrong_values_are_named(name: str, text: str) -> None:
+    with pytest.raises(errors.UsageError, match=None):
         sweeps.read_values(name, text)
 
 
@@ -74,10 +73,12 @@ def test_the_default_directory_is_the_same_each_time_and_another_for_other_setti
     assert root() != root(**{"ppo.epochs": "3"})
 
 
-def test_a_setting_on_both_sides_and_no_environment_are_refused(said: golden.Said) -> None:
-    with said.raises(errors.UsageError, "--agent", "both"):
+def test_a_setting_on_both_sides_and_no_environment_are_refused() -> None:
+    with pytest.raises(errors.UsageError, match="--agent"):
         _plan({"run.agent": ["ppo", "vtrace"]})
-    with said.raises(errors.UsageError, "--env=ENV", "nothing"):
+    with pytest.raises(
+        errors.UsageError, match=r"--env=ENV.*`seedzero sweep --seeds=1,2,3 -- --env=gym:CartPole-v1 --agent=ppo`"
+    ):
         sweeps.plan({_LR: ["1"]}, {}, {}, "")
 
 
@@ -112,9 +113,9 @@ def test_a_run_has_finished_if_it_ended_with_these_settings(tmp_path: pathlib.Pa
     assert sweeps.finished(earlier) == "--max_updates=5"
 
 
-def test_a_value_may_have_several_lines_and_not_any_number_of_letters(said: golden.Said) -> None:
+def test_a_value_may_have_several_lines_and_not_any_number_of_letters() -> None:
     assert sweeps.read_values("env.wrappers", '[\n "FlattenObservation"\n]') == ['[  "FlattenObservation" ]']
     with pytest.raises(errors.ConfigError, match="1 2"):
         sweeps.read_values("run.seed", "1\n2")
-    with said.raises(errors.UsageError, "200,000 letters"):
+    with pytest.raises(errors.UsageError, match=r"--env\.kwargs.*200,000 letters.*\b131072\b"):
         sweeps.read_values("env.kwargs", "x" * 200_000)

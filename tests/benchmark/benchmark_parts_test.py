@@ -4,7 +4,6 @@ import math
 from collections.abc import Mapping
 from typing import Any
 
-import golden
 import jax
 import numpy as np
 import pytest
@@ -123,15 +122,14 @@ def test_an_unknown_preset_is_refused() -> None:
 
 
 @pytest.mark.parametrize("agent", ["vtrace", "apex"])
-def test_another_agent_is_refused(agent: str, said: golden.Said) -> None:
-    with pytest.raises(errors.ConfigError, match=f"--agent={agent}: ") as raised:
+def test_another_agent_is_refused(agent: str) -> None:
+    with pytest.raises(errors.ConfigError, match=f"--agent={agent}: MuZero alone .*leave it out"):
         subjects.make("catch", {"run.agent": agent})
-    said(raised.value, agent)
 
 
-def test_a_preset_whose_seats_no_measured_agent_plays_is_refused(said: golden.Said) -> None:
+def test_a_preset_whose_seats_no_measured_agent_plays_is_refused() -> None:
     pytest.importorskip("pyspiel")
-    with said.raises(errors.ConfigError, "--preset=seats: .*; give another preset$"):
+    with pytest.raises(errors.ConfigError, match=r"--preset=seats: .*; give another preset$"):
         subjects.make("seats", {"training.num_devices": 1})
-    with said.raises(errors.ConfigError, "--preset=seats: .*; give --agent=ppo$", "of two"):
+    with pytest.raises(errors.ConfigError, match=r"--preset=seats: .*; give --agent=ppo$"):
         subjects.make("seats", {"training.num_devices": 1}, ("muzero", "ppo"))

@@ -5,7 +5,6 @@ import pathlib
 from typing import Any
 
 import fake_gcs
-import golden
 import jax
 import numpy as np
 import pytest
@@ -61,10 +60,9 @@ def test_a_directory_is_used_as_it_is(tmp_path: pathlib.Path) -> None:
         assert path == tmp_path
 
 
-def test_an_empty_name_is_not_the_current_directory(said: golden.Said) -> None:
-    with pytest.raises(errors.ResumeError, match="DIR") as raised, run_copy.local(""):
+def test_an_empty_name_is_not_the_current_directory() -> None:
+    with pytest.raises(errors.ResumeError, match="is empty; expected DIR or gs://BUCKET/PATH"), run_copy.local(""):
         pytest.fail("it was taken")
-    said(raised.value)
 
 
 def test_a_run_in_a_bucket_is_diagnosed(
@@ -93,7 +91,7 @@ def test_the_parameters_of_one_checkpoint_are_fetched_and_nothing_else(
 
 
 def test_frozen_players_are_fetched_by_name_and_another_name_is_answered_with_all(
-    gcs: fake_gcs.FakeGcs, run: pathlib.Path, said: golden.Said
+    gcs: fake_gcs.FakeGcs, run: pathlib.Path
 ) -> None:
     one, two = ("main-111111111111", "main-222222222222")
     for step, name in ((10, one), (20, two)):
@@ -112,11 +110,10 @@ def test_frozen_players_are_fetched_by_name_and_another_name_is_answered_with_al
     with run_copy.local(URL, lambda copy: copy.fetch_player(one, two)) as path:
         assert [player_files.read(path / "checkpoints", name, LIKE).step for name in (one, two)] == [10, 20]
     with (
-        pytest.raises(errors.CheckpointError, match=f"main in {URL}/checkpoints .*: {one}, {two}$") as raised,
+        pytest.raises(errors.CheckpointError, match=f"main in {URL}/checkpoints .*: {one}, {two}$"),
         run_copy.local(URL, lambda copy: copy.fetch_player("main")) as path,
     ):
         player_files.read(path / "checkpoints", "main", LIKE)
-    said(raised.value)
 
 
 def test_a_best_one_that_is_replaced_while_it_is_read_is_read_anew(
@@ -196,22 +193,23 @@ def _here(path: pathlib.Path) -> tuple[list[int], list[str]]:
     return saved_files.finished(path / "checkpoints/steps"), player_files.names(path / "checkpoints")
 
 
-def test_a_checkpoint_that_is_not_there_is_named_with_those_that_are(
-    gcs: fake_gcs.FakeGcs, run: pathlib.Path, said: golden.Said
-) -> None:
+def test_a_checkpoint_that_is_not_there_is_named_with_those_that_are(gcs: fake_gcs.FakeGcs, run: pathlib.Path) -> None:
     with (
-        pytest.raises(errors.CheckpointError, match=rf"{URL}/checkpoints; .*: 10, 20$") as raised,
+        pytest.raises(errors.CheckpointError, match=rf"{URL}/checkpoints; .*: 10, 20$"),
         run_copy.local(URL, lambda copy: copy.fetch_params(7)) as path,
     ):
         saved_files.restore_params(path / "checkpoints", 7, LIKE)
-    said(raised.value)
 
 
-def test_no_run_and_no_bucket_are_told(gcs: fake_gcs.FakeGcs, said: golden.Said) -> None:
+def test_no_run_and_no_bucket_are_told(gcs: fake_gcs.FakeGcs) -> None:
     for url in ("gs://runs/nothing", "gs://no-such-bucket/one"):
-        with pytest.raises(errors.ResumeError, match=rf"{url} .*config.json") as raised, run_copy.local(url):
+        with (
+            pytest.raises(
+                errors.ResumeError, match=rf"{url} .*config.json is missing, or the bucket is; give --run_dir"
+            ),
+            run_copy.local(url),
+        ):
             pass
-        said(raised.value, replace={url: "URL"})
 
 
 def _rows(capsys: pytest.CaptureFixture[str]) -> Any:
@@ -278,18 +276,14 @@ def test_a_status_tells_whether_the_learner_renews_its_lease(
     assert found == {"updates": 20, "alive": alive, "host": "vm-1", "renewed_seconds_ago": age}
 
 
-def test_a_status_that_is_not_there_says_why(
-    gcs: fake_gcs.FakeGcs, capsys: pytest.CaptureFixture[str], said: golden.Said
-) -> None:
+def test_a_status_that_is_not_there_says_why(gcs: fake_gcs.FakeGcs, capsys: pytest.CaptureFixture[str]) -> None:
     assert commands.main(["status", "--run_dir=gs://runs/nothing"]) == 2
     text = capsys.readouterr().err
-    assert "gs://runs/nothing " in text
-    said(text, "no run")
+    assert "gs://runs/nothing holds no run" in text and "give --run_dir" in text
     gcs.put("runs", f"{PREFIX}/config.json", b"{}")
     assert commands.main(["status", f"--run_dir={URL}"]) == 2
     text = capsys.readouterr().err
     assert f"{URL} " in text and "status.json" in text
-    said(text, "no status")
 
 
 def test_training_goes_on_by_the_url_alone(gcs: fake_gcs.FakeGcs, run: pathlib.Path) -> None:

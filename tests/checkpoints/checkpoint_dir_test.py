@@ -4,7 +4,6 @@ import pathlib
 from collections.abc import Sequence
 
 import checkpoint_harness as harness
-import golden
 import jax.numpy as jnp
 import pytest
 
@@ -100,9 +99,9 @@ def test_the_one_that_the_next_builds_on_stays_beside_a_newer_state(
     assert disk.steps() == [9] and not disk.errors
 
 
-def test_a_directory_that_cannot_be_written_is_refused_by_name(tmp_path: pathlib.Path, said: golden.Said) -> None:
+def test_a_directory_that_cannot_be_written_is_refused_by_name(tmp_path: pathlib.Path) -> None:
     (tmp_path / "file").write_text("")
-    with said.raises(errors.CheckpointError, r"file/checkpoints .*Not a directory"):
+    with pytest.raises(errors.CheckpointError, match=r"file/checkpoints .*Not a directory.*--run_dir"):
         checkpointers.Checkpointer(
             tmp_path / "file" / "checkpoints", sections.CheckpointConfig(), on_durable=print, on_error=print
         )
@@ -123,12 +122,12 @@ def test_leftovers_of_a_crash_are_deleted_at_the_start(disk: harness.Disk, two_s
 @pytest.mark.parametrize(
     "name", ["steps", "segments", "best", "frozen", "segments/000000000003-12345678-0000", "frozen/main-0123456789ab"]
 )
-def test_a_link_is_refused_before_anything_is_deleted(name: str, tmp_path: pathlib.Path, said: golden.Said) -> None:
+def test_a_link_is_refused_before_anything_is_deleted(name: str, tmp_path: pathlib.Path) -> None:
     elsewhere, directory = tmp_path / "elsewhere", tmp_path / "checkpoints"
     (elsewhere / "000000000001-12345678-0000").mkdir(parents=True)
     (directory / name).parent.mkdir(parents=True)
     (directory / name).symlink_to(elsewhere)
-    with said.raises(errors.CheckpointError, f"{directory / name} ", replace={name: "NAME"}):
+    with pytest.raises(errors.CheckpointError, match=f"{directory / name} "):
         saved_files.prepare(directory)
     assert len(list(elsewhere.iterdir())) == 1
 
@@ -144,12 +143,12 @@ def test_what_others_put_beside_checkpoints_stays(disk: harness.Disk) -> None:
 
 
 def test_a_start_that_cannot_read_a_manifest_deletes_nothing_and_is_refused(
-    disk: harness.Disk, two_steps: harness.Steps, monkeypatch: pytest.MonkeyPatch, said: golden.Said
+    disk: harness.Disk, two_steps: harness.Steps, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     before = harness.files_below(disk.path)
     with monkeypatch.context() as patched:
         harness.unreadable_manifests(patched)
-        with said.raises(errors.CheckpointError, r"0001/manifest\.json .*Input/output error"):
+        with pytest.raises(errors.CheckpointError, match=r"0001/manifest\.json .*Input/output error"):
             disk.open()
     assert harness.files_below(disk.path) == before
     state, rings, held = two_steps
@@ -159,7 +158,7 @@ def test_a_start_that_cannot_read_a_manifest_deletes_nothing_and_is_refused(
 
 
 def test_while_a_manifest_cannot_be_read_no_old_checkpoint_is_deleted(
-    disk: harness.Disk, monkeypatch: pytest.MonkeyPatch, said: golden.Said
+    disk: harness.Disk, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     state = {"params": jnp.zeros(1)}
     checkpointer = disk.open(keep=1, keep_every=2)  # the second is kept for good
@@ -171,7 +170,6 @@ def test_while_a_manifest_cannot_be_read_no_old_checkpoint_is_deleted(
         disk.save(3, state, {}, None)
     (told,) = disk.errors
     assert str(disk.path) in told and "Input/output error" in told
-    said(told)
     assert disk.steps() == [2, 3]
     disk.save(4, state, {}, None)
     assert disk.steps() == [2, 4]

@@ -3,7 +3,6 @@
 import pathlib
 import shutil
 
-import golden
 import jax.numpy as jnp
 import pytest
 
@@ -153,7 +152,7 @@ def test_removing_what_is_not_there_is_nothing(tmp_path: pathlib.Path) -> None:
     durable.remove(tmp_path / "nothing")
 
 
-def test_arrays_with_one_name_are_refused(tmp_path: pathlib.Path, said: golden.Said) -> None:
+def test_arrays_with_one_name_are_refused(tmp_path: pathlib.Path) -> None:
     tree = {"a": {"b": jnp.zeros(1)}, "a/b": jnp.zeros(1)}
-    with said.raises(errors.CheckpointError, "'a/b'"):
+    with pytest.raises(errors.CheckpointError, match=r"'a/b'.*'/'"):
         trees.save(tmp_path / "tree", tree)

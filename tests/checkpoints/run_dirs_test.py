@@ -15,7 +15,6 @@ import tempfile
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-import golden
 import pytest
 
 from seedzero.checkpoints import run_dirs
@@ -80,16 +79,15 @@ FOREIGN = {
 
 @pytest.mark.parametrize(("name", "content"), [(name, text) for name, texts in FOREIGN.items() for text in texts])
 def test_a_directory_with_files_of_something_else_is_refused_and_keeps_them(
-    name: str, content: str, tmp_path: pathlib.Path, said: golden.Said
+    name: str, content: str, tmp_path: pathlib.Path
 ) -> None:
     (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
     (tmp_path / name).write_text(content)
     (tmp_path / "lock").write_text("of another program")
     there = sorted(tmp_path.rglob("*"))
-    with pytest.raises(errors.ResumeError, match="--run_dir") as raised:
+    told = "config.json is not that of a run" if name == "config.json" else f"it has {name.rpartition('/')[0] or name}"
+    with pytest.raises(errors.ResumeError, match=rf"{re.escape(str(tmp_path))} .*{told}.*empty --run_dir"):
         open_with(tmp_path)
-    label = content if name == "config.json" else ""
-    said(raised.value, label, replace={"/".join(name.split("/")[:3]): "NAME"} if not label else {})
     assert (tmp_path / name).read_text() == content and sorted(tmp_path.rglob("*")) == there
     assert (tmp_path / "lock").read_text() == "of another program"
 
@@ -117,13 +115,12 @@ def test_files_of_something_else_that_a_run_does_not_write_may_stay(tmp_path: pa
     assert [path.name for path in tmp_path.iterdir()] == ["notes.txt"]
 
 
-def test_resumable_change_is_noted_and_saved(tmp_path: pathlib.Path, said: golden.Said) -> None:
+def test_resumable_change_is_noted_and_saved(tmp_path: pathlib.Path) -> None:
     open_with(tmp_path, {"workers": 2}).close()
     with open_with(tmp_path, {"workers": 5}) as run:
         assert run.config.worker.num == 5
         (note,) = run.notes
         assert re.match("--workers .*2, .*5 ", note)
-        said(note)
     assert run_dirs.read_saved(tmp_path).config.worker.num == 5
 
 
@@ -147,13 +144,12 @@ def test_an_end_by_default_that_a_run_began_with_goes_where_another_is_named(tmp
         assert math.isinf(run.config.run.stop_at_return)
 
 
-def test_a_setting_of_learning_changes_only_where_a_resume_names_it(tmp_path: pathlib.Path, said: golden.Said) -> None:
+def test_a_setting_of_learning_changes_only_where_a_resume_names_it(tmp_path: pathlib.Path) -> None:
     open_with(tmp_path, {"optimizer.learning_rate": 1e-3}).close()
     with open_with(tmp_path) as run:
         assert run.config.optimizer.learning_rate == 1e-3
         (note,) = run.notes
         assert re.match("--optimizer.learning_rate .* 0.001 .* 0.002", note)
-        said(note)
     with open_with(tmp_path, {"optimizer.learning_rate": 5e-4, "muzero.n_step": 3}) as run:
         assert (run.config.optimizer.learning_rate, run.config.muzero.n_step) == (5e-4, 3)
         assert any(re.match("--optimizer.learning_rate .* 0.001, .* 0.0005 ", note) for note in run.notes)
@@ -259,7 +255,7 @@ def test_a_resume_takes_the_new_name_of_a_module_that_moved(
         ("python:gone:make", "python:envs.gone:other"),
         ("python:gone:make", "gym:envs.gone:make"),
         ("gym:CartPole-v1", "gym:gone:CartPole-v1"),
-        ("python:golden:Said", "python:gone:Said"),
+        ("python:fake_gcs:FakeGcs", "python:gone:FakeGcs"),
         ("python:seedzero.core.errors:Error", "python:gone:Error"),
     ],
 )
@@ -333,11 +329,10 @@ def test_a_run_of_an_earlier_version_keeps_its_rings(tmp_path: pathlib.Path) -> 
         open_with(tmp_path, {"replay.num_envs": 256})
 
 
-def test_occupied_directory_is_refused_with_the_pid_of_its_learner(tmp_path: pathlib.Path, said: golden.Said) -> None:
-    expected = f"pid {os.getpid()};"
-    with open_with(tmp_path), pytest.raises(errors.Occupied, match=expected) as raised:
+def test_occupied_directory_is_refused_with_the_pid_of_its_learner(tmp_path: pathlib.Path) -> None:
+    expected = f"^{re.escape(str(tmp_path))} is in use .* pid {os.getpid()};.*--run_dir"
+    with open_with(tmp_path), pytest.raises(errors.Occupied, match=expected):
         open_with(tmp_path)
-    said(raised.value)
     open_with(tmp_path).close()
 
 
@@ -395,7 +390,7 @@ def test_a_program_may_change_its_directory_after_it_has_named_the_run(
 
 @pytest.mark.parametrize("replaced", [False, True])
 def test_learner_of_a_deleted_directory_notices_and_leaves_another_ones_files(
-    tmp_path: pathlib.Path, replaced: bool, said: golden.Said
+    tmp_path: pathlib.Path, replaced: bool
 ) -> None:
     path = tmp_path / "run"
     with contextlib.ExitStack() as other:
@@ -404,7 +399,7 @@ def test_learner_of_a_deleted_directory_notices_and_leaves_another_ones_files(
             shutil.rmtree(path)
             if replaced:
                 other.enter_context(open_with(path)).write_learner("127.0.0.1:5000", 12.5)
-            with said.raises(errors.TrainingFailure, f"{path} "):
+            with pytest.raises(errors.TrainingFailure, match=f"{path} "):
                 run.check_ours()
             assert run.write_status({"updates": 1}) is None
         assert run_dirs.read_status(path) is None
@@ -451,27 +446,27 @@ def read_only_path() -> Iterator[pathlib.Path]:
         path.chmod(0o755)
 
 
-def test_read_only_directory_is_refused(read_only_path: pathlib.Path, said: golden.Said) -> None:
+def test_read_only_directory_is_refused(read_only_path: pathlib.Path) -> None:
     with without_privileges():
-        with said.raises(errors.ResumeError, r"Permission denied; .*--run_dir=DIR"):
+        with pytest.raises(errors.ResumeError, match=r"Permission denied; .*--run_dir=DIR"):
             open_with(read_only_path)
         with pytest.raises(errors.ResumeError, match="Permission denied"):
             open_with(read_only_path / "new")
 
 
-def test_file_in_place_of_a_directory_is_refused(tmp_path: pathlib.Path, said: golden.Said) -> None:
+def test_file_in_place_of_a_directory_is_refused(tmp_path: pathlib.Path) -> None:
     (tmp_path / "file").write_text("")
-    with said.raises(errors.ResumeError, "/file "):
+    with pytest.raises(errors.ResumeError, match=r"/file .*--run_dir=DIR"):
         open_with(tmp_path / "file")
 
 
-def test_read_saved_says_what_is_no_run_directory(tmp_path: pathlib.Path, said: golden.Said) -> None:
-    with said.raises(errors.ResumeError, r"config\.json", "empty"):
+def test_read_saved_says_what_is_no_run_directory(tmp_path: pathlib.Path) -> None:
+    with pytest.raises(errors.ResumeError, match=r"config\.json.*--run_dir=DIR"):
         run_dirs.read_saved(tmp_path)
-    with said.raises(errors.ResumeError, "/missing ", "missing"):
+    with pytest.raises(errors.ResumeError, match=r"/missing .*--run_dir=DIR"):
         run_dirs.read_saved(tmp_path / "missing")
     (tmp_path / "file").touch()
-    with said.raises(errors.ResumeError, "/file ", "file"):
+    with pytest.raises(errors.ResumeError, match=r"/file .*--run_dir=DIR"):
         run_dirs.read_saved(tmp_path / "file")
 
 
@@ -494,9 +489,9 @@ def test_damaged_configuration_is_named(tmp_path: pathlib.Path, content: str) ->
         run_dirs.read_saved(tmp_path)
 
 
-def test_configuration_of_another_version_is_named(tmp_path: pathlib.Path, said: golden.Said) -> None:
+def test_configuration_of_another_version_is_named(tmp_path: pathlib.Path) -> None:
     (tmp_path / "config.json").write_text('{"preset": "catch", "given": {}, "config": {"replay.color": 1}}')
-    with said.raises(errors.ResumeError, r"replay\.color"):
+    with pytest.raises(errors.ResumeError, match=r"config\.json.*replay\.color.*--replay\.num_slots"):
         run_dirs.read_saved(tmp_path)
 
 
@@ -556,7 +551,7 @@ LINKS += ["checkpoints/steps/000000000002", "checkpoints/segments/mine", "checkp
 @pytest.mark.parametrize("dangling", [False, True])
 @pytest.mark.parametrize("name", LINKS)
 def test_a_link_in_a_run_directory_is_refused_by_name_and_what_is_behind_it_stays(
-    name: str, dangling: bool, tmp_path: pathlib.Path, said: golden.Said
+    name: str, dangling: bool, tmp_path: pathlib.Path
 ) -> None:
     path, behind, link = tmp_path / "run", tmp_path / "behind", tmp_path / "run" / name
     open_with(path).close()
@@ -567,7 +562,7 @@ def test_a_link_in_a_run_directory_is_refused_by_name_and_what_is_behind_it_stay
         link.rename(tmp_path / "earlier")
     link.symlink_to(behind)
     before = sorted(tmp_path.rglob("*"))
-    with said.raises(errors.ResumeError, f"{link} ", replace={name: "NAME"}):
+    with pytest.raises(errors.ResumeError, match=f"{link} "):
         open_with(path)
     assert sorted(tmp_path.rglob("*")) == before
 

@@ -2,7 +2,6 @@
 
 import pathlib
 
-import golden
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -110,8 +109,8 @@ def test_written_rows_are_read_bit_for_bit(
     assert set(written.files) == {"index.json", "rows/.zarray", *(f"rows/{i}.0" for i in range(num_files))}
 
 
-def test_a_segment_that_is_not_there_is_named(tmp_path: pathlib.Path, said: golden.Said) -> None:
-    with said.raises(errors.CheckpointError, r"segments/gone/index\.json "):
+def test_a_segment_that_is_not_there_is_named(tmp_path: pathlib.Path) -> None:
+    with pytest.raises(errors.CheckpointError, match=r"segments/gone/index\.json .*\b2\b"):
         segments.read_index(tmp_path, "gone", {})
     with pytest.raises(errors.CheckpointError, match="segments/gone "):
         segments.read_rows(tmp_path, segments.Segment("gone", {}, runs((0, 0, 1))))

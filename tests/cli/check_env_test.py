@@ -10,7 +10,6 @@ import subprocess
 import sys
 from typing import Any
 
-import golden
 import gymnasium
 import numpy as np
 import own_agents
@@ -168,18 +167,15 @@ def test_returns_that_values_cannot_show_are_warned_of(capsys: pytest.CaptureFix
     ("words", "message"),
     [
         ([], "seedzero check-env ENV"),
-        (["catch", "--env=catch"], "check-env"),
-        (["catch", "--nonsense=1"], "unknown setting"),
-        (["catch", "--steps=0"], "--steps=0.* 1"),
+        (["catch", "--env=catch"], "--env .*`seedzero check-env catch`"),
+        (["catch", "--nonsense=1"], "unknown setting --nonsense=1"),
+        (["catch", "--steps=0"], "--steps=0: .*at least 1"),
     ],
 )
-def test_a_wrong_command_line_is_bad_usage(
-    capsys: pytest.CaptureFixture[str], words: list[str], message: str, said: golden.Said
-) -> None:
+def test_a_wrong_command_line_is_bad_usage(capsys: pytest.CaptureFixture[str], words: list[str], message: str) -> None:
     assert commands.main(["check-env", *words]) == 2
     err = capsys.readouterr().err
     assert re.search(message, err)
-    said(err, words)
 
 
 def test_jax_is_not_loaded() -> None:

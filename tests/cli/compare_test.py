@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import pathlib
 
-import golden
 import pytest
 import saved_run
 
@@ -23,12 +22,46 @@ def runs(tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch) -> pathlib.Pat
     return tmp_path
 
 
-@pytest.mark.parametrize("args", [["runs"], ["runs/a", "runs/c"], ["runs/a", "runs/b", "--by="]], ids=" ".join)
+_HEAD = "run group seed state steps updates seconds steps/s last episodes best at step"
+_A = "a 1 1 finished 2,000 20 4 500 2 +- 0.1 10 3 +- 0.1 1,000"
+_B = "b 1 2 stopped 1,000 10 2 500 3 +- 0.1 10 3 +- 0.1 1,000"
+_C = "c 2 1 stopped 0 0 0 - - - - -"
+_GROUPS = "group settings runs last: mean last: interval last: median best: mean best: interval best: median"
+
+
+@pytest.mark.parametrize(
+    ("args", "tables"),
+    [
+        (
+            ["runs"],
+            [
+                [_HEAD, _A, _B, _C],
+                [
+                    _GROUPS,
+                    "1 optimizer.learning_rate=0.1 2 2.5 -3.853 to 8.853 2.5 3 3 to 3 3",
+                    "2 optimizer.learning_rate=0.2 1 - - - - - -",
+                ],
+                ["setting 1 2", "max_updates 0 | 9* 0", "optimizer.learning_rate 0.1* 0.2*"],
+            ],
+        ),
+        (["runs/a", "runs/c"], [[_HEAD, _A, _C], ["setting 1 2", "optimizer.learning_rate 0.1* 0.2*"]]),
+        (
+            ["runs/a", "runs/b", "--by="],
+            [
+                [_HEAD, _A, _B],
+                [_GROUPS, "1 - 2 2.5 -3.853 to 8.853 2.5 3 3 to 3 3"],
+                ["setting 1", "max_updates 0 | 9*"],
+            ],
+        ),
+    ],
+    ids=lambda value: " ".join(value) if isinstance(value[0], str) else "",
+)
 def test_tables_are_for_people(
-    args: list[str], runs: pathlib.Path, capsys: pytest.CaptureFixture[str], said: golden.Said
+    args: list[str], tables: list[list[str]], runs: pathlib.Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert commands.main(["compare", *args]) == 0
-    said(capsys.readouterr().out, " ".join(args))
+    parts = [part.splitlines() for part in capsys.readouterr().out.split("\n\n")]
+    assert [[" ".join(row.split()) for row in rows] for _title, *rows in parts] == tables
 
 
 def test_json_has_settings_runs_and_groups(runs: pathlib.Path, capsys: pytest.CaptureFixture[str]) -> None:

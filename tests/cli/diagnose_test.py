@@ -6,7 +6,6 @@ import json
 import pathlib
 from typing import Any
 
-import golden
 import pytest
 
 from seedzero.checkpoints import run_dirs, spec_file
@@ -57,7 +56,7 @@ def _states(capsys: pytest.CaptureFixture[str]) -> dict[str, str]:
 
 
 def test_self_play_is_not_called_healthy_by_rules_that_cannot_tell(
-    tmp_path: pathlib.Path, capsys: pytest.CaptureFixture[str], said: golden.Said
+    tmp_path: pathlib.Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     config = presets.get("tictactoe")
     with run_dirs.open_run_dir(tmp_path / "run", config, preset="tictactoe", given={}) as opened:
@@ -68,7 +67,10 @@ def test_self_play_is_not_called_healthy_by_rules_that_cannot_tell(
     lines = [json.dumps({**row, "update": 1_000 * number}) for number in (1, 2, 3)]
     (path / metrics_log.METRICS_FILE).write_text("\n".join(lines) + "\n")
     assert commands.main(["diagnose", str(path)]) == 0
-    said(capsys.readouterr().out)
+    head, *rows, verdict = capsys.readouterr().out.splitlines()
+    assert head == f"{path}: muzero, update 3,000, 5,000 steps, 3 rows"
+    assert "  clipped targets   healthy" in rows and "read evaluations" in rows[2]
+    assert verdict.startswith("healthy, but for rewards, return, undecided policy, greedy play, ")
     assert commands.main(["diagnose", str(path), "--json"]) == 0
     states = _states(capsys)
     unchecked = {name for name, state in states.items() if state == diagnosis.NOT_CHECKED}
@@ -133,11 +135,12 @@ def test_what_is_no_run_is_named(tmp_path: pathlib.Path, capsys: pytest.CaptureF
 
 
 def test_a_return_no_better_than_that_of_random_actions_is_named(
-    run_path: pathlib.Path, capsys: pytest.CaptureFixture[str], said: golden.Said
+    run_path: pathlib.Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     _write(run_path, *({"episode_return": x, "env_steps": 60_000} for x in (10.0, 16.0, 20.0)))
     assert commands.main(["diagnose", str(run_path), "--json"]) == 0
     assert _states(capsys)["return"] == diagnosis.HEALTHY
     random_play.remember(run_dirs.read_saved(run_path).config.env, [20.0, 22.0, 24.0])
     assert commands.main(["diagnose", str(run_path)]) == 1
-    said(next(line for line in capsys.readouterr().out.splitlines() if line.startswith("  return ")))
+    (told,) = (line for line in capsys.readouterr().out.splitlines() if line.startswith("  return "))
+    assert " return 15.33 after 60,000 steps " in told and " 22 of random actions" in told

@@ -38,7 +38,7 @@ def test_gtp_answers_on_standard_output_alone(play) -> None:
     assert "noise, 7 simulations" in told and "runs/mine plays hex(board_size=3)" in told
 
 
-def test_games_that_the_protocol_is_not_for_are_refused_by_name(play, said) -> None:
+def test_games_that_the_protocol_is_not_for_are_refused_by_name(play) -> None:
     code, out, told = play("chess", "")
     assert (code, out) == (2, "")
-    said(told.splitlines()[-1])
+    assert "game 'chess' " in told.splitlines()[-1] and "for go, othello, hex" in told.splitlines()[-1]

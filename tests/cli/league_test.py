@@ -6,7 +6,6 @@ import json
 import pathlib
 from typing import Any
 
-import golden
 import pytest
 import saved_league
 
@@ -90,12 +89,56 @@ def test_show_tells_the_devices_of_players_that_learn_on_different_ones(
     assert "0, 1" in capsys.readouterr().out
 
 
-@pytest.mark.parametrize("view", ["show", "payoff", "elo", "lineage"])
+_OLD, _NEW = "main-0123456789ab", "main-ba9876543210"
+_OLD_ON, _NEW_ON = f"{_OLD} (#1, update 30)", f"{_NEW} (#2, update 60)"
+
+
+@pytest.mark.parametrize(
+    ("view", "rows"),
+    [
+        ("elo", ["player rating stderr games", f"{_NEW_ON} +579 327 4", "main +338 263 7", f"{_OLD_ON} +0 held 3"]),
+        (
+            "lineage",
+            [
+                "main (main): update 90, 2,500 steps",
+                f"├─ {_OLD}: update 30, 1,000 steps",
+                f"└─ {_NEW}: update 60, 2,000",
+            ],
+        ),
+        (
+            "payoff",
+            [
+                "player opponent side type games wins draws losses mean_return win_rate low high",
+                "main main first self_play 3 1 1 1 0.000 0.500 0.125 0.875",
+                f"main {_OLD_ON} first past 2 2 0 0 1.000 1.000 0.342 1.000",
+                f"main {_NEW_ON} second past 4 0 1 3 -0.750 0.125 0.013 0.604",
+                f"{_NEW_ON} main first past 4 3 1 0 0.750 0.875 0.396 0.987",
+            ],
+        ),
+        (
+            "show",
+            [
+                "name kind learns version env_steps parent",
+                "main main yes 90 2500 -",
+                f"{_OLD} frozen no 30 1000 main",
+                f"{_NEW} frozen no 60 2000 main",
+                "player opponent active share recent_win_rate",
+                "main main 1 0.350 -",
+                f"main {_OLD} 1 0.016 0.874",
+                f"main {_NEW} 2 0.634 0.199",
+                "10 matches: 3 self_play, 7 past; 2 more did not count",
+            ],
+        ),
+    ],
+)
 def test_tables_are_for_people(
-    view: str, run_path: pathlib.Path, capsys: pytest.CaptureFixture[str], said: golden.Said
+    view: str, rows: list[str], run_path: pathlib.Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert commands.main(["league", view, f"--run_dir={run_path}"]) == 0
-    said(capsys.readouterr().out, view)
+    head, *shown = [" ".join(line.split()) for line in capsys.readouterr().out.splitlines()]
+    assert str(run_path) in head and " 90 updates and 2,500 steps" in head
+    found = iter(shown)
+    assert all(any(line.startswith(row) for line in found) for row in rows)  # in this order
 
 
 def test_a_league_without_matches_yet_is_shown(tmp_path: pathlib.Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -108,43 +151,41 @@ def test_a_league_without_matches_yet_is_shown(tmp_path: pathlib.Path, capsys: p
 
 
 @pytest.mark.parametrize(
-    "args",
+    ("args", "told"),
     [
-        ["show", "main"],
-        ["show", "--games=4"],
-        ["match", "main"],
-        ["match"],
-        ["match", "a", "b", "c"],
-        ["match", "a", "b", "--games=1"],
-        ["export"],
-        ["heatmap"],
-        ["export", "--out=a.svg"],
-        ["heatmap", "--out=a.json"],
-        ["heatmap", "--out=a.svg", "main"],
-        ["match", "a", "b", "--out=a.json"],
-        ["match", "a", "b", "--step=4"],
-        ["match", "a", "b", "--anchors=a=0"],
-        ["show", "--token_file=t"],
-        ["show", "--out=a.json"],
-        ["nash", "main"],
-        ["nash", "--games=4"],
-        ["nash", "--policies"],
-        ["nash", "--step=best"],
-        ["nash", "--step=new"],
-        ["show", "--step=90"],
-        ["show", "--anchors=random=0"],
-        ["elo", "--anchors=random"],
-        ["elo", "--anchors=random=strong"],
-        ["elo", "--anchors=random=nan"],
-        ["export", "--out=a.json", "--step=90"],
+        ("show main", "league show takes no player, but here is main"),
+        ("show --games=4", "--games is for `seedzero league match A B`"),
+        ("match main", "takes two players and the run"),
+        ("match", "takes two players and the run"),
+        ("match a b c", "unexpected word 'c'; usage: "),
+        ("match a b --games=1", "--games=1: expected at least 2"),
+        ("export", "--out=FILE.json is missing"),
+        ("heatmap", "--out=FILE.svg is missing"),
+        ("export --out=a.svg", "--out=a.svg: the name must end in .json"),
+        ("heatmap --out=a.json", "--out=a.json: the name must end in .svg or .png"),
+        ("heatmap --out=a.svg main", "heatmap takes no player, but here is main"),
+        ("match a b --out=a.json", "--out is for export and heatmap"),
+        ("match a b --step=4", "--step is for `seedzero league nash` and `export --policies`"),
+        ("match a b --anchors=a=0", "--anchors is for `seedzero league elo`"),
+        ("show --token_file=t", "--token_file is for `seedzero league match A B`"),
+        ("show --out=a.json", "--out is for export and heatmap"),
+        ("nash main", "nash takes no player, but here is main"),
+        ("nash --games=4", "--games is for `seedzero league match A B`"),
+        ("nash --policies", "--policies is for `seedzero league export`"),
+        ("nash --step=best", "--step=best: that checkpoint has no league; "),
+        ("nash --step=new", "--step=new: expected the number of a saved update"),
+        ("show --step=90", "--step is for `seedzero league nash` and `export --policies`"),
+        ("show --anchors=random=0", "--anchors is for `seedzero league elo`"),
+        ("elo --anchors=random", "--anchors=random: expected NAME=POINTS"),
+        ("elo --anchors=random=strong", "--anchors=random=strong: expected NAME=POINTS"),
+        ("elo --anchors=random=nan", "--anchors=random=nan: expected NAME=POINTS"),
+        ("export --out=a.json --step=90", "--step is for `seedzero league nash` and `export --policies`"),
     ],
-    ids=" ".join,
+    ids=lambda text: text,
 )
-def test_wrong_words_are_refused(args: list[str], capsys: pytest.CaptureFixture[str], said: golden.Said) -> None:
-    assert commands.main(["league", *args, "--run_dir=r"]) == 2
-    err = capsys.readouterr().err
-    assert args[-1].partition("=")[0] in err
-    said(err, " ".join(args))
+def test_wrong_words_are_refused(args: str, told: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert commands.main(["league", *args.split(), "--run_dir=r"]) == 2
+    assert told in capsys.readouterr().err
 
 
 def test_lineage_has_snapshots_by_their_parents(run_path: pathlib.Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -192,14 +233,17 @@ def test_a_match_of_seats_tells_the_mean_return_first(
     run_path: pathlib.Path,
     monkeypatch: pytest.MonkeyPatch,
     capsys: pytest.CaptureFixture[str],
-    said: golden.Said,
 ) -> None:
     side = {"wins": 10, "draws": 0, "losses": 10}
     returns = {"mean_return": 0.25, "stderr_return": 0.1, "versions": [90, 30], "policy": "sample"}
     played = {"episodes": 40, "wins": 20, "draws": 0, "losses": 20, "first": side, "second": side, **returns}
     monkeypatch.setattr(scoring, "against_each_other", lambda *args: played)
     assert commands.main(["league", "match", "main", saved_league.OLD, f"--run_dir={run_path}", "--games=40"]) == 0
-    said(capsys.readouterr().out)
+    text, _, table = capsys.readouterr().out.partition("\n\n")
+    assert " 0.25 (0.054 to 0.446 at 95 %)" in text and " 0.500 (0.352 to 0.648 at 95 %) " in text
+    assert f" against {_OLD} in 40 games: 20 wins, 0 draws, 20 losses" in text
+    rows = [line.split()[-4:] for line in table.splitlines()[1:]]
+    assert rows == [["side", "wins", "draws", "losses"], ["main", "10", "0", "10"], [_OLD, "10", "0", "10"]]
 
 
 @pytest.mark.parametrize("as_json", [True, False])
@@ -208,7 +252,6 @@ def test_match_tells_the_score(
     run_path: pathlib.Path,
     monkeypatch: pytest.MonkeyPatch,
     capsys: pytest.CaptureFixture[str],
-    said: golden.Said,
 ) -> None:
     side = {"wins": 15, "draws": 5, "losses": 0}
     played = {"episodes": 40, "wins": 30, "draws": 10, "losses": 0, "first": side, "second": side}
@@ -228,7 +271,10 @@ def test_match_tells_the_score(
         assert (found["players"], found["games"], found["score"]) == (["main", saved_league.OLD], 40, 0.875)
         assert found["low"] < 0.875 < found["high"] and found["first"] == side
     else:
-        said(err + out)
+        assert f"playing 40 games of main against {_OLD}" in err
+        assert f"main scores 0.875 (0.739 to 0.945 at 95 %) against {_OLD} in 40 games: 30 wins, 10 draws, 0" in out
+        rows = [line.split()[-4:] for line in out.splitlines()[-3:]]
+        assert rows == [["move", "wins", "draws", "losses"], ["main", "15", "5", "0"], [_OLD, "15", "5", "0"]]
 
 
 @pytest.fixture(scope="module")
@@ -237,11 +283,23 @@ def kuhn(tmp_path_factory: pytest.TempPathFactory) -> pathlib.Path:
     return saved_league.make_seats(tmp_path_factory.mktemp("kuhn") / "run")
 
 
-def test_nash_tells_the_mixtures(kuhn: pathlib.Path, capsys: pytest.CaptureFixture[str], said: golden.Said) -> None:
+def test_nash_tells_the_mixtures(kuhn: pathlib.Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert commands.main(["league", "nash", f"--run_dir={kuhn}"]) == 0
     kept = json.loads((kuhn / "nash.json").read_text())
     assert kept["update"] == 90 and league_view.nash(kept) == {name: kept[name] for name in ("update", "mixtures")}
-    said(capsys.readouterr().out)
+    rows = [line.split() for line in capsys.readouterr().out.splitlines()]
+    assert [
+        row[1:] for row in rows if row[:1] in (["mixture"], ["equilibrium"], ["league"], ["uniform"], ["last"])
+    ] == [
+        ["nash_conv", "first", "second"],
+        ["0.6290", "1", "1"],
+        ["1.2288", "3", "3"],
+        ["0.8652", "2", "2"],
+        ["1.1838", "1", "1"],
+    ]
+    assert [_OLD, "(#1,", "update", "30)", "1.000", "1.000"] in rows and ["cyclic", "triples:", "0"] in [
+        row[:3] for row in rows
+    ]
     found = _json(capsys, "nash", f"--run_dir={kuhn}", "--step=90")
     assert found.keys() == {
         *("update", "env_steps", "players", "nash_conv", "mixtures", "weights", "support", "cycles")
@@ -249,14 +307,13 @@ def test_nash_tells_the_mixtures(kuhn: pathlib.Path, capsys: pytest.CaptureFixtu
     assert found["nash_conv"] == found["mixtures"]["equilibrium"] and len(found["players"]) == 3
 
 
-def test_nash_judges_a_run_without_a_league(
-    tmp_path: pathlib.Path, capsys: pytest.CaptureFixture[str], said: golden.Said
-) -> None:
+def test_nash_judges_a_run_without_a_league(tmp_path: pathlib.Path, capsys: pytest.CaptureFixture[str]) -> None:
     pytest.importorskip("pyspiel")
     host = {"num_updates": 90, "ledger": {"stored": 2_500}}
     path = saved_league.make_seats(tmp_path / "run", counters=host, league__freeze_every=0)
     assert commands.main(["league", "nash", f"--run_dir={path}"]) == 0
-    said(capsys.readouterr().out)
+    out = capsys.readouterr().out
+    assert "NashConv of main, the last iterate: 1.1838" in out and "no league" in out
 
 
 def test_export_writes_the_policies(

@@ -10,7 +10,6 @@ import subprocess
 import sys
 from typing import Any
 
-import golden
 import pytest
 
 from seedzero.cli import main as commands
@@ -94,26 +93,25 @@ def test_the_preset_follows_the_spaces_that_the_arguments_make(calls: list[dict[
 @pytest.mark.parametrize(
     "args, message",
     [
-        (["--env=atari:Pong", "--env.kwargs={}"], "--env.kwargs={} "),
-        (["--env=gym:CartPole-v1", "--env.kwargs={1}"], "--env.kwargs={1} "),
-        (["--env=gym:CartPole-v1", '--env.kwargs={"x": 1}'], "'x'"),
+        (["--env=atari:Pong", "--env.kwargs={}"], "--env.kwargs={} is for environments gym, python, "),
+        (["--env=gym:CartPole-v1", "--env.kwargs={1}"], "--env.kwargs={1} is no JSON object"),
+        (["--env=gym:CartPole-v1", '--env.kwargs={"x": 1}'], "unexpected keyword argument 'x'"),
         ([], "`seedzero train --env=gym:CartPole-v1`"),
         (["--seed=3"], "--env=ENV"),
-        (["--env=pixels"], "--preset=pixels"),
+        (["--env=pixels"], "--env=pixels names a preset, not an environment; give --preset=pixels"),
     ],
 )
 def test_one_sentence_says_what_is_missing(
-    args: list[str], message: str, calls: list[dict[str, Any]], capsys: pytest.CaptureFixture[str], said: golden.Said
+    args: list[str], message: str, calls: list[dict[str, Any]], capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert commands.main(["train", *args]) == exit_codes.BAD_USAGE
     shown = capsys.readouterr().err
     assert message in shown and len(shown.splitlines()) == 1 and not calls
-    said(shown, args)
 
 
-def test_too_few_addresses_are_refused_in_one_line(monkeypatch: pytest.MonkeyPatch, said: golden.Said) -> None:
+def test_too_few_addresses_are_refused_in_one_line(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(resource, "getrlimit", lambda kind: (2 * 10**9, resource.RLIM_INFINITY))
-    with said.raises(errors.UsageError, "ulimit -v"):
+    with pytest.raises(errors.UsageError, match=r"\b2\b.*ulimit -v.*\b3\b.*`ulimit -v unlimited`"):
         train.run(parse.read("train", train.COMMAND, ["--preset=catch"]))
 
 
@@ -156,22 +154,21 @@ def test_a_program_that_the_path_finds_is_called_by_its_name(
 
 
 def test_a_file_in_place_of_a_run_directory_is_refused_early(
-    tmp_path: pathlib.Path, capsys: pytest.CaptureFixture[str], said: golden.Said
+    tmp_path: pathlib.Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     (tmp_path / "file").touch()
     assert commands.main(["train", "--preset=catch", f"--run_dir={tmp_path / 'file'}"]) == exit_codes.BAD_USAGE
     err = capsys.readouterr().err
-    assert f"{tmp_path / 'file'} " in err
-    said(err)
+    assert f"--run_dir={tmp_path / 'file'} is a file; expected a directory" in err
 
 
 @pytest.mark.parametrize(
     ("env", "reason"),
     [
-        ("Broken", "ValueError: no licence"),
-        ("Parts", " Text"),
+        ("Broken", "cannot be made, fix this first: ValueError: no licence ("),
+        ("Parts", " at 'a'; expected Box, Discrete, MultiDiscrete, "),
         ("Failing", " step: OSError: the engine is gone ("),
-        ("Unknown", "gym:their_envs:Broken-v0"),
+        ("Unknown", "registers no 'Unknown-v0' with Gymnasium; did you mean gym:their_envs:Broken-v0?"),
     ],
 )
 def test_what_a_user_s_module_cannot_make_is_one_message_and_leaves_nothing(
@@ -180,14 +177,12 @@ def test_what_a_user_s_module_cannot_make_is_one_message_and_leaves_nothing(
     tmp_path: pathlib.Path,
     monkeypatch: pytest.MonkeyPatch,
     capsys: pytest.CaptureFixture[str],
-    said: golden.Said,
 ) -> None:
     monkeypatch.chdir(tmp_path)
     (tmp_path / "their_envs.py").write_text(_MODULE)
     assert commands.main(["train", f"--env=gym:their_envs:{env}-v0"]) == exit_codes.BAD_USAGE
     *_, message = capsys.readouterr().err.splitlines()  # a busy machine is told before that it takes long
     assert message.startswith(f"seedzero: error: --env=gym:their_envs:{env}-v0: ") and reason in message
-    said(message, env, {tmp_path.name: "DIRECTORY"})
     assert {path.name for path in tmp_path.iterdir()} <= {"their_envs.py", "__pycache__"}
     assert "their_envs" not in sys.modules
 

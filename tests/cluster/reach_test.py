@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import socket
 
-import golden
 import pytest
 
 from seedzero.cluster import reach
@@ -27,13 +26,9 @@ def test_a_name_that_nobody_knows_is_named() -> None:
         reach.own_end("no-such-host.invalid:1")
 
 
-def test_an_interface_has_its_address_and_another_is_refused(said: golden.Said) -> None:
+def test_an_interface_has_its_address_and_another_is_refused() -> None:
     assert reach.of_interface(_loopback()) == "127.0.0.1"
-    with said.raises(
-        errors.UsageError,
-        r"--cluster\.interface=nosuch0: .*lo",
-        replace={", ".join(name for _, name in socket.if_nameindex()): "INTERFACES"},
-    ):
+    with pytest.raises(errors.UsageError, match=r"--cluster\.interface=nosuch0: .*lo"):
         reach.of_interface("nosuch0")
 
 
@@ -51,10 +46,9 @@ def test_loopback_reaches_no_other_machine(one: str, other: str, expected: bool)
     assert reach.are_apart(one, other) is reach.are_apart(other, one) is expected
 
 
-def test_a_coordinator_whose_name_is_loopback_on_its_own_machine_is_named(
-    monkeypatch: pytest.MonkeyPatch, said: golden.Said
-) -> None:
+def test_a_coordinator_whose_name_is_loopback_on_its_own_machine_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
     assert reach.only_here("127.0.0.1:7000") == "" == reach.only_here("localhost:7000")
     resolve = socket.getaddrinfo
     monkeypatch.setattr(socket, "getaddrinfo", lambda host, *rest, **more: resolve("127.0.1.1", *rest, **more))
-    said(reach.only_here("debian:7000"))
+    told = reach.only_here("debian:7000")
+    assert "debian is 127.0.0.1 here" in told and "give --cluster.coordinator=ADDRESS:PORT" in told

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import dataclasses
 
-import golden
 import pytest
 
 from seedzero.cluster import messages, roll
@@ -36,22 +35,20 @@ def test_hosts_join_in_any_order() -> None:
     ],
     ids=str,
 )
-def test_a_host_that_does_not_belong_is_refused(
-    changed: dict[str, int], said: golden.Said, request: pytest.FixtureRequest
-) -> None:
+def test_a_host_that_does_not_belong_is_refused(changed: dict[str, int], request: pytest.FixtureRequest) -> None:
     found = roll.Roll(HOST_0)
     found.admit(dataclasses.replace(HOST_0, index=2))
-    with said.raises(errors.UsageError, None, str(changed)):
+    with pytest.raises(errors.UsageError, match=None):
         found.admit(dataclasses.replace(HOST_0, **changed))
     assert sorted(found.joined) == [0, 2]
 
 
-def test_other_flags_of_xla_are_reported_and_not_refused(said: golden.Said) -> None:
+def test_other_flags_of_xla_are_reported_and_not_refused() -> None:
     found = roll.Roll(HOST_0)
     found.admit(dataclasses.replace(HOST_0, index=1))
     found.admit(dataclasses.replace(HOST_0, index=2, xla_flags="--xla_cpu_max_isa=SSE4_2"))
     (text,) = found.warnings()
-    said(text)
+    assert text.startswith("host 2 has XLA_FLAGS=--xla_cpu_max_isa=SSE4_2, and host 0 (none)")
 
 
 @pytest.mark.parametrize(
@@ -98,6 +95,6 @@ def test_a_checkpoint_with_other_parameters_is_another_one(
     assert roll.common_step(own, {1: steps}) == expected
 
 
-def test_checkpoints_without_those_of_host_0_are_refused(said: golden.Said) -> None:
-    with said.raises(errors.UsageError, "host 1 has checkpoints"):
+def test_checkpoints_without_those_of_host_0_are_refused() -> None:
+    with pytest.raises(errors.UsageError, match=r"host 1 has checkpoints.*\b0\b"):
         roll.common_step({}, {1: {20: "a"}})

@@ -4,7 +4,6 @@ import dataclasses
 import math
 import re
 
-import golden
 import pytest
 
 from seedzero.config import configs
@@ -99,14 +98,12 @@ def test_the_agent_that_runs_has_the_section_of_its_name() -> None:
     [
         ("mu_zero", "'mu_zero'; .* muzero.* " + ", ".join(configs.agent_names())),
         ("zzz", f"'zzz'.* {', '.join(configs.agent_names())}; .*MODULE:OBJECT"),
-        ("search", "'search'"),
+        ("search", r"'search'; did you mean sac\?"),
     ],
 )
-def test_an_unknown_agent_is_told_with_the_nearest_one_and_all(agent: str, message: str, said: golden.Said) -> None:
-    with pytest.raises(errors.ConfigError) as caught:
+def test_an_unknown_agent_is_told_with_the_nearest_one_and_all(agent: str, message: str) -> None:
+    with pytest.raises(errors.ConfigError, match=message):
         configs.override(configs.Config(), {"agent": agent})
-    assert re.search(message, str(caught.value))
-    said(caught.value, agent)
 
 
 @pytest.mark.parametrize(
@@ -139,13 +136,11 @@ def test_every_setting_is_read_by_an_agent() -> None:
         assert any(configs.is_read(name, agent) for agent in configs.agent_names()), name
 
 
-def test_a_setting_of_another_agent_is_refused_by_name(said: golden.Said) -> None:
+def test_a_setting_of_another_agent_is_refused_by_name() -> None:
     configs.check_read(["run.seed", "reward.discount", "replay.num_slots"], "vtrace")
-    with pytest.raises(errors.ConfigError) as caught:
+    told = r"^--search\.num_simulations .*muzero .*--agent=vtrace; .*--agent=muzero"
+    with pytest.raises(errors.ConfigError, match=told):
         configs.check_read(["run.seed", "search.num_simulations"], "vtrace")
-
-    assert re.match("--search.num_simulations .*muzero .*--agent=vtrace; .*--agent=muzero", str(caught.value))
-    said(caught.value)
     with pytest.raises(errors.ConfigError, match=r"--vtrace\.max_lag .*vtrace, .*--agent=muzero"):
         configs.check_read(["vtrace.max_lag"], "muzero")
 
@@ -219,8 +214,7 @@ def test_another_agent_brings_its_defaults_of_shared_settings() -> None:
 
 
 @pytest.mark.parametrize("agent", ["muzero", "vtrace", "apex", "r2d2", "ppo"])
-def test_an_agent_has_its_own_choices_of_layers(agent: str, said: golden.Said) -> None:
+def test_an_agent_has_its_own_choices_of_layers(agent: str) -> None:
     kind = "resnet" if agent != "muzero" else "deep"
-    with pytest.raises(errors.ConfigError, match=f"--network.kind .*'{kind}'.*--agent={agent} .*auto") as raised:
+    with pytest.raises(errors.ConfigError, match=f"--network.kind .*'{kind}'.*--agent={agent} .*auto"):
         configs.override(configs.Config(), {"run.agent": agent, "network.kind": kind})
-    said(raised.value, agent)

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-import golden
+import re
+
 import pytest
 
 from seedzero.config import kinds
@@ -33,20 +34,18 @@ def test_a_given_kind_stays(kind: str) -> None:
 
 
 @pytest.mark.parametrize("shape", [(), (4,), (2, 3, 4, 5)])
-def test_convolutions_without_a_grid_are_refused_by_the_settings_name(
-    shape: tuple[int, ...], said: golden.Said
-) -> None:
-    with pytest.raises(errors.ConfigError, match=r"network\.kind=deep .*\[.*--network\.kind=mlp") as raised:
+def test_convolutions_without_a_grid_are_refused_by_the_settings_name(shape: tuple[int, ...]) -> None:
+    with pytest.raises(
+        errors.ConfigError, match=rf"network\.kind=deep .*{re.escape(str(list(shape)))}; .*--network\.kind=mlp"
+    ):
         kinds.choose_kind("network.kind", "deep", types.EnvSpec(shape, "uint8", 2))
-    said(raised.value, shape)
 
 
-def test_images_of_several_sizes_are_refused_by_name(said: golden.Said) -> None:
+def test_images_of_several_sizes_are_refused_by_name() -> None:
     arrays = [types.ArraySpec("camera", (6, 5, 3), "uint8"), types.ArraySpec("map", (9, 9), "uint8")]
     spec = types.EnvSpec.of_arrays(arrays, num_actions=2)
-    with pytest.raises(errors.ConfigError, match=r"camera \[6, 5, 3\], map \[9, 9\]; .*--network\.kind=mlp") as raised:
+    with pytest.raises(errors.ConfigError, match=r"camera \[6, 5, 3\], map \[9, 9\]; .*--network\.kind=mlp"):
         kinds.choose_kind("network.kind", "auto", spec)
-    said(raised.value)
     assert kinds.choose_kind("network.kind", "mlp", spec) == "mlp"
 
 
@@ -58,10 +57,7 @@ def test_images_of_several_sizes_are_refused_by_name(said: golden.Said) -> None:
         (("eyes/left", "map"), r"map \[9, 9\]; [^\"]*--network\.kind=mlp"),
     ],
 )
-def test_a_filter_is_advised_where_gymnasium_knows_the_names(
-    names: tuple[str, str], advice: str, said: golden.Said
-) -> None:
+def test_a_filter_is_advised_where_gymnasium_knows_the_names(names: tuple[str, str], advice: str) -> None:
     arrays = [types.ArraySpec(name, (size, size), "uint8") for name, size in zip(names, (6, 9), strict=True)]
-    with pytest.raises(errors.ConfigError, match=advice) as raised:
+    with pytest.raises(errors.ConfigError, match=advice):
         kinds.choose_kind("network.kind", "auto", types.EnvSpec.of_arrays(arrays, num_actions=2))
-    said(raised.value, names)

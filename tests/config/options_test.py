@@ -3,7 +3,6 @@ from __future__ import annotations
 import dataclasses
 from typing import Any
 
-import golden
 import pytest
 
 from seedzero.config import configs, options
@@ -36,10 +35,9 @@ def test_values_within_their_bounds_pass(values: dict[str, Any]) -> None:
         ({"share": -0.1}, "share .* -0.1; .* 0"),
     ],
 )
-def test_others_are_refused_with_their_bounds(values: dict[str, Any], message: str, said: golden.Said) -> None:
-    with pytest.raises(errors.ConfigError, match=message) as raised:
+def test_others_are_refused_with_their_bounds(values: dict[str, Any], message: str) -> None:
+    with pytest.raises(errors.ConfigError, match=message):
         _Section(**values)
-    said(raised.value, message)
 
 
 @pytest.mark.parametrize(

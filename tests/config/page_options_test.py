@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-import golden
+import re
+
 import pytest
 
 from seedzero.config import page_options
@@ -27,18 +28,16 @@ def test_a_proxy_has_a_path_and_maybe_a_name(root: str, name: str, path: str) ->
 @pytest.mark.parametrize(
     "root", ["proxy/8000", "/", "//evil/x", "/a b", "/a;b", "/a?b", "https://", "ftp://hub/a", "/ü"]
 )
-def test_another_root_is_refused(root: str, said: golden.Said) -> None:
-    with pytest.raises(errors.UsageError, match=r"--page\.root=") as raised:
+def test_another_root_is_refused(root: str) -> None:
+    with pytest.raises(errors.UsageError, match=rf"--page\.root={re.escape(root)}: expected .*/proxy/8000.*https://"):
         page_options.proxy(root)
-    said(raised.value, root)
 
 
-def test_a_training_has_a_page_with_a_root_if_asked(said: golden.Said) -> None:
+def test_a_training_has_a_page_with_a_root_if_asked() -> None:
     flags = {"page": "8000", "page.root": "/proxy/8000"}
     assert page_options.place({}) is None and page_options.place(flags) == (8000, "/proxy/8000")
-    with pytest.raises(errors.UsageError, match="--page=PORT") as raised:
+    with pytest.raises(errors.UsageError, match=r"--page\.root=/proxy/8000.*--page=PORT"):
         page_options.place({"page.root": "/proxy/8000"})
-    said(raised.value)
 
 
 @pytest.mark.parametrize("missing", [("uvicorn",), ("starlette", "uvicorn")])

@@ -3,7 +3,6 @@ from __future__ import annotations
 import dataclasses
 from typing import Any
 
-import golden
 import pytest
 
 from seedzero.config import combinations, configs, machines, options, presets
@@ -183,13 +182,11 @@ def test_the_values_of_a_cpu_are_the_presets_and_the_agents_save_what_the_user_s
     assert not explicit & presets.cpu_values("atari", "vtrace", explicit=explicit).keys()
 
 
-def test_an_unknown_preset_is_told_with_the_nearest_one(said: golden.Said) -> None:
-    with pytest.raises(errors.ConfigError, match=r"--preset=atry; .*--preset=atari") as raised:
+def test_an_unknown_preset_is_told_with_the_nearest_one() -> None:
+    with pytest.raises(errors.ConfigError, match=r"--preset=atry; .*--preset=atari"):
         presets.get("atry")
-    said(raised.value, "near")
-    with pytest.raises(errors.ConfigError, match="catch, cartpole") as raised:
+    with pytest.raises(errors.ConfigError, match=r"--preset=zzzzzz.*catch, cartpole"):
         presets.get("zzzzzz")
-    said(raised.value, "far")
 
 
 def _spec(*shape: int, **more: Any) -> types.EnvSpec:
@@ -199,23 +196,20 @@ def _spec(*shape: int, **more: Any) -> types.EnvSpec:
 @pytest.mark.parametrize(
     ("spec", "name", "reason"),
     [
-        (_spec(8), "vector", "of 8"),
-        (_spec(8, observation_dtype="float32", num_states=8), "discrete", " 8 "),
+        (_spec(8), "vector", "vectors of 8"),
+        (_spec(8, observation_dtype="float32", num_states=8), "discrete", " one of 8 numbers"),
         (_spec(2, 2, 2, 2), "vector", "2x2x2x2"),
-        (_spec(10, 10, 4), "vector", "10x10x4"),
-        (_spec(64, 64, 3), "pixels", "64x64x3"),
+        (_spec(10, 10, 4), "vector", "grids of 10x10x4"),
+        (_spec(64, 64, 3), "pixels", "images of 64x64x3"),
         (_spec(84, 84, observation_dtype="float32"), "pixels", "84x84"),
         (_spec(64, 64, 3, num_actions=0, action_low=(0,), action_high=(1,)), "continuous", "continuous"),
         (None, "vector", ""),
     ],
 )
-def test_what_an_environment_shows_chooses_the_preset(
-    spec: types.EnvSpec | None, name: str, reason: str, said: golden.Said
-) -> None:
+def test_what_an_environment_shows_chooses_the_preset(spec: types.EnvSpec | None, name: str, reason: str) -> None:
     for env in ("gym:my_module:MyEnv-v0", "gym:ALE/Pong-v5"):
         chosen, why = presets.choose(env, spec)
         assert chosen == name and reason in why
-        said(why, reason)
 
 
 @pytest.mark.parametrize(

@@ -6,7 +6,6 @@ import json
 import pathlib
 from collections.abc import Callable
 
-import golden
 import pytest
 
 from seedzero.actors import agent_choice
@@ -45,7 +44,7 @@ def test_a_run_that_had_all_of_them_as_they_are_now_is_read(tmp_path: pathlib.Pa
 
 @pytest.mark.parametrize("name", NAMES)
 def test_a_run_with_another_value_is_refused_unless_a_resume_ignored_it_before(
-    name: str, tmp_path: pathlib.Path, said: golden.Said
+    name: str, tmp_path: pathlib.Path
 ) -> None:
     values = {name: _other(removed.SETTINGS[name].default)}
     assert _saved(tmp_path, values).config == configs.Config()  # readers use it
@@ -54,7 +53,6 @@ def test_a_run_with_another_value_is_refused_unless_a_resume_ignored_it_before(
         return
     with pytest.raises(errors.ResumeError, match=f"--{name}={options.shown(values[name])}, ") as raised:
         run_dirs.check_resumable(tmp_path)
-    said(raised.value, name)
     plays = name.partition(".")[0] in removed.PLAYED
     assert run_dirs.played_otherwise(tmp_path) == [str(raised.value).split("seedzero: ")[1].split(". Only")[0]] * plays
 
@@ -94,15 +92,13 @@ WAYS: dict[str, Callable[[str, pathlib.Path], object]] = {
 
 
 @pytest.mark.parametrize("way", WAYS)
-def test_who_gives_one_is_told_what_holds_today(way: str, tmp_path: pathlib.Path, said: golden.Said) -> None:
+def test_who_gives_one_is_told_what_holds_today(way: str, tmp_path: pathlib.Path) -> None:
     for name in NAMES:
         with pytest.raises((errors.ConfigError, errors.UsageError), match=name) as raised:
             WAYS[way](name, tmp_path)
         assert removed.SETTINGS[name].now in str(raised.value) and "did you mean" not in str(raised.value)
-    said(raised.value, way)
 
 
-def test_a_workers_flag_that_is_gone_is_told_so(said: golden.Said) -> None:
-    with pytest.raises(errors.UsageError, match=r"--keepalive_seconds=3.* --transport\.lease_seconds") as raised:
+def test_a_workers_flag_that_is_gone_is_told_so() -> None:
+    with pytest.raises(errors.UsageError, match=r"--keepalive_seconds=3.* --transport\.lease_seconds.*\b5\b"):
         worker_options.read(["--server=h:1", "--keepalive_seconds=3"])
-    said(raised.value)

@@ -13,7 +13,6 @@ import pathlib
 from collections.abc import Mapping
 from typing import Any
 
-import golden
 import pytest
 
 from seedzero.api import training
@@ -101,19 +100,20 @@ def test_names_of_code_count_under_their_names_of_now() -> None:
     assert not other.config.network.module and not other.given
 
 
-def test_a_warning_names_the_setting_of_now(said: golden.Said) -> None:
+def test_a_warning_names_the_setting_of_now() -> None:
     given, (note,) = renamed.of_user({"ppo.learning_rate": "1e-3", "run.seed": "3"}, ["ppo"])
     assert given == {"optimizer.learning_rate": "1e-3", "run.seed": "3"}
-    said(note)
+    assert note.startswith("--ppo.learning_rate is called --optimizer.learning_rate now")
     # The later one counts, as of other flags.
     given, _ = renamed.of_user({"network.width": "3", "ppo.width": "4", "ppo.num_epochs": "1"}, ["ppo"])
     assert list(given.items()) == [("network.width", "4"), ("ppo.num_epochs", "1")]
 
 
-def test_another_agent_s_earlier_name_is_refused(said: golden.Said) -> None:
-    with pytest.raises(errors.ConfigError, match=r"--ppo\.width .*--network\.width .*ppo.*--agent=apex") as raised:
+def test_another_agent_s_earlier_name_is_refused() -> None:
+    with pytest.raises(
+        errors.ConfigError, match=r"--ppo\.width .*--network\.width .*ppo.*--agent=apex.*--network\.width"
+    ):
         renamed.of_user({"ppo.width": "4"}, ["ppo", "apex"])
-    said(raised.value)
 
 
 @pytest.mark.parametrize(

@@ -2,7 +2,6 @@ from __future__ import annotations
 
 import dataclasses
 
-import golden
 import pytest
 
 from seedzero.config import configs, options, sections
@@ -45,10 +44,10 @@ def test_of_the_replay_an_agent_with_a_queue_reads_its_rings_alone() -> None:
     assert read == ["replay.num_slots"]
 
 
-def test_keys_of_infos_are_split_and_checked(said: golden.Said) -> None:
+def test_keys_of_infos_are_split_and_checked() -> None:
     assert configs.override(configs.Config(), {"metrics.info_keys": "success,depth"}).env.info_keys == "success,depth"
     for keys in ("a" * 65, "a\tb", ",".join(map(str, range(33)))):
         with pytest.raises(errors.ConfigError, match="info_keys"):
             configs.override(configs.Config(), {"metrics.info_keys": keys})
-    with said.raises(errors.ConfigError, "info_keys"):
+    with pytest.raises(errors.ConfigError, match=r"--env\.info_keys.*\b32\b.*\b1\b.*\b64\b"):
         configs.override(configs.Config(), {"metrics.info_keys": "a" * 65})

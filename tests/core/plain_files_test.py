@@ -9,7 +9,6 @@ import socket
 from collections.abc import Callable, Iterator
 from typing import Any
 
-import golden
 import pytest
 
 from seedzero.checkpoints import manifest, run_dirs, saved_files, segments, spec_file
@@ -107,9 +106,8 @@ def test_a_file_is_appended_to_and_a_link_is_refused(tmp_path: pathlib.Path) -> 
     assert file.read_bytes() == b"row\nrow\n" and not (tmp_path / "nothing").exists()
 
 
-def test_a_name_that_is_no_utf_8_is_refused_and_shown_safely(said: golden.Said) -> None:
+def test_a_name_that_is_no_utf_8_is_refused_and_shown_safely() -> None:
     plain_files.check_name("/runs/größe\x1b[31m")
-    with pytest.raises(errors.ResumeError, match=r"bad\\udcff\\x1b ") as caught:
+    with pytest.raises(errors.ResumeError, match=r"bad\\udcff\\x1b .*\b8\b.*--run_dir") as caught:
         plain_files.check_name(pathlib.Path("bad\udcff\x1b"))
-    said(caught.value)
     assert str(caught.value).isprintable()

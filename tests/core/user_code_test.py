@@ -5,7 +5,6 @@ from __future__ import annotations
 import pathlib
 import sys
 
-import golden
 import numpy as np
 import pytest
 
@@ -24,14 +23,13 @@ def test_a_function_is_found_in_the_current_directory() -> None:
     assert user_code.load("of_a_user:make")(4) == 7
 
 
-def test_a_module_that_would_train_when_it_is_imported_is_refused(tmp_path: pathlib.Path, said: golden.Said) -> None:
+def test_a_module_that_would_train_when_it_is_imported_is_refused(tmp_path: pathlib.Path) -> None:
     user_code.check_may_train()
     (tmp_path / "unguarded.py").write_text("from seedzero.api import training\ntraining.train('catch')\n")
     with pytest.raises(
         errors.ConfigError, match=r"""'unguarded:make': .*seedzero\.train.*`if __name__ == \"__main__\""""
-    ) as raised:
+    ):
         user_code.load("unguarded:make")
-    said(raised.value)
     user_code.check_may_train()
 
 
@@ -109,22 +107,21 @@ def test_a_module_in_a_directory_is_seen_through_links_and_packages(
     ("name", "message"),
     [
         ("of_a_user", "'of_a_user' .*MODULE:FUNCTION.* my_module:make"),
-        (":make", "':make' "),
-        ("a.b:", "'a.b:' "),
-        ("of_a_user.py:make", "'of_a_user.py"),
-        ("subprocess:run", "'subprocess'"),
-        ("os.path:join", "'os.path'"),
-        ("of_nobody:make", "'of_nobody'"),
+        (":make", "':make' .*MODULE:FUNCTION"),
+        ("a.b:", "'a.b:' .*MODULE:FUNCTION"),
+        ("of_a_user.py:make", "no module 'of_a_user.py' in .*install it"),
+        ("subprocess:run", "'subprocess' is Python's own; expected .*your own function"),
+        ("os.path:join", "'os.path' is Python's own"),
+        ("of_nobody:make", "no module 'of_nobody' in .*install it"),
         ("of_a_user:build", "it has make"),
         ("of_a_user:mak", "'of_a_user' .*'mak'; .* of_a_user:make"),
-        ("of_a_user:limit", "'of_a_user' .*'limit'"),
+        ("of_a_user:limit", "'of_a_user' .*'limit'; it has make"),
         ("of_a_user_2:make", "'of_a_user_2' .*'not_installed_at_all'"),
     ],
 )
-def test_what_is_wrong_is_said(name: str, message: str, said: golden.Said) -> None:
-    with pytest.raises(errors.ConfigError, match=message) as raised:
+def test_what_is_wrong_is_said(name: str, message: str) -> None:
+    with pytest.raises(errors.ConfigError, match=message):
         user_code.load(name)
-    said(raised.value, name)
 
 
 @pytest.mark.parametrize(

@@ -19,7 +19,6 @@ import urllib.parse
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-import golden
 import pytest
 
 from seedzero.cli import gcp
@@ -134,13 +133,10 @@ class TestSurroundings:
         assert machine.client.secret(SECRET_NAME) == SECRET
 
     @pytest.mark.parametrize("content", [b"no JSON", b'{"token": "hush"}', b"[]"])
-    def test_a_secret_that_is_something_else_is_named_but_not_shown(
-        self, machine: Machine, content: bytes, said: golden.Said
-    ) -> None:
+    def test_a_secret_that_is_something_else_is_named_but_not_shown(self, machine: Machine, content: bytes) -> None:
         machine.secret = content
-        with pytest.raises(errors.Error, match=r"token, certificate, key; gcp/setup\.sh") as caught:
+        with pytest.raises(errors.Error, match=r"token, certificate, key; gcp/setup\.sh.*--rotate_secret") as caught:
             machine.client.secret(SECRET_NAME)
-        said(caught.value)
         assert "hush" not in str(caught.value)
 
     def test_an_object_is_written_read_and_missed(self, machine: Machine) -> None:
@@ -170,11 +166,10 @@ class TestSurroundings:
             machine.client.own_address()
         assert len(machine.asked) == 1
 
-    def test_without_google_cloud_the_error_says_so(self, said: golden.Said) -> None:
+    def test_without_google_cloud_the_error_says_so(self) -> None:
         client = google_cloud.CloudClient(google_cloud.Endpoints(metadata="http://127.0.0.1:1"), retry_seconds=())
-        with pytest.raises(errors.Error, match="metadata server") as raised:
+        with pytest.raises(errors.Error, match=r"metadata server.*\b111\b"):
             client.own_address()
-        said(raised.value)
 
     def test_google_s_own_addresses_hold_unless_variables_say_otherwise(self) -> None:
         assert google_cloud.endpoints({}) == google_cloud.Endpoints()
@@ -205,11 +200,11 @@ class TestCommandLines:
     @pytest.mark.parametrize(
         ("args", "message"),
         [
-            ([], "train"),
-            (["--secret=x"], "train"),
-            (["--secrt=x", "train"], "--secret"),
+            ([], "usage: python -m seedzero.cli.gcp --secret=NAME "),
+            (["--secret=x"], "no command of seedzero"),
+            (["--secrt=x", "train"], "--secrt=x; did you mean --secret?"),
             (["train"], "--secret=projects/P/secrets/NAME/versions/V is missing"),
-            (["--secret=x", "train"], "neither CLUSTER_SPEC"),
+            (["--secret=x", "train"], "neither CLUSTER_SPEC, as in a custom job of Vertex AI, nor --address_object"),
         ],
     )
     def test_a_mistake_ends_with_2(
@@ -218,13 +213,11 @@ class TestCommandLines:
         message: str,
         capsys: pytest.CaptureFixture[str],
         monkeypatch: pytest.MonkeyPatch,
-        said: golden.Said,
     ) -> None:
         monkeypatch.delenv("CLUSTER_SPEC", raising=False)
         assert gcp.main(args) == 2
         err = capsys.readouterr().err
         assert message in err
-        said(err, args)
 
     @pytest.mark.parametrize(
         ("flags", "spec", "listen"),
@@ -272,16 +265,21 @@ class TestCommandLines:
         assert machine.objects == written  # workers get the list of all hosts, once
 
     @pytest.mark.parametrize(
-        ("number", "endpoints"), [("0", "a:b:10.0.0.7"), ("", "a:b:10.0.0.7,a:b:10.0.0.8"), ("0", "10.0.0.7")]
+        ("number", "endpoints", "told"),
+        [
+            ("0", "a:b:10.0.0.7", "--hosts=2: this machine is number 0 of a slice of 1 hosts; give "),
+            ("", "a:b:10.0.0.7,a:b:10.0.0.8", "agent-worker-number='' and "),
+            ("0", "10.0.0.7", "worker-network-endpoints='10.0.0.7'; expected a number and ID:ID:ADDRESS"),
+        ],
     )
     def test_a_slice_with_other_hosts_is_refused(
         self,
         number: str,
         endpoints: str,
+        told: str,
         machine: Machine,
         monkeypatch: pytest.MonkeyPatch,
         capsys: pytest.CaptureFixture[str],
-        said: golden.Said,
     ) -> None:
         monkeypatch.delenv("CLUSTER_SPEC", raising=False)
         for name, value in machine.environment.items():
@@ -289,7 +287,7 @@ class TestCommandLines:
         machine.attributes = {"agent-worker-number": number, "worker-network-endpoints": endpoints}
         words = [f"--secret={SECRET_NAME}", f"--address_object={ADDRESS_OBJECT}", "--hosts=2", "train"]
         assert gcp.main(words) != 0
-        said(capsys.readouterr().err, f"{number} {endpoints}")
+        assert told in capsys.readouterr().err
         assert not machine.objects
 
 

@@ -7,7 +7,6 @@ import pathlib
 import subprocess
 import sys
 
-import golden
 import jax
 import pytest
 
@@ -91,21 +90,20 @@ def test_a_directory_that_the_program_chose_stays_and_one_of_before_does_not(
 
 
 def test_what_is_said_about_its_time_follows_from_what_is_known(
-    updated: dict[str, object], monkeypatch: pytest.MonkeyPatch, tmp_path: pathlib.Path, said: golden.Said
+    updated: dict[str, object], monkeypatch: pytest.MonkeyPatch, tmp_path: pathlib.Path
 ) -> None:
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
     compilation_cache.enable()
     vectors = compilation_cache.expectation("cpu", has_images=False)
     assert "cache" not in vectors
-    said(vectors, "vectors")
+    assert " 10 to 40 s" in vectors
     for platform, has_images in (("cpu", True), ("gpu", False)):
         slower = compilation_cache.expectation(platform, has_images=has_images)
-        assert slower != vectors
-        said(slower, "images, or an accelerator")
+        assert " 1 to 3 minutes" in slower
     (tmp_path / "seedzero" / "xla").mkdir(parents=True)
     assert compilation_cache.expectation("cpu", has_images=False) == vectors
     (tmp_path / "seedzero" / "xla" / "jit_update-0").touch()
-    said(compilation_cache.expectation("cpu", has_images=False), "an earlier run")
+    assert "seconds if an earlier run " in compilation_cache.expectation("cpu", has_images=False)
 
 
 _AS_HOST_1 = """

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import golden
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -17,21 +16,19 @@ def test_a_mesh_has_the_first_devices_and_all_for_0(asked: int, found: int) -> N
     assert meshes.make(asked).devices.tolist() == jax.local_devices()[:found]
 
 
-def test_more_devices_than_there_are_is_an_error_with_the_number(said: golden.Said) -> None:
-    with pytest.raises(errors.ConfigError, match=r"=5: .* 4 cpu .*--training\.num_devices=4") as raised:
+def test_more_devices_than_there_are_is_an_error_with_the_number() -> None:
+    with pytest.raises(errors.ConfigError, match=r"=5: .* 4 cpu .*--training\.num_devices=4"):
         meshes.make(5)
-    said(raised.value)
 
 
-def test_some_devices_act_and_the_others_learn(said: golden.Said) -> None:
+def test_some_devices_act_and_the_others_learn() -> None:
     whole = meshes.make(4)
     assert meshes.split(whole, 0) == (whole, None)
     acting, learning = meshes.split(whole, 1)
     assert learning is not None
     assert [*acting.devices, *learning.devices] == jax.local_devices() and acting.devices.size == 1
-    with pytest.raises(errors.ConfigError, match=r"--training\.acting_devices=4 .* 4 ") as raised:
+    with pytest.raises(errors.ConfigError, match=r"--training\.acting_devices=4 .* 4 "):
         meshes.split(whole, 4)
-    said(raised.value)
 
 
 def test_each_device_works_on_its_own_part() -> None:

@@ -1,4 +1,3 @@
-import golden
 import numpy as np
 import pytest
 
@@ -153,8 +152,8 @@ def test_games_are_found_in_any_case_and_in_camel_and_snake_case(name, found):
     assert atari.rom_name(name) == atari.rom_name(found) == found
 
 
-def test_an_unknown_game_is_refused_with_the_nearest(said: golden.Said):
-    with said.raises(errors.EnvironmentFailure, r"'Breakot'; .*breakout"):
+def test_an_unknown_game_is_refused_with_the_nearest():
+    with pytest.raises(errors.EnvironmentFailure, match=r"'Breakot'; .*breakout"):
         make("Breakot")
 
 

@@ -41,20 +41,35 @@ def test_an_engine_that_resigns_passes_or_takes_the_last_place() -> None:
     assert engine("resigns").move(state(0)) == 8
 
 
-@pytest.mark.parametrize("behaviour", ["dies", "sleeps", "illegal", "babbles", "floods"])
-def test_failures_are_named(behaviour: str, said) -> None:
+@pytest.mark.parametrize(
+    ("behaviour", "told"),
+    [
+        ("dies", "exit code 3 at 'genmove white'.*by hand"),
+        ("sleeps", "'genmove white' within 0.5 s.*by hand"),
+        ("illegal", "A1, which is illegal after 1 moves: A1"),
+        ("babbles", "genmove: 'Z99' .*expected one as A1, or swap-pieces"),
+        ("floods", "more than 65536 bytes .*'genmove white'.*by hand"),
+    ],
+)
+def test_failures_are_named(behaviour: str, told: str) -> None:
     program = engine(behaviour, answer_seconds=600.0)
     if behaviour == "sleeps":
         program._seconds = 0.5  # once it has started, which takes a busy machine longer
-    with said.raises(errors.EnvironmentFailure, label=behaviour, replace=REPLACE):
+    with pytest.raises(errors.EnvironmentFailure, match=rf"^engine gtp:.* {behaviour} .*{told}"):
         program.move(state(0))
 
 
-def test_engines_that_do_not_start_or_refuse_the_board_are_named(said) -> None:
-    with said.raises(errors.EnvironmentFailure, label="refuses", replace=REPLACE):
+def test_engines_that_do_not_start_or_refuse_the_board_are_named() -> None:
+    with pytest.raises(
+        errors.EnvironmentFailure, match=r"small answered 'boardsize 3': '. unacceptable size' .*another engine"
+    ):
         engine("small")
-    for number, command in enumerate(("no-such-engine-here", "", "'")):
-        with said.raises(errors.EnvironmentFailure, label=number):
+    for command, cause in (
+        ("no-such-engine-here", "No such file"),
+        ("", "out of range"),
+        ("'", "No closing quotation"),
+    ):
+        with pytest.raises(errors.EnvironmentFailure, match=f"^engine gtp:{command} .*{cause}.*gtp:gnugo --mode gtp"):
             gtp_engines.Engine(command, gtp_boards.of(spiel.load(HEX)))
 
 

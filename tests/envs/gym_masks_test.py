@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from typing import Any
 
-import golden
 import gymnasium
 import numpy as np
 import pytest
@@ -117,10 +116,10 @@ def test_a_truncated_state_shows_its_mask(place: str) -> None:
 
 
 @pytest.mark.parametrize("last", [np.zeros(3), LookupError("nobody asks here")], ids=["empty", "raises"])
-def test_a_truncated_state_needs_a_mask(last: Any, said: golden.Said) -> None:
+def test_a_truncated_state_needs_a_mask(last: Any) -> None:
     env = _group(place="method", masks=[np.ones(3), last], is_cut=True)
     env.reset([0])
-    with said.raises(errors.EnvironmentFailure, "only truncated", str(last)):
+    with pytest.raises(errors.EnvironmentFailure, match="only truncated"):
         env.step(np.array([0]))
 
 
@@ -157,21 +156,21 @@ def test_several_rows_are_combined_at_once() -> None:
         ([None, np.ones(3), np.ones(3)], r"in step \(number 1 .*info\['action_mask'\], which its first reset had not"),
     ],
 )
-def test_a_wrong_mask_is_named_with_environment_and_step(masks: Any, message: str, said: golden.Said) -> None:
+def test_a_wrong_mask_is_named_with_environment_and_step(masks: Any, message: str) -> None:
     env = _group(masks=masks)
-    with said.raises(errors.EnvironmentFailure, f"'mine' returned {message}", message):
+    with pytest.raises(errors.EnvironmentFailure, match=f"'mine' returned {message}"):
         env.reset([0])
         env.step(np.array([0]))
 
 
-def test_masks_of_some_environments_alone_are_refused(said: golden.Said) -> None:
+def test_masks_of_some_environments_alone_are_refused() -> None:
     makers = [lambda: _Masked(), lambda: _Masked(masks=[None] * 3)]
-    with said.raises(errors.EnvironmentFailure, "not each time it is made"):
+    with pytest.raises(errors.EnvironmentFailure, match=r"'mine'.*'action_mask'.*not each time it is made.*\b1\b"):
         gym_env.GymVectorEnv("mine", makers).reset([0, 1])
 
 
-def test_a_part_of_another_length_is_refused_or_observed(said: golden.Said) -> None:
-    with said.raises(errors.EnvironmentFailure, r"action_mask=false"):
+def test_a_part_of_another_length_is_refused_or_observed() -> None:
+    with pytest.raises(errors.EnvironmentFailure, match=r"'mine'.*\[4\].*--env\.action_mask=false.*--env=python"):
         _group(place="part", masks=[np.ones(4, np.int8)]).reset([0])
 
 

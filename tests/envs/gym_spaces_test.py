@@ -5,7 +5,6 @@ from __future__ import annotations
 import dataclasses
 from typing import Any
 
-import golden
 import numpy as np
 import pytest
 from gymnasium import spaces
@@ -115,7 +114,7 @@ OF_NO_FIXED_SIZE = [spaces.Text(3), spaces.Sequence(spaces.Discrete(2)), spaces.
 REFUSED: list[tuple[spaces.Space[Any], spaces.Space[Any] | None, str]] = [
     *((space, None, rf"observation space {type(space).__name__}") for space in OF_NO_FIXED_SIZE),
     *(
-        (spaces.Dict(x=spaces.Tuple([space])), None, r"at 'x/0'; expected Box .*FilterObservation.*gym:MODULE:ID")
+        (spaces.Dict(x=spaces.Tuple([space])), None, r"at 'x/0'; expected Box.*FilterObservation.*gym:MODULE:ID")
         for space in OF_NO_FIXED_SIZE[:2]
     ),
     (spaces.Dict({"a": spaces.Dict(b=PART), "a/b": PART, "c": PART}), None, r"a/b, a/b, c; .*a/b "),
@@ -140,9 +139,9 @@ REFUSED: list[tuple[spaces.Space[Any], spaces.Space[Any] | None, str]] = [
 
 @pytest.mark.parametrize(("shown", "taken", "message"), REFUSED)
 def test_spaces_that_are_not_supported_are_refused_by_name_with_the_remedy(
-    shown: spaces.Space[Any], taken: spaces.Space[Any] | None, message: str, said: golden.Said
+    shown: spaces.Space[Any], taken: spaces.Space[Any] | None, message: str
 ) -> None:
-    with said.raises(errors.EnvironmentFailure, message, f"shows {shown}" if taken is None else f"takes {taken}"):
+    with pytest.raises(errors.EnvironmentFailure, match=message):
         _make(shown, {} if isinstance(shown, spaces.Dict) else 0, taken)
 
 

@@ -1,4 +1,3 @@
-import golden
 import numpy as np
 import pytest
 
@@ -105,6 +104,6 @@ def test_pictures_follow_the_task():
 
 
 @pytest.mark.parametrize("name", ["", "tmaze", "tmaze-0", "tmaze-1001", "repeat--1", "repeat-2x", "Cartpole"])
-def test_other_tasks_are_refused(name, said: golden.Said):
-    with said.raises(errors.EnvironmentFailure, "tmaze-LENGTH", replace={repr(name): "NAME"}):
+def test_other_tasks_are_refused(name):
+    with pytest.raises(errors.EnvironmentFailure, match=r"tmaze-LENGTH.*\b1\b.*\b1000\b"):
         memory.make(name, 1)

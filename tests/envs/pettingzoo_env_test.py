@@ -1,7 +1,6 @@
 import importlib
 import itertools
 
-import golden
 import numpy as np
 import own_agents
 import pytest
@@ -77,7 +76,7 @@ def test_agents_that_are_out_have_rows_of_zeros_and_come_again_together():
         is_out |= step.final
 
 
-def test_masks_of_infos_are_told_by_the_first_reset_and_may_be_ignored(said: golden.Said):
+def test_masks_of_infos_are_told_by_the_first_reset_and_may_be_ignored():
     masks = '{"masks": true}'
     env = made(kwargs=masks)
     assert not env.spec.has_action_mask
@@ -99,7 +98,9 @@ def test_masks_of_infos_are_told_by_the_first_reset_and_may_be_ignored(said: gol
 
     later = pettingzoo_env.PettingZoo("later", Later, 3)
     later.reset(range(3))
-    with said.raises(errors.EnvironmentFailure, "action_mask"):
+    with pytest.raises(
+        errors.EnvironmentFailure, match=r"'later'.*'ant'.*'action_mask'.*--env\.action_mask=false.*--env=pettingzoo"
+    ):
         later.step(np.ones(3, np.int32))
 
 
@@ -128,8 +129,8 @@ def test_a_single_agent_is_an_environment():
     assert ends.all()
 
 
-def test_rows_that_make_no_copies_are_refused(said: golden.Said):
-    with said.raises(errors.EnvironmentFailure, "5 rows"):
+def test_rows_that_make_no_copies_are_refused():
+    with pytest.raises(errors.EnvironmentFailure, match=r"5 rows.*'pettingzoo:own_agents:Herd'.*\b3\b.*\b6\b"):
         made(num_rows=5).reset(range(5))
 
 
@@ -146,12 +147,12 @@ def test_spec_and_pictures_by_the_registry():
     assert made(ROUND, 3).frames_per_second is None
 
 
-def test_what_is_no_environment_of_several_agents_is_named(said: golden.Said):
+def test_what_is_no_environment_of_several_agents_is_named():
     wrong = ["own_agents:make_other", "own_agents:Nameless", "own_agents:make_mixed", "own_agents:Heard", "own_agents"]
     for name in (*wrong, "no_agents:make"):
-        with said.raises(errors.EnvironmentFailure, name.partition(":")[0], label=name):
+        with pytest.raises(errors.EnvironmentFailure, match=name.partition(":")[0]):
             made(f"pettingzoo:{name}", 3)
-    with said.raises(errors.EnvironmentFailure, "unequl", label="arguments"):
+    with pytest.raises(errors.EnvironmentFailure, match=r"'pettingzoo:own_agents:Herd'.*'unequl'"):
         made(kwargs='{"unequl": true}')
     for name in ("os:path", "9:a", "__main__:make"):
         with pytest.raises(errors.ConfigError, match="pettingzoo:"):
@@ -159,17 +160,17 @@ def test_what_is_no_environment_of_several_agents_is_named(said: golden.Said):
     registry.check_id("pettingzoo:no_such.module")
 
 
-def test_a_missing_package_is_named(monkeypatch, said: golden.Said):
+def test_a_missing_package_is_named(monkeypatch):
     real = importlib.util.find_spec
     monkeypatch.setattr(importlib.util, "find_spec", lambda name: None if name == "mpe2" else real(name))
-    with said.raises(errors.EnvironmentFailure, "needs mpe2"):
+    with pytest.raises(errors.EnvironmentFailure, match=r"'pettingzoo:mpe2\.simple_spread_v3'.*needs mpe2"):
         made("pettingzoo:mpe2.simple_spread_v3", 3)
 
 
-def test_environments_that_differ_each_time_are_named(said: golden.Said):
+def test_environments_that_differ_each_time_are_named():
     sizes = itertools.count(0)
     make = lambda: own_agents.Herd(unequal=bool(next(sizes)))  # noqa: E731
-    with said.raises(errors.EnvironmentFailure, "each time it is made"):
+    with pytest.raises(errors.EnvironmentFailure, match=r"'herd'.*each time it is made.*\b0\.0\b.*\b100\.0\b.*\b4\b"):
         pettingzoo_env.PettingZoo("herd", make, 6)
     sizes = itertools.count(0)
     env = pettingzoo_env.PettingZoo("herd", make, 3)
@@ -181,7 +182,7 @@ def test_environments_that_differ_each_time_are_named(said: golden.Said):
         pettingzoo_env.PettingZoo("herd", lambda: same, 6)
 
 
-def test_faults_name_the_call_and_the_agent(said: golden.Said):
+def test_faults_name_the_call_and_the_agent():
     class Wrong(own_agents.Herd):
         def step(self, actions):
             seen, *rest = super().step(actions)
@@ -189,7 +190,7 @@ def test_faults_name_the_call_and_the_agent(said: golden.Said):
 
     env = pettingzoo_env.PettingZoo("wrong", Wrong, 3)
     env.reset(range(3))
-    with said.raises(errors.EnvironmentFailure, "'bee'"):
+    with pytest.raises(errors.EnvironmentFailure, match=r"'wrong'.*'bee'.*\[1\].*\[2\].*--env=pettingzoo"):
         env.step(np.ones(3, np.int32))
 
     class Raising(own_agents.Herd):

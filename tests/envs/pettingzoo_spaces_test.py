@@ -1,4 +1,3 @@
-import golden
 import numpy as np
 import pytest
 from gymnasium import spaces
@@ -100,8 +99,8 @@ def test_spaces_that_cannot_be_padded_are_refused_with_all_groups(of_cat):
         share(ant=pair, bee=pair, cat=of_cat)
 
 
-def test_the_refusal_says_what_would_do(said: golden.Said):
-    with said.raises(errors.EnvironmentFailure, "'zoo'"):
+def test_the_refusal_says_what_would_do():
+    with pytest.raises(errors.EnvironmentFailure, match=r"'zoo'.*\b1\.0\b.*\b1\.0\b.*\b3\b"):
         share(ant=(box(3), box(2)), bee=(box(3), box(3, -2, 1)))
 
 

@@ -4,7 +4,6 @@ import ctypes
 import importlib.machinery
 import importlib.util
 
-import golden
 import pytest
 
 from seedzero.core import errors
@@ -41,11 +40,11 @@ def test_a_library_that_does_not_load_is_told(monkeypatch):
         qt.load()
 
 
-def test_without_qt_the_package_is_named(monkeypatch, said: golden.Said):
+def test_without_qt_the_package_is_named(monkeypatch):
     monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
     monkeypatch.setattr(ctypes.util, "find_library", lambda name: None)
     qt.load()  # other environments do without
-    with said.raises(errors.EnvironmentFailure, r"'Coinrun-v0' .*Qt 5; .* pip install .*'PyQt5-Qt5<"):
+    with pytest.raises(errors.EnvironmentFailure, match=r"'Coinrun-v0' .*Qt 5; .* pip install .*'PyQt5-Qt5<"):
         qt.check("Coinrun-v0")
     monkeypatch.setattr(ctypes.util, "find_library", lambda name: "libQt5Core.so.5")
     qt.check("Coinrun-v0")  # the system's

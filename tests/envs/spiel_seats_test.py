@@ -1,6 +1,5 @@
 import sys
 
-import golden
 import numpy as np
 import pytest
 
@@ -175,8 +174,8 @@ def test_boards_stay_whole_games():
 
 
 @pytest.mark.parametrize("name", ["hanabi", "negotiation", "kuhn_poker(players=99)"])
-def test_unsupported_games_are_refused_with_the_reason(name, said: golden.Said):
-    with said.raises(errors.ConfigError, name.partition("(")[0], name):
+def test_unsupported_games_are_refused_with_the_reason(name):
+    with pytest.raises(errors.ConfigError, match=name.partition("(")[0]):
         registry.check_id(f"spiel:{name}")
 
 
@@ -184,10 +183,10 @@ def test_unsupported_games_are_refused_with_the_reason(name, said: golden.Said):
     "settings", [dict(opponents="random,mcts-100"), dict(random_opening=4), dict(render=True)], ids=str
 )
 @pytest.mark.parametrize("role", types.Role)
-def test_settings_of_boards_are_refused_by_name(settings, role, said: golden.Said):
+def test_settings_of_boards_are_refused_by_name(settings, role):
     given = dict(settings)
     render = given.pop("render", False)
-    with said.raises(errors.EnvironmentFailure, "'kuhn_poker'", next(iter(settings))):
+    with pytest.raises(errors.EnvironmentFailure, match="'kuhn_poker'"):
         registry.make("spiel:kuhn_poker", sections.EnvConfig(**given), 2, role=role, render=render)
 
 

@@ -2,7 +2,6 @@ import pathlib
 import subprocess
 import sys
 
-import golden
 import numpy as np
 import pytest
 
@@ -167,11 +166,11 @@ def test_four_in_a_column_win_connect_four():
     np.testing.assert_array_equal(steps[-1].observation[0, :, 0, 0], [1, 1, 1, 1])
 
 
-def test_an_illegal_action_is_refused_before_any_game_has_moved(said: golden.Said):
+def test_an_illegal_action_is_refused_before_any_game_has_moved():
     env = spiel.Games(TIC_TAC_TOE, 2)
     env.reset([0, 0])
     env.step(actions(4, 4))
-    with said.raises(errors.InvalidMessage, r"action 4 .* 1 .*\[0, 1, 2, 3, 5, "):
+    with pytest.raises(errors.InvalidMessage, match=r"action 4 .* 1 .*\[0, 1, 2, 3, 5, "):
         env.step(actions(0, 4))
     step = env.step(actions(1, 1))
     np.testing.assert_array_equal(step.observation[0], TIC_TAC_TOE.observe(after(TIC_TAC_TOE, 4, 1)))
@@ -420,18 +419,16 @@ def test_a_worker_plays_games_in_python_without_jax():
         ("raising_games:my_board", r"OverflowError: too many rules \(.*/raising_games.py, line 1"),
     ],
 )
-def test_a_module_that_brings_no_such_game_is_named(
-    name, reason, tmp_path, monkeypatch: pytest.MonkeyPatch, said: golden.Said
-):
+def test_a_module_that_brings_no_such_game_is_named(name, reason, tmp_path, monkeypatch: pytest.MonkeyPatch):
     (tmp_path / "raising_games.py").write_text("raise OverflowError('too many rules')\n")
     monkeypatch.syspath_prepend(str(tmp_path))
-    with said.raises(errors.EnvironmentFailure, reason, name, replace={tmp_path.name: "DIRECTORY"}):
+    with pytest.raises(errors.EnvironmentFailure, match=reason):
         registry.make(f"spiel:{name}", sections.EnvConfig(), 1)
 
 
-def test_a_game_of_this_program_alone_is_refused_with_its_module(said: golden.Said):
+def test_a_game_of_this_program_alone_is_refused_with_its_module():
     spiel.load("own_spiel_games:my_board")
-    with said.raises(errors.ConfigError, "spiel:own_spiel_games:my_board"):
+    with pytest.raises(errors.ConfigError, match=r"'spiel:my_board'.*'my_board'.*spiel:own_spiel_games:my_board"):
         registry.check_id("spiel:my_board")
 
 
@@ -468,26 +465,23 @@ def test_a_game_that_raises_is_named():
         ("zzzzzzz", "as tic_tac_toe and connect_four"),
     ],
 )
-def test_what_cannot_be_played_is_refused_with_the_reason(
-    name, reason, said: golden.Said, monkeypatch: pytest.MonkeyPatch
-):
+def test_what_cannot_be_played_is_refused_with_the_reason(name, reason, monkeypatch: pytest.MonkeyPatch):
     pyspiel = pytest.importorskip("pyspiel")  # it also knows what other tests have registered
     pytest.importorskip("open_spiel.python.games")
     names = [known for known in pyspiel.registered_names() if known != "chat_game" and not known.startswith("my_")]
     monkeypatch.setattr(pyspiel, "registered_names", lambda: names)
     with pytest.raises(errors.EnvironmentFailure, match=reason) as error:
         spiel.Game(name)
-    said(error.value, name)
     assert repr(name) in str(error.value)
 
 
-def test_a_second_move_in_a_row_is_found_while_playing_at_the_latest(monkeypatch, said: golden.Said):
+def test_a_second_move_in_a_row_is_found_while_playing_at_the_latest(monkeypatch):
     monkeypatch.setattr(spiel, "TRIAL_MOVES", 0)
     env = spiel.Games(spiel.Game("dots_and_boxes(num_rows=1,num_cols=2)"), 1)
     env.reset([0])
     for move in (0, 2, 4):
         env.step(actions(move))
-    with said.raises(errors.EnvironmentFailure, r"'dots_and_boxes\(.* player 1 .* move 4"):
+    with pytest.raises(errors.EnvironmentFailure, match=r"'dots_and_boxes\(.* player 1 .* move 4.*\b20\b"):
         env.step(actions(5))  # closes the first box
 
 

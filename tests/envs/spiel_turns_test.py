@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import dataclasses
 
-import golden
 import numpy as np
 import pytest
 
@@ -101,6 +100,6 @@ def test_a_game_of_one_player_with_chance_sums_its_rewards() -> None:
     assert np.all(total > 100) and env.spec.num_players == 1 and not env.spec.moves_again
 
 
-def test_chance_is_not_drawn_without_a_generator(said: golden.Said) -> None:
-    with said.raises(errors.EnvironmentFailure, "'pig'"):
+def test_chance_is_not_drawn_without_a_generator() -> None:
+    with pytest.raises(errors.EnvironmentFailure, match="'pig'"):
         spiel.Game("pig").initial()

@@ -6,7 +6,6 @@ import dataclasses
 import pathlib
 import sys
 
-import golden
 import pytest
 
 from seedzero.api import request
@@ -71,13 +70,10 @@ def test_learners_share_the_workers_and_meet_at_the_first() -> None:
     ("num_learners", "num_workers", "texts"),
     [(2, 5, ["--num_workers=5: ", "--num_workers=4 or 6"]), (4, 3, ["--num_workers=3: ", "give --num_workers=4,"])],
 )
-def test_learners_that_cannot_share_are_refused(
-    num_learners: int, num_workers: int, texts: list[str], said: golden.Said
-) -> None:
+def test_learners_that_cannot_share_are_refused(num_learners: int, num_workers: int, texts: list[str]) -> None:
     with pytest.raises(errors.UsageError) as raised:
         launch_plan.check_learners(num_learners, num_workers)
     assert all(text in str(raised.value) for text in texts)
-    said(raised.value, texts[0])
     launch_plan.check_learners(1, 5)
     launch_plan.check_learners(3, 6)
 
@@ -110,10 +106,8 @@ def test_the_token_is_in_no_command_and_no_text() -> None:
         ({"run.deterministic": "true"}, "--deterministic "),
     ],
 )
-def test_settings_that_the_launcher_decides_or_cannot_serve_are_refused(
-    settings: dict[str, str], text: str, said: golden.Said
-) -> None:
-    with said.raises(errors.UsageError, text, text):
+def test_settings_that_the_launcher_decides_or_cannot_serve_are_refused(settings: dict[str, str], text: str) -> None:
+    with pytest.raises(errors.UsageError, match=text):
         launch_plan.check_settings(settings)
     launch_plan.check_settings({"run.deterministic": "false", "env.id": "catch"})
 
@@ -160,8 +154,10 @@ def test_the_accelerator_that_is_asked_for(
 
 
 @pytest.mark.parametrize("text", ["gpu", "GPU:0", "GPU:x", "CPU:1", ""])
-def test_an_unknown_accelerator_is_refused(text: str, said: golden.Said) -> None:
-    with said.raises(errors.UsageError, "auto, none, GPU, GPU:N, TPU or TPU:N", replace={f"={text}:": "=NAME:"}):
+def test_an_unknown_accelerator_is_refused(text: str) -> None:
+    with pytest.raises(
+        errors.UsageError, match=f"--accelerator={text}: expected auto, none, GPU, GPU:N, TPU or TPU:N"
+    ):
         launch_plan.find_accelerator(text, [])
 
 
@@ -176,23 +172,21 @@ def test_a_learner_takes_fewer_cores_where_everything_then_has_a_place(
     assert found == launch_plan.NodeResources(fitted, "GPU", 1)
 
 
-def test_a_shortage_names_what_is_needed_what_there_is_and_what_to_lower(said: golden.Said) -> None:
+def test_a_shortage_names_what_is_needed_what_there_is_and_what_to_lower() -> None:
     learner, worker = launch_plan.NodeResources(3.0), launch_plan.NodeResources(1.0)
     assert launch_plan.shortage(learner, worker, 2, [{"CPU": 4.0}, {"CPU": 1.0}]) == ""
     text = launch_plan.shortage(learner, worker, 2, [{"CPU": 2.0}, {"memory": 1.0}])
     assert " CPU 3, " in text and " 2 worker(s) CPU 1" in text
-    assert "--num_workers" in text
-    said(text)
+    assert " 2 node(s) with CPU 2; nothing; " in text and "--num_workers" in text
 
 
-def test_every_learner_needs_room(said: golden.Said) -> None:
+def test_every_learner_needs_room() -> None:
     learner, worker = launch_plan.NodeResources(3.0), launch_plan.NodeResources(1.0)
     nodes = [{"CPU": 4.0}, {"CPU": 4.0}]
     assert launch_plan.shortage(learner, worker, 2, nodes, 2) == ""
     assert launch_plan.fit_learner(learner, worker, 4, nodes, 2) == launch_plan.NodeResources(2.0)
     text = launch_plan.shortage(learner, worker, 4, nodes, 2)
-    assert " 2 learners " in text and " CPU 3, " in text
-    said(text)
+    assert " 2 learners " in text and " CPU 3, " in text and " 4 worker(s) CPU 1" in text and " CPU 4; CPU 4; " in text
 
 
 def test_what_finds_no_room_is_named() -> None:

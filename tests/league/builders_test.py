@@ -9,7 +9,6 @@ import sys
 import threading
 from typing import Any
 
-import golden
 import pytest
 
 from seedzero.config import league_config, options
@@ -289,8 +288,8 @@ def test_decayed_matches_are_worth_as_many_equal_ones_as_the_documentation_says(
     ],
     ids=lambda settings: settings["builder_args"],
 )
-def test_wrong_arguments_are_refused_by_name(settings: dict[str, Any], said: golden.Said) -> None:
-    with said.raises(errors.ConfigError, r"--league\.builder_args=", settings["builder_args"]):
+def test_wrong_arguments_are_refused_by_name(settings: dict[str, Any]) -> None:
+    with pytest.raises(errors.ConfigError, match=r"--league\.builder_args="):
         league_config.LeagueConfig(**settings).arguments()
 
 
@@ -407,30 +406,37 @@ def test_the_builder_of_the_documentation_works(rules: pathlib.Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("function", "line"),
+    ("function", "line", "told"),
     [
-        ("raises", "    raise KeyError"),
-        ("exits", "    raise SystemExit"),
-        ("hangs", "    threading.Event().wait(60)"),
-        ("rules", "    def __call__"),
-        *((name, f"def {name}(") for name in ("nothing", "lines", "one", "number", "thaw")),
-        *((name, f"def {name}(") for name in ("add", "adds", "gone", "freezes")),
-        *((name, f"def {name}(") for name in ("nobody", "frozen", "nowhere", "source")),
+        ("raises", "    raise KeyError", "raised KeyError: 'x', .*resume the run"),
+        ("exits", "    raise SystemExit", "raised SystemExit: 3, "),
+        ("hangs", "    threading.Event().wait(60)", "not returned after 1 s, "),
+        ("rules", "    def __call__", "player main is evaluated, and can't retire"),
+        ("nothing", "def nothing(", "returns None; expected a list of .*Action"),
+        ("lines", "def lines(", r"list with 'freeze main'; expected .*Action\(kind, player\)"),
+        ("one", "def one(", "returns Action.*; expected a list of "),
+        ("number", "def number(", "player=7, .*expected strings"),
+        ("thaw", "def thaw(", "kind='thaw', .*expected .*add, freeze, reset, retire, meet"),
+        ("add", "def add(", "'main_1' is no kind .*main, main_exploiter, league_exploiter"),
+        ("adds", "def adds(", r"2 players learn, and --league\.max_players=2 "),
+        ("gone", "def gone(", "main_1 is retired"),
+        ("freezes", "def freezes(", "main_1 is retired"),
+        ("nobody", "def nobody(", "'main_7'; there are main, main-0a"),
+        ("frozen", "def frozen(", "main-0a is frozen"),
+        ("nowhere", "def nowhere(", "'main-77'; there are main, main-0a"),
+        ("source", "def source(", "only add, reset and meet have a source"),
     ],
 )
-def test_a_failure_is_told_with_file_and_line(
-    function: str, line: str, rules: pathlib.Path, said: golden.Said
-) -> None:
+def test_a_failure_is_told_with_file_and_line(function: str, line: str, told: str, rules: pathlib.Path) -> None:
     lines = rules.read_text().splitlines()
     (number,) = [at for at, text in enumerate(lines, 1) if text.startswith(line)]
-    with pytest.raises(errors.BuilderError, match=rf"rules_of_a_user:{function}") as raised:
+    with pytest.raises(errors.BuilderError, match=rf"rules_of_a_user:{function} .*{told}") as raised:
         _own(function, seconds=1.0 if function == "hangs" else 20.0)
     assert f"{rules}:{number}" in str(raised.value)
-    said(raised.value, function, {str(rules): "FILE"})
     assert function != "hangs" or any(thread.name == "user code" and thread.daemon for thread in threading.enumerate())
 
 
-def test_a_builder_that_is_not_there_is_refused(rules: pathlib.Path, said: golden.Said) -> None:
+def test_a_builder_that_is_not_there_is_refused(rules: pathlib.Path) -> None:
     for name in ("rules_of_a_user:biuld", "rules_of_nobody:build"):
-        with said.raises(errors.ConfigError, name, name, {str(rules.parent): "FOLDER"}):
+        with pytest.raises(errors.ConfigError, match=name):
             builders.load(name)

@@ -2,8 +2,6 @@ from __future__ import annotations
 
 import dataclasses
 
-import golden
-
 from seedzero.config import league_config
 from seedzero.league import lineage, members
 
@@ -40,7 +38,7 @@ def test_each_learning_player_has_its_snapshots_and_resets_in_their_order() -> N
     assert [event["reason"] for event in exploiter["events"][1::2]] == ["", "reason 2"]
 
 
-def test_added_players_begin_and_retired_ones_end_their_lines(said: golden.Said) -> None:
+def test_added_players_begin_and_retired_ones_end_their_lines() -> None:
     pool = dataclasses.replace(_pool(), max_players=3)
     pool, _ = members.add(pool, "main", source="main-0d", reason="continues from there")
     pool, _ = pool.freeze("main_exploiter_0", "0e", version=80, env_steps=8_000, reason="beaten")
@@ -50,10 +48,23 @@ def test_added_players_begin_and_retired_ones_end_their_lines(said: golden.Said)
     assert kinds == ["freeze", "reset", "freeze", "reset", "freeze", "retire"]
     assert exploiter["events"][-1] == {"event": "retire", "version": 80, "env_steps": 8_000, "reason": "beaten"}
     assert [(event["event"], event["source"]) for event in added["events"]] == [("add", "main-0d")]
-    said(lineage.text(pool))
+    assert lineage.text(pool).splitlines() == [
+        "main (main): update 70, 7,000 steps",
+        "├─ main-0a: update 10, 1,000 steps; every 1,000 steps; retired",
+        "└─ main-0d: update 60, 6,000 steps",
+        "main_exploiter_0 (main_exploiter): update 80, 8,000 steps",
+        "├─ main_exploiter_0-0b: update 20, 2,000 steps; wins 0.80 or more against 1 player",
+        "├─ reset 1 to initial: update 20, 2,000 steps",
+        "├─ main_exploiter_0-0c: update 40, 4,000 steps; wins 0.80 or more against 1 player",
+        "├─ reset 2 to main-0a: update 40, 4,000 steps",
+        "├─ main_exploiter_0-0e: update 80, 8,000 steps; beaten",
+        "└─ retired: update 80, 8,000 steps; beaten",
+        "main_1 (main): update 0, 0 steps",
+        "└─ added as main-0d: update 0, 0 steps; continues from there",
+    ]
 
 
-def test_the_tree_is_text_for_a_terminal(said: golden.Said) -> None:
-    assert len(lineage.text(_pool()).splitlines()) == 8
-    said(lineage.text(_pool()))
+def test_the_tree_is_text_for_a_terminal() -> None:
+    *_, last = lines = lineage.text(_pool()).splitlines()
+    assert len(lines) == 8 and last == "└─ reset 2 to main-0a: update 40, 4,000 steps; reason 2"
     assert lineage.text(members.Pool()) == "main (main): update 0, 0 steps"

@@ -4,7 +4,6 @@ import functools
 import json
 from typing import Any
 
-import golden
 import pytest
 import saved_league
 
@@ -147,8 +146,8 @@ _damaged = functools.partial(saved_league.damaged, _payoff().to_json())
         ({"rows": [], "recent": [], "before": [["past", "a", "b", 0, 1, 0, 0, 1.0]]}, "at a reset"),
     ],
 )
-def test_a_damaged_payoff_is_refused(values: Any, named: str, said: golden.Said) -> None:
-    with said.raises(ValueError, named, named):
+def test_a_damaged_payoff_is_refused(values: Any, named: str) -> None:
+    with pytest.raises(ValueError, match=named):
         payoffs.Payoff.from_json(values)
 
 

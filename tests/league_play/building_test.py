@@ -6,7 +6,6 @@ import dataclasses
 import json
 from typing import Any
 
-import golden
 import jax
 import loop_world
 import numpy as np
@@ -199,7 +198,7 @@ def test_a_reset_takes_parameters_with_the_statistics_of_their_values(
 
 
 def test_a_snapshot_of_an_earlier_version_lacks_statistics_which_are_learned_anew(
-    monkeypatch: pytest.MonkeyPatch, said: golden.Said
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     world = World(loop_world.without_programs(_AGENTS["vtrace"]), monkeypatch)
     world.build(builders.Action("freeze", "main"))
@@ -208,7 +207,7 @@ def test_a_snapshot_of_an_earlier_version_lacks_statistics_which_are_learned_ane
     world.build(builders.Action("reset", "main_exploiter_0", name))
     assert np.asarray(world.exploiter.train.returns.variance).tolist() == [1.0]
     (told,) = world.world.reports
-    said(told, replace={name: "NAME"})
+    assert f"league: {name} was saved by an earlier version" in told and "; main_exploiter_0 takes" in told
 
 
 def test_a_queue_s_steps_are_forgotten_with_the_network_that_chose_them(monkeypatch: pytest.MonkeyPatch) -> None:

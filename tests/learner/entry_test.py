@@ -10,7 +10,6 @@ import weakref
 from concurrent import futures
 from typing import Any
 
-import golden
 import parts_world
 import pytest
 
@@ -27,12 +26,11 @@ QUIET = callbacks.Caller(handles_signals=False)
 
 @pytest.mark.parametrize("spec", [CATCH, None])
 def test_a_run_whose_workers_never_come_fails_by_name_and_keeps_no_spec(
-    make_parts: parts_world.Make, tmp_path: pathlib.Path, spec: types.EnvSpec | None, said: golden.Said
+    make_parts: parts_world.Make, tmp_path: pathlib.Path, spec: types.EnvSpec | None
 ) -> None:
     world = make_parts(spec=spec, run__max_seconds=1.0)
-    with pytest.raises(errors.TrainingFailure, match="--max_seconds=1,") as raised:
+    with pytest.raises(errors.TrainingFailure, match="--max_seconds=1,"):
         entry.run(world.parts)
-    said(raised.value)
     assert spec_file.read(tmp_path) is None
 
 
@@ -80,7 +78,6 @@ def test_a_budget_that_ends_while_programs_are_compiled_fails_and_saves_nothing(
     spent: str,
     resumed: bool,
     is_compiled: bool,
-    said: golden.Said,
 ) -> None:
     world = make_parts(spec=CATCH, resumed=resumed, **settings)
     world.saves.durable_update = 25 if resumed else None
@@ -100,7 +97,8 @@ def test_a_budget_that_ends_while_programs_are_compiled_fails_and_saves_nothing(
     assert ("save" in world.calls) == ends
     assert not {"stop", "end"} & set(world.calls) - {"end" if is_compiled else "stop"}
     if raised is not None:
-        said(raised.value, (spent.partition("=")[0], resumed))
+        kept = "the run has not changed" if resumed else "nothing was learned"
+        assert str(raised.value).startswith(spent) and f"so give it more; {kept}" in str(raised.value)
 
 
 @pytest.mark.parametrize("deterministic", [False, True])
@@ -178,18 +176,17 @@ def test_after_its_end_nothing_of_a_run_holds_the_devices_memory(make_parts: par
     assert held() is None
 
 
-def test_a_resume_that_is_refused_at_once_leaves_the_settings_as_they_were(
-    tmp_path: pathlib.Path, said: golden.Said
-) -> None:
+def test_a_resume_that_is_refused_at_once_leaves_the_settings_as_they_were(tmp_path: pathlib.Path) -> None:
     given = {"env.id": "catch", "worker.envs_per_group": 4, "replay.num_slots": 8, "training.num_devices": 1}
     small = configs.override(configs.Config(), given)
     with run_dirs.open_run_dir(tmp_path, small, preset="catch", given={}):
         (tmp_path / "checkpoints/steps/000000000001").mkdir(parents=True)
     before = (tmp_path / run_dirs.CONFIG_FILE).read_bytes()
     large = configs.override(small, {"worker.num": 4})
-    with pytest.raises(errors.ConfigError, match=" 32 ") as raised:
+    with pytest.raises(
+        errors.ConfigError, match=r"--replay\.num_slots=8.* 32 .*worker\.num_groups=2.*--replay\.num_slots=32"
+    ):
         entry.train(run_dirs.SavedConfig("catch", {"worker.num": "4"}, large), tmp_path, "", QUIET)
-    said(raised.value)
     assert (tmp_path / run_dirs.CONFIG_FILE).read_bytes() == before
 
 

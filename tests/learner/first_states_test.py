@@ -10,7 +10,6 @@ from collections.abc import Mapping
 from typing import Any
 
 import fake_gcs
-import golden
 import jax
 import jax.numpy as jnp
 import loop_world
@@ -116,7 +115,7 @@ def test_a_central_value_begins_anew_from_a_frozen_player_and_ends_with_it(tmp_p
     assert _is_same(without.params, acting(source).params)
 
 
-def test_a_damaged_newest_checkpoint_is_named(tmp_path: pathlib.Path, said: golden.Said) -> None:
+def test_a_damaged_newest_checkpoint_is_named(tmp_path: pathlib.Path) -> None:
     _, setup = _setup("ppo")
     source, told = _trained(setup), list[str]()
     _write(tmp_path / "run", "ppo", {"main": source})
@@ -124,10 +123,10 @@ def test_a_damaged_newest_checkpoint_is_named(tmp_path: pathlib.Path, said: gold
     shutil.copytree(steps / "000000000030", steps / "000000000040")  # whose manifest is of another update
     made = _make("ppo", str(tmp_path / "run"), told)
     assert _is_same(made.params, source.params) and "starts from update 30" in told[1]
-    said(told[0])
+    assert "checkpoint 40 is skipped: manifest.json is damaged: it is that of checkpoint 30, not 40" in told[0]
 
 
-def test_a_player_of_a_league_is_named(tmp_path: pathlib.Path, said: golden.Said) -> None:
+def test_a_player_of_a_league_is_named(tmp_path: pathlib.Path) -> None:
     _, setup = _setup("ppo")
     place = tmp_path / "run"
     players = {"main": _trained(setup), "main_exploiter": _trained(setup, seed=8)}
@@ -135,26 +134,26 @@ def test_a_player_of_a_league_is_named(tmp_path: pathlib.Path, said: golden.Said
     for player, source in (("main_exploiter", "main_exploiter"), ("main", "main"), (FROZEN, "main"), ("", "main")):
         made = _make("ppo", f"{place}:{player}" if player else str(place))
         assert _is_same(setup.agent.acting(made), setup.agent.acting(players[source]))
-    with said.raises(errors.ResumeError, "no player wolf"):
+    with pytest.raises(errors.ResumeError, match="no player wolf"):
         _make("ppo", f"{place}:wolf")
 
 
-def test_policies_without_a_first_one_are_named(tmp_path: pathlib.Path, said: golden.Said) -> None:
+def test_policies_without_a_first_one_are_named(tmp_path: pathlib.Path) -> None:
     train = _trained(_setup("ppo")[1])
     _write(tmp_path / "run", "ppo", {"sheep": train, "wolf": train})
-    with said.raises(errors.ResumeError, "sheep, wolf"):
+    with pytest.raises(errors.ResumeError, match="sheep, wolf"):
         _make("ppo", str(tmp_path / "run"))
 
 
-def test_arrays_of_other_shapes_are_named_with_the_setting(tmp_path: pathlib.Path, said: golden.Said) -> None:
+def test_arrays_of_other_shapes_are_named_with_the_setting(tmp_path: pathlib.Path) -> None:
     _write(tmp_path / "run", "ppo", {"main": _trained(_setup("ppo")[1])})
-    with said.raises(errors.ResumeError, "--network.width=8 there, 4 here"):
+    with pytest.raises(errors.ResumeError, match=r"\[8, 3\].*\[4, 3\].*--network\.width=8 there, 4 here"):
         _make("ppo", str(tmp_path / "run"), None, ("network.width", 4))
 
 
-def test_another_agent_is_refused(tmp_path: pathlib.Path, said: golden.Said) -> None:
+def test_another_agent_is_refused(tmp_path: pathlib.Path) -> None:
     _write(tmp_path / "run", "ppo", {"main": _trained(_setup("ppo")[1])})
-    with said.raises(errors.ConfigError, "--agent=ppo"):
+    with pytest.raises(errors.ConfigError, match=r"--agent=ppo.*--agent=apex.*--agent=ppo.*--init_from"):
         _make("apex", str(tmp_path / "run"))
 
 

@@ -8,7 +8,6 @@ import types as python_types
 from collections.abc import Iterator
 from typing import Any, cast
 
-import golden
 import jax
 import loop_world
 import numpy as np
@@ -107,23 +106,19 @@ def test_there_may_be_no_such_player_or_no_networks(
         world.loop.copies.ask("main")
 
 
-def test_a_learner_without_a_worker_offers_nothing_yet(
-    world: loop_world.World, directory: run_dirs.RunDir, said: golden.Said
-) -> None:
+def test_a_learner_without_a_worker_offers_nothing_yet(world: loop_world.World, directory: run_dirs.RunDir) -> None:
     (directory.path / "spec.json").unlink()
-    with said.raises(errors.UsageError, "no worker", "try again"):
+    with pytest.raises(errors.UsageError, match="no worker"):
         pooling.LearnerPool(directory, lambda: world.loop).offer()
 
 
-def test_the_pool_has_a_token_of_its_own(
-    tmp_path: pathlib.Path, directory: run_dirs.RunDir, said: golden.Said
-) -> None:
+def test_the_pool_has_a_token_of_its_own(tmp_path: pathlib.Path, directory: run_dirs.RunDir) -> None:
     (tmp_path / "token").write_text(TOKEN)
     settings, loop = sections.ServeConfig(str(tmp_path / "token")), lambda: None
     assert pooling.of_config(sections.ServeConfig(), directory, security.OPEN, loop) is None
     found = pooling.of_config(settings, directory, security.ServerSecurity("another one, for workers"), loop)
     assert found is not None and found[1] == TOKEN
-    with said.raises(errors.UsageError, "--serve.token_file", "workers"):
+    with pytest.raises(errors.UsageError, match=r"--serve\.token_file.*`openssl rand -hex 32`"):
         pooling.of_config(settings, directory, security.ServerSecurity(TOKEN), loop)
-    with said.raises(errors.UsageError, "--serve.token_file", "none"):
+    with pytest.raises(errors.UsageError, match=r"--serve\.token_file"):
         pooling.of_config(sections.ServeConfig(str(tmp_path / "gone")), directory, security.OPEN, loop)

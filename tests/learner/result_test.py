@@ -5,7 +5,6 @@ from __future__ import annotations
 import pathlib
 import re
 
-import golden
 import pytest
 
 from seedzero.checkpoints import manifest, saved_files
@@ -50,14 +49,13 @@ def test_a_training_that_was_stopped_is_not_finished(tmp_path: pathlib.Path) -> 
 @pytest.mark.parametrize(
     ("agent", "budget", "told"),
     [
-        ("muzero", 99, "--max_env_steps=99 .*--replay.min_steps=100"),
-        ("muzero", 100, ""),
-        ("muzero", 0, ""),
-        ("ppo", 99, ""),  # it has no replay
+        ("muzero", 99, "--max_env_steps=99 is less than --replay.min_steps=100"),
+        ("muzero", 100, "compilation and a first batch"),
+        ("muzero", 0, "compilation and a first batch"),
+        ("ppo", 99, "compilation and a first batch"),  # it has no replay
     ],
 )
-def test_a_training_without_updates_says_why(agent: str, budget: int, told: str, said: golden.Said) -> None:
+def test_a_training_without_updates_says_why(agent: str, budget: int, told: str) -> None:
     changes = {"run.agent": agent, "run.max_env_steps": budget, "replay.min_steps": 100}
     found = result.without_updates(configs.override(configs.Config(), changes))
     assert re.match(told, found)
-    said(found, told)

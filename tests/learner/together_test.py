@@ -13,7 +13,6 @@ from concurrent import futures
 from typing import Any
 
 import fake_gcs
-import golden
 import pytest
 
 from seedzero.bucket import bucket, lease
@@ -106,17 +105,20 @@ def _compared(*specs: types.EnvSpec) -> tuple[list[BaseException | None], list[i
         return [one.exception() for one in asked], sorted(meeting.left)
 
 
-def test_hosts_with_other_environments_are_named_on_every_host(said: golden.Said) -> None:
+def test_hosts_with_other_environments_are_named_on_every_host() -> None:
     spaces = json.dumps({"observation": "a Box of four numbers " * 100, "action": "left or right"})
     spec = types.EnvSpec((4,), "float32", 2, spaces=spaces, tasks=("a", "b"))
     same, left = _compared(spec, spec, dataclasses.replace(spec, spaces=""))
     assert same == [None] * 3 and left == []
-    for name, value in (("observation_shape", (5,)), ("tasks", ("a",)), ("spaces", spaces.replace("left", "up"))):
+    for name, value, told in (
+        ("observation_shape", (5,), "is (5,), and (4,) on host 0"),
+        ("tasks", ("a",), "is ('a',), and ('a', 'b') on host 0"),
+        ("spaces", spaces.replace("left", "up"), 'is {"observation": "a B...'),
+    ):
         found, left = _compared(spec, spec, dataclasses.replace(spec, **{name: value}))
         assert left == [0, 1, 2] and {type(error) for error in found} == {errors.UsageError}
         (text,) = {str(error) for error in found}
-        assert "host 2 has other environments" in text
-        said(text, name)
+        assert "host 2 has other environments" in text and f"({name} {told}" in text
 
 
 def test_host_0_alone_evaluates() -> None:
@@ -175,23 +177,24 @@ def test_full_hosts_know_the_emptiest(details: dict[int, dict[str, int | str]], 
     assert together.emptiest(details) == expected
 
 
-def test_hosts_that_lack_their_part_of_a_checkpoint_are_named_until_all_have_one(said: golden.Said) -> None:
+def test_hosts_that_lack_their_part_of_a_checkpoint_are_named_until_all_have_one() -> None:
     found: dict[int, str] = {0: "", 1: "no space left", 2: "given up"}
     link: Any = python_types.SimpleNamespace(gather=lambda subject, problem: found, missing="")
     peers = together.LinkedPeers(link)
-    said(peers.settle(20, ""))
+    assert peers.settle(20, "").startswith("checkpoint 20 lacks the part of host 1 (no space left), host 2 (given up)")
     assert "host 1 (no space left)" in link.missing and together.lines({}, link.missing) == [link.missing]
     found.update({1: "", 2: ""})
     assert peers.settle(40, "") == link.missing == "" and together.lines({}, link.missing) == []
 
 
-def test_parts_of_hosts_that_have_gone_are_unknown(said: golden.Said) -> None:
+def test_parts_of_hosts_that_have_gone_are_unknown() -> None:
     config = _config(0)
     link = hub.Hub(
         messages.HostHello(0, 2, together.digest(config)), "127.0.0.1:0", config.transport, silence_seconds=20
     )
     link.lose("host 1 has ended")
-    said(together.LinkedPeers(link).settle(20, ""))
+    told = together.LinkedPeers(link).settle(20, "")
+    assert "part of checkpoint 20 (host 1 has ended)" in told
     link.stop()
 
 

@@ -7,7 +7,6 @@ from collections.abc import Sequence
 from concurrent import futures
 from typing import Any
 
-import golden
 import loop_world
 import numpy as np
 import pytest
@@ -186,16 +185,14 @@ def test_a_budget_ends_the_run(
         assert 20 <= world.loop.look().counts.stored < 20 + loop_world.SIZES[-1]
 
 
-def test_a_replay_too_short_to_learn_from_ends_the_run_without_final_updates(
-    make: loop_world.Make, said: golden.Said
-) -> None:
+def test_a_replay_too_short_to_learn_from_ends_the_run_without_final_updates(make: loop_world.Make) -> None:
     world = make(run__max_env_steps=20, replay__final_updates=7, replay__min_steps=1_000)
     world.play(world.join(), 30)
     assert world.loop.run() == "--max_env_steps=20 reached"
     assert world.num_updates == 0
     num_left_out = 20 // loop_world.BATCH + 7
     (told,) = (text for text in world.reports if text.startswith(f"{num_left_out} "))
-    said(told)
+    assert "holds 20 steps, and learning needs --replay.min_steps=1000" in told
     assert world.loop.state().counters[phase.LEFT_OUT] == (num_left_out, 1_000)
 
 
@@ -214,11 +211,11 @@ class _FailsWhenRead:
         raise RuntimeError("RESOURCE_EXHAUSTED: out of memory")
 
 
-def test_a_failed_call_ends_training_with_its_reason(device: loop_world.Device, said: golden.Said) -> None:
+def test_a_failed_call_ends_training_with_its_reason(device: loop_world.Device) -> None:
     """XLA's calls fail when their result is asked for."""
     world = loop_world.World(loop_world.replaced(device, update=lambda *given: (*given[1:3], _FailsWhenRead())))
     session = world.join()
-    with said.raises(errors.TrainingFailure, "RESOURCE_EXHAUSTED"):
+    with pytest.raises(errors.TrainingFailure, match="RESOURCE_EXHAUSTED"):
         world.play(session, 10)
     world.show(session, 0, 0.0)
     with pytest.raises(errors.TrainingFailure, match="RESOURCE_EXHAUSTED"):
@@ -417,9 +414,7 @@ class TestLastEvaluation:
         assert world.loop.run() == "evaluation returned 2, --stop_at_return=1"
         assert not world.loop.state().counters[phase.IN_LAST]
 
-    def test_steps_that_a_lost_worker_takes_back_do_not_undo_it(
-        self, make: loop_world.Make, said: golden.Said
-    ) -> None:
+    def test_steps_that_a_lost_worker_takes_back_do_not_undo_it(self, make: loop_world.Make) -> None:
         world = make(**{**self.SETTINGS, "run__max_updates": 0, "run__max_env_steps": 8})
         session = world.join()
         world.play(session, 30)
@@ -431,7 +426,7 @@ class TestLastEvaluation:
         world.now += phase.SILENCE_SECONDS
         ended = world.loop.run()
         assert ended.startswith("--max_env_steps=8 reached; ")
-        said(ended)
+        assert "evaluation took too long" in ended
 
     def test_environments_that_never_come_end_it_when_they_are_late(self, make: loop_world.Make) -> None:
         world, watched = self._trained(make)
@@ -444,15 +439,12 @@ class TestLastEvaluation:
         assert world.results == []
         assert not world.loop.state().counters[phase.IN_LAST]
 
-    def test_an_evaluation_that_was_given_up_is_not_owed_to_a_resume(
-        self, make: loop_world.Make, said: golden.Said
-    ) -> None:
+    def test_an_evaluation_that_was_given_up_is_not_owed_to_a_resume(self, make: loop_world.Make) -> None:
         world, watched = self._trained(make)
         world.answer(watched, 0, 0.0, first=True)
         world.now += phase.SILENCE_SECONDS
         ended = world.loop.run()
-        assert ended.startswith("--max_updates=6 reached; ") and " 2 " in ended
-        said(ended)
+        assert ended.startswith("--max_updates=6 reached; none of the 2 episodes ")
         assert not world.loop.state().counters[phase.IN_LAST]
 
     def test_episodes_without_end_cost_a_tenth_of_the_time_and_stop_no_run(self, make: loop_world.Make) -> None:
@@ -501,15 +493,14 @@ class TestLastEvaluation:
         world.loop.stop("interrupted")
         assert world.loop.run() == "interrupted"
 
-    def test_a_budget_of_another_thread_brings_it_too(self, make: loop_world.Make, said: golden.Said) -> None:
+    def test_a_budget_of_another_thread_brings_it_too(self, make: loop_world.Make) -> None:
         world = make(**{**self.SETTINGS, "run__max_updates": 0})
         world.play(world.join(), 12)
         num_updates = world.num_updates
         world.loop.end("--max_seconds=5 passed")
         world.work()
         (told,) = world.reports
-        assert told.startswith("--max_seconds=5 ") and world.num_updates == num_updates
-        said(told)
+        assert told.startswith("--max_seconds=5 passed: one more evaluation") and world.num_updates == num_updates
         world.now += phase.SILENCE_SECONDS
         assert world.loop.run().startswith("--max_seconds=5 passed; ")
 

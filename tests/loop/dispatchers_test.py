@@ -6,7 +6,6 @@ import dataclasses
 import itertools
 from typing import Any
 
-import golden
 import jax
 import loop_world
 import numpy as np
@@ -115,7 +114,7 @@ def test_parameters_act_from_the_update_on_that_publishes_them(make: loop_world.
     assert world.replies[-1][2] == 6
 
 
-def test_updates_that_are_refused_again_and_again_end_training(device: loop_world.Device, said: golden.Said) -> None:
+def test_updates_that_are_refused_again_and_again_end_training(device: loop_world.Device) -> None:
     num_rejected = iter(range(1, 100))
 
     def update(seed: Any, train: base.TrainState, rings: Any, num_inserts: Any) -> Any:
@@ -124,7 +123,7 @@ def test_updates_that_are_refused_again_and_again_end_training(device: loop_worl
         return train, rings, np.array(list(values.values()), np.float32)
 
     world = loop_world.World(loop_world.replaced(device, update=update))
-    with said.raises(errors.TrainingFailure, " 10 "):
+    with pytest.raises(errors.TrainingFailure, match=" 10 "):
         world.play(world.join(), 100)
     assert world.num_updates == 10
 

@@ -13,7 +13,6 @@ import urllib.request
 from concurrent import futures
 from typing import Any
 
-import golden
 import prometheus_client
 import pytest
 from prometheus_client import parser, registry
@@ -211,17 +210,15 @@ def test_a_request_has_a_deadline_however_often_bytes_come(monkeypatch: pytest.M
                 assert time.monotonic() < deadline
 
 
-def test_an_address_in_use_and_one_of_no_host_are_named(said: golden.Said) -> None:
+def test_an_address_in_use_and_one_of_no_host_are_named() -> None:
     with exporter.serving("127.0.0.1", 0, lambda: (STATUS, {})) as url:
         for address in (("127.0.0.1", _port(url)), ("no.such.host.invalid", 0)):
             named = re.escape("{}:{}: ".format(*address))
             with (
-                pytest.raises(errors.UsageError, match=rf"{named}.*--metrics_port") as raised,
+                pytest.raises(errors.UsageError, match=rf"{named}.*--metrics_port"),
                 exporter.serving(*address, lambda: (STATUS, {})),
             ):
                 pass
-            if address[1]:
-                said(raised.value)
 
 
 def test_counters_begin_with_what_is_known_and_never_fall() -> None:

@@ -8,7 +8,6 @@ import struct
 import sys
 from collections.abc import Iterator
 
-import golden
 import pytest
 from tensorboardX.proto import event_pb2
 
@@ -72,7 +71,7 @@ def test_numbers_that_are_not_finite_stay_strict_json(tmp_path: pathlib.Path) ->
     assert row == {"update": 1, "loss": "nan", "limit": "inf"}
 
 
-def test_full_disk_is_reported_once_and_tried_again(tmp_path: pathlib.Path, said: golden.Said) -> None:
+def test_full_disk_is_reported_once_and_tried_again(tmp_path: pathlib.Path) -> None:
     log, reports = make_log(tmp_path)
     with file_size_limit(0):
         log.write({"update": 1})
@@ -80,7 +79,7 @@ def test_full_disk_is_reported_once_and_tried_again(tmp_path: pathlib.Path, said
     assert len(reports) == 1 and "File too large" in reports[0] and str(tmp_path) in reports[0]
     log.write({"update": 3})
     assert rows(tmp_path) == [{"update": 3}]
-    said("\n".join(reports[1:]))
+    assert reports[1:] == ["metrics are written again"]
 
 
 def test_a_link_in_place_of_the_metrics_is_not_followed(tmp_path: pathlib.Path) -> None:

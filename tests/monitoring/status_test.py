@@ -9,7 +9,6 @@ import sys
 from collections.abc import Callable, Iterator
 from concurrent import futures
 
-import golden
 import grpc
 import pytest
 
@@ -41,10 +40,11 @@ def directory(tmp_path: pathlib.Path) -> Iterator[run_dirs.RunDir]:
         yield opened
 
 
-def test_where_nobody_listens_the_address_is_named(said: golden.Said) -> None:
-    with pytest.raises(errors.ProtocolError, match=r"unix:/nowhere/x\.sock .* 0\.5 s") as raised:
+def test_where_nobody_listens_the_address_is_named() -> None:
+    with pytest.raises(
+        errors.ProtocolError, match=r"unix:/nowhere/x\.sock .* 0\.5 s.*x\.sock.*x\.sock.*`seedzero train`"
+    ):
         status.from_server("unix:/nowhere/x.sock", deadline_seconds=0.5)
-    said(raised.value)
 
 
 @pytest.mark.parametrize("has_local", [False, True], ids=["its address", "the address that needs no token first"])

@@ -5,7 +5,6 @@ from __future__ import annotations
 import functools
 from typing import Any
 
-import golden
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -146,10 +145,9 @@ def test_images_get_the_residual_network_of_the_paper() -> None:
     assert (4 * 4 * 32, 16) in shapes  # 32 x 32 pixels are pooled three times
 
 
-def test_a_torso_that_does_not_fit_is_refused_by_the_settings_name(said: golden.Said) -> None:
-    with pytest.raises(errors.ConfigError, match=r"network\.kind=nature ") as raised:
+def test_a_torso_that_does_not_fit_is_refused_by_the_settings_name() -> None:
+    with pytest.raises(errors.ConfigError, match=r"network\.kind=nature .*\[4\].*--network\.kind=mlp"):
         _make("dueling", kind="nature")
-    said(raised.value)
 
 
 @pytest.mark.parametrize("lstm_width", [0, 6])

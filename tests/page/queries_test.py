@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import golden
 import pytest
 from starlette import requests
 
@@ -25,7 +24,6 @@ def test_other_values_are_refused(text: str) -> None:
         queries.count(_request(f"n={text}"), "n", 0, 3)
 
 
-def test_a_name_stays_in_the_message(said: golden.Said) -> None:
-    with pytest.raises(queries.BadQuery) as raised:
+def test_a_name_stays_in_the_message() -> None:
+    with pytest.raises(queries.BadQuery, match="steps: expected 0 to 3"):
         queries.count(_request("steps=9"), "steps", 0, 3)
-    said(raised.value)

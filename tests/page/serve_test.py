@@ -14,7 +14,6 @@ import sys
 import urllib.parse
 from collections.abc import Iterator
 
-import golden
 import httpx
 import page_runs
 import pytest
@@ -129,10 +128,9 @@ def test_another_address_asks_for_the_token(root: pathlib.Path, tmp_path: pathli
 
 
 @pytest.mark.parametrize("host", ["0.0.0.0", "::", "10.1.2.3", "machine.lan"])
-def test_another_address_without_a_token_is_refused(root: pathlib.Path, host: str, said: golden.Said) -> None:
-    with pytest.raises(errors.UsageError, match="--token_file") as raised:
+def test_another_address_without_a_token_is_refused(root: pathlib.Path, host: str) -> None:
+    with pytest.raises(errors.UsageError, match=rf"--host={host} .*--token_file=FILE .*openssl rand -hex 32"):
         serve.serve(root, host, 0, "", print)
-    said(raised.value, host)
 
 
 def test_a_name_that_no_host_can_have_is_refused() -> None:
@@ -140,9 +138,8 @@ def test_a_name_that_no_host_can_have_is_refused() -> None:
         serve._bound("my..host", 0)
 
 
-def test_a_port_in_use_is_named(root: pathlib.Path, said: golden.Said) -> None:
+def test_a_port_in_use_is_named(root: pathlib.Path) -> None:
     with socket.create_server(("127.0.0.1", 0)) as other:
         port = other.getsockname()[1]
-        with pytest.raises(errors.UsageError, match=f"127.0.0.1:{port}") as raised:
+        with pytest.raises(errors.UsageError, match=f"127.0.0.1:{port}: Address already in use; .*--port and --host"):
             serve.serve(root, "127.0.0.1", port, "", print)
-    said(raised.value, replace={str(port): "PORT"})

@@ -10,7 +10,6 @@ import threading
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
-import golden
 import numpy as np
 import page_client
 import page_records
@@ -65,24 +64,23 @@ def test_the_process_ends_after_a_pause_and_starts_anew(made: list[thinker.Think
     assert asked.ask({})["process"] != first
 
 
-@pytest.mark.parametrize(("script", "match"), [(_DYING, "no memory left"), (_GARBAGE, "has ended")])
-def test_a_crash_is_a_sentence(made: list[thinker.Thinker], script: str, match: str, said: golden.Said) -> None:
+@pytest.mark.parametrize(
+    ("script", "match"), [(_DYING, "exit code 3: no memory left; ask again"), (_GARBAGE, "has ended")]
+)
+def test_a_crash_is_a_sentence(made: list[thinker.Thinker], script: str, match: str) -> None:
     asked = _thinker(made, script)
-    with pytest.raises(thinker.ThinkingFailure, match=match) as raised:
+    with pytest.raises(thinker.ThinkingFailure, match=match):
         asked.ask({})
-    if script is _DYING:
-        said(raised.value)
     assert asked._process is None
 
 
-def test_a_silent_process_is_ended(made: list[thinker.Thinker], said: golden.Said) -> None:
+def test_a_silent_process_is_ended(made: list[thinker.Thinker]) -> None:
     asked = _thinker(made, _SILENT, answer_seconds=0.2)
-    with pytest.raises(thinker.ThinkingFailure, match="within") as raised:
+    with pytest.raises(thinker.ThinkingFailure, match=r"within.*\b0\.2\b"):
         asked.ask({})
-    said(raised.value)
 
 
-def test_few_questions_wait(made: list[thinker.Thinker], monkeypatch: pytest.MonkeyPatch, said: golden.Said) -> None:
+def test_few_questions_wait(made: list[thinker.Thinker], monkeypatch: pytest.MonkeyPatch) -> None:
     asked, arrived = _thinker(made, _ECHO), threading.Semaphore(0)
     acquire = asked._places.acquire
 
@@ -101,9 +99,8 @@ def test_few_questions_wait(made: list[thinker.Thinker], monkeypatch: pytest.Mon
         for thread in threads:
             thread.start()
             assert arrived.acquire(timeout=600)
-        with pytest.raises(thinker.ThinkingFailure, match="wait already") as raised:
+        with pytest.raises(thinker.ThinkingFailure, match=r"\b5\b.*wait already"):
             asked.ask({})
-        said(raised.value, "full")
     assert sorted(answers.get(timeout=600) for _ in threads) == [0, 1, 2, 3, 4]
     asked.close()
     with pytest.raises(thinker.ThinkingFailure, match="the page ends"):

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from typing import Any
 
-import golden
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -72,10 +71,9 @@ def _complete(row: ring_store.Row) -> ring_store.Row:
     return row._replace(stored={"action": number, "policy": np.ones((len(number), 2), np.float32), "state": number})
 
 
-def test_a_ring_shorter_than_the_stack_is_refused_by_name(said: golden.Said) -> None:
-    with pytest.raises(errors.CapacityError, match=r"\b3 rows, .* 3 frames .*4.*replay\.capacity") as raised:
+def test_a_ring_shorter_than_the_stack_is_refused_by_name() -> None:
+    with pytest.raises(errors.CapacityError, match=r"\b3 rows, .* 3 frames .*4.*replay\.capacity.*--replay\.num_envs"):
         harness.put(harness.create(1, 3), 0, stack=3)
-    said(raised.value)
 
 
 @pytest.mark.parametrize(("multiple", "length"), [((), 5), ((1,), 5), ((4,), 8), ((5,), 5), ((6,), 6)])

@@ -5,7 +5,6 @@ from __future__ import annotations
 import threading
 from typing import Any
 
-import golden
 import grpc
 import numpy as np
 import policies
@@ -191,13 +190,13 @@ def test_a_failed_call_ends_the_engine() -> None:
     assert raised.value.__cause__ is not None
 
 
-def test_a_failure_on_another_thread_ends_the_engine(said: golden.Said) -> None:
+def test_a_failure_on_another_thread_ends_the_engine() -> None:
     saved = policy_world.agent(policy_world.PLAIN, run__agent="ppo")
     engine = acting_engine.ActingEngine({"main": saved}, num_slots=8, max_batch=8)
     engine._program = None
     thread = threading.Thread(target=engine.compile_rest)
     thread.start()
-    with said.raises(errors.ServingFailure, "compiling"):
+    with pytest.raises(errors.ServingFailure, match=r"compiling.*'NoneType'.*'compile'"):
         engine.run(lambda answers: pytest.fail("it answered"), lambda versions: None)
     thread.join()
     with pytest.raises(errors.ServingFailure, match="compiling"):

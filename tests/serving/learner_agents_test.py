@@ -8,7 +8,6 @@ import pathlib
 from collections.abc import Iterator
 from typing import Any, cast
 
-import golden
 import jax
 import numpy as np
 import pytest
@@ -80,9 +79,7 @@ def test_players_are_those_of_the_run_directory(run: pathlib.Path, tmp_path: pat
         assert all(np.array_equal(*pair) for pair in zip(_leaves(saved), _leaves(here[name]), strict=True))
 
 
-def test_newer_parameters_and_new_players_come_once(
-    run: pathlib.Path, tmp_path: pathlib.Path, said: golden.Said
-) -> None:
+def test_newer_parameters_and_new_players_come_once(run: pathlib.Path, tmp_path: pathlib.Path) -> None:
     with _pooling(run) as (pool, secured):
         choice = agent_choice.AgentChoice(tmp_path)
         agents: Any = learner_agents.load(secured, choice, (saved_league.OLD, "main"))
@@ -95,33 +92,33 @@ def test_newer_parameters_and_new_players_come_once(
             saved_league.NEW,
         ]
         pool.version = 80  # the learner went back to a checkpoint
-        with said.raises(errors.CheckpointError, "update 80", replace={secured.address: "ADDRESS"}):
+        with pytest.raises(errors.CheckpointError, match="update 80"):
             list(agents.newer(known))
 
 
-def test_faults_are_named(run: pathlib.Path, tmp_path: pathlib.Path, said: golden.Said) -> None:
+def test_faults_are_named(run: pathlib.Path, tmp_path: pathlib.Path) -> None:
     with _pooling(run) as (pool, secured):
-        replace, choice = {secured.address: "ADDRESS"}, agent_choice.AgentChoice(tmp_path)
-        with said.raises(errors.UsageError, "nobody", "player", replace=replace):
+        choice = agent_choice.AgentChoice(tmp_path)
+        with pytest.raises(errors.UsageError, match="--player=nobody"):
             learner_agents.load(secured, choice, ("main", "nobody"))
         with pytest.raises(errors.UsageError, match="does not search"):
             learner_agents.load(secured, dataclasses.replace(choice, simulations=4), ())
         agents = learner_agents.load(secured, choice, ())
         pool.damage = 1.0
-        with said.raises(errors.CheckpointError, "main", "damage", replace=replace):
+        with pytest.raises(errors.CheckpointError, match="main"):
             agents.fetch("main")
         pool.config = pool.config.replace('"id": "', '"id": "another')
         with pytest.raises(errors.SpecMismatch, match="another run"):
             list(agents.newer({"main": 90}))
         pool.spec = "{}"
-        with said.raises(errors.SpecMismatch, "another run", "run", replace=replace):
+        with pytest.raises(errors.SpecMismatch, match="another run"):
             list(agents.newer({"main": 90}))
 
 
 def test_a_learner_without_players_is_named(
-    run: pathlib.Path, tmp_path: pathlib.Path, said: golden.Said, monkeypatch: pytest.MonkeyPatch
+    run: pathlib.Path, tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     with _pooling(run) as (_, secured):
         monkeypatch.setattr(Pool, "offer", lambda pool: model_pool.PoolOffer(pool.config, pool.spec, {}, ()))
-        with said.raises(errors.UsageError, "no players", replace={secured.address: "ADDRESS"}):
+        with pytest.raises(errors.UsageError, match="no players"):
             learner_agents.load(secured, agent_choice.AgentChoice(tmp_path), ())

@@ -8,7 +8,6 @@ import pathlib
 import tempfile
 from typing import Any
 
-import golden
 import numpy as np
 import play_runs
 import pytest
@@ -222,20 +221,20 @@ def test_a_game_that_cannot_be_written_leaves_no_file(tmp_path: pathlib.Path, mo
     assert not list(tmp_path.iterdir())
 
 
-def test_mistakes_are_named(said: golden.Said) -> None:
-    with said.raises(errors.UsageError, "one seat", "alone"):
+def test_mistakes_are_named() -> None:
+    with pytest.raises(errors.UsageError, match=r"--human.*one seat"):
         _table("catch")
-    with said.raises(errors.UsageError, "third", "seat"):
+    with pytest.raises(errors.UsageError, match="--human=third"):
         _table(TIC_TAC_TOE, "third")
-    with said.raises(errors.UsageError, "does not search", "search"):
+    with pytest.raises(errors.UsageError, match=r"--simulations=4.*does not search"):
         _table(KUHN, simulations=4)
     run = play_runs.make(pathlib.Path(tempfile.mkdtemp()), "pettingzoo:own_agents:Herd", seats__policies="each")
-    with said.raises(errors.UsageError, "ant, bee, cat", "policies", {str(run): "RUN"}):
+    with pytest.raises(errors.UsageError, match=r"--human.*ant, bee, cat"):
         human_table.HumanTable(agent_choice.AgentChoice(run, trusted=True))
     table = _table(TIC_TAC_TOE)
     table.play(4)
-    with said.raises(errors.UsageError, "not legal", "move"):
+    with pytest.raises(errors.UsageError, match=r"\b4\b.*not legal"):
         table.play(4)
     table.end(human_table.RESIGNED)
-    with said.raises(errors.UsageError, "over", "over"):
+    with pytest.raises(errors.UsageError, match="over"):
         table.hint()

@@ -8,7 +8,6 @@ import types as pytypes
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
-import golden
 import jax
 import numpy as np
 import pytest
@@ -91,10 +90,10 @@ def test_every_line_of_a_weak_player_is_counted_once(tic_tac_toe: spiel.Game) ->
     assert 5 <= result["mean_length"] <= 9
 
 
-def test_a_game_with_too_many_lines_is_refused_with_how_many_there_were(
-    tic_tac_toe: spiel.Game, said: golden.Said
-) -> None:
-    with said.raises(errors.UsageError, r"'tic_tac_toe' .*: 233 .* 7 "):
+def test_a_game_with_too_many_lines_is_refused_with_how_many_there_were(tic_tac_toe: spiel.Game) -> None:
+    with pytest.raises(
+        errors.UsageError, match=r"'tic_tac_toe' .*: 233 .* 7 .*--opponent=random\|mcts-N\|gtp.*--opponent=RUN_DIR"
+    ):
         match.every_line(tic_tac_toe, _of_bot(_Perfect(tic_tac_toe)), max_positions=200)
 
 
@@ -120,7 +119,7 @@ def test_each_side_moves_in_its_turn_and_has_the_first_move_in_half_of_the_games
     assert sorted(seen["opponent"]) == sorted([(n, 1) for n in (1, 3, 5)] * 2 + [(n, 0) for n in (0, 2, 4, 6)])
 
 
-def test_games_of_chance_follow_their_seed_and_have_no_lines(said: golden.Said) -> None:
+def test_games_of_chance_follow_their_seed_and_have_no_lines() -> None:
     game = spiel.Game("pig(winscore=10)")
 
     def hold(state: spiel.State) -> int:
@@ -130,7 +129,9 @@ def test_games_of_chance_follow_their_seed_and_have_no_lines(said: golden.Said) 
     assert games == _against_random(game, hold, 21, seed=3)
     assert {game.total for game in games} <= {-1.0, 1.0} and len({game.length for game in games}) > 3
     assert len(_play(match.in_pairs(game, 4, seed=3), hold, hold)) == 4
-    with said.raises(errors.UsageError, "'pig"):
+    with pytest.raises(
+        errors.UsageError, match=r"'pig\(winscore=10\)'.*--opponent=random\|mcts-N\|gtp.*--opponent=RUN_DIR"
+    ):
         match.every_line(game, _of_bot(hold))
 
 
@@ -265,29 +266,27 @@ def test_the_opponent_is_chosen_by_name_or_run_directory(
     assert weak > 0.5 > strong  # the bots against a perfect player
 
 
-def test_an_opponent_that_does_not_fit_is_refused_by_name(
-    tic_tac_toe: spiel.Game, tmp_path: pathlib.Path, said: golden.Said
-) -> None:
+def test_an_opponent_that_does_not_fit_is_refused_by_name(tic_tac_toe: spiel.Game, tmp_path: pathlib.Path) -> None:
     mine, alone = _run(tmp_path / "mine", "tictactoe"), _run(tmp_path / "alone", "catch")
     other = _run(tmp_path / "other", "tictactoe", env__id="spiel:connect_four")
-    with said.raises(errors.UsageError, "--env=spiel:connect_four", "another game"):
+    with pytest.raises(errors.UsageError, match=r"--env=spiel:connect_four.*--env=spiel.*--opponent=random"):
         scoring.evaluate(agent_choice.AgentChoice(mine), 4, str(other))
-    with said.raises(errors.UsageError, "/exhaustiv ", "a name"):
+    with pytest.raises(errors.UsageError, match=r"/exhaustiv .*--run_dir=DIR"):
         scoring.evaluate(agent_choice.AgentChoice(mine), 4, str(tmp_path / "exhaustiv"))
-    with said.raises(errors.UsageError, "--opponent=random: ", "one player"):
+    with pytest.raises(errors.UsageError, match="--opponent=random: "):
         scoring.evaluate(agent_choice.AgentChoice(alone), 4, "random")
 
 
-def test_every_line_is_of_an_agent_that_draws_nothing(tmp_path: pathlib.Path, said: golden.Said) -> None:
+def test_every_line_is_of_an_agent_that_draws_nothing(tmp_path: pathlib.Path) -> None:
     mine = _run(tmp_path / "mine", "tictactoe")
-    with said.raises(errors.UsageError, "--policy=sample: --opponent=exhaustive "):
+    with pytest.raises(errors.UsageError, match="--policy=sample: --opponent=exhaustive "):
         scoring.evaluate(agent_choice.AgentChoice(mine, policy="sample"), 4, "exhaustive")
 
 
 @pytest.mark.parametrize("opponent", [None, "exhaustive"])
-def test_a_limit_of_steps_is_refused_by_name(opponent: str | None, tmp_path: pathlib.Path, said: golden.Said) -> None:
+def test_a_limit_of_steps_is_refused_by_name(opponent: str | None, tmp_path: pathlib.Path) -> None:
     mine = _run(tmp_path / "mine", "tictactoe")
-    with said.raises(errors.UsageError, "--max_episode_steps=3: "):
+    with pytest.raises(errors.UsageError, match="--max_episode_steps=3: "):
         scoring.evaluate(agent_choice.AgentChoice(mine, max_steps=3), 4, opponent)
 
 
@@ -336,9 +335,9 @@ def test_two_players_of_a_run_meet_from_both_sides(
     assert seeds[:2] == seeds[2:4] and len(set(seeds)) == 4  # draws of their own for each player and seed
 
 
-def test_a_frozen_player_without_a_game_of_two_is_refused(tmp_path: pathlib.Path, said: golden.Said) -> None:
+def test_a_frozen_player_without_a_game_of_two_is_refused(tmp_path: pathlib.Path) -> None:
     alone = _run(tmp_path / "alone", "catch")
-    with said.raises(errors.UsageError, "--player=main-0: ", "evaluate"):
+    with pytest.raises(errors.UsageError, match="--player=main-0: "):
         scoring.evaluate(agent_choice.AgentChoice(alone, player="main-0"), 4)
-    with said.raises(errors.UsageError, "not trained in a game of two players", "match"):
+    with pytest.raises(errors.UsageError, match="not trained in a game of two players"):
         scoring.against_each_other(agent_choice.AgentChoice(alone), [None, None], 4)

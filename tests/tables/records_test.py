@@ -7,7 +7,6 @@ import pathlib
 import zipfile
 from typing import Any
 
-import golden
 import numpy as np
 import pytest
 
@@ -57,33 +56,42 @@ def test_named_arrays_are_checked_by_name(tmp_path: pathlib.Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("name", "changes", "match"),
+    ("changes", "match"),
     [
-        ("rows", {"reward": np.ones(3, np.float32)}, "reward"),
-        ("dtype", {"reward": np.ones(2, np.int64)}, "reward"),
-        ("observation", {"observation": np.zeros((3, 5), np.float32)}, "observation"),
-        ("actions", {"visits": np.ones((2, 4), np.int32)}, "visits"),
-        ("objects", {"visits": np.array([[None] * 3] * 2, object)}, "allow_pickle"),
-        ("no action", {"action": None}, "action"),
-        ("no header", {"header": None}, "header"),
-        ("other", {"header": np.array('{"format": "other"}')}, "format"),
-        ("newer", {"header": np.array('{"format": "seedzero.record", "version": 2}')}, "version"),
-        ("text", {"header": np.array("no JSON")}, "no whole record"),
-        ("spec", {"header": np.array('{"format": "seedzero.record", "version": 1, "spec": {}}')}, "no whole record"),
+        ({"reward": np.ones(3, np.float32)}, r"reward is float32 \[3\]; expected \[2\]"),
+        ({"reward": np.ones(2, np.int64)}, "reward"),
+        ({"observation": np.zeros((3, 5), np.float32)}, "observation"),
+        ({"visits": np.ones((2, 4), np.int32)}, "visits"),
+        ({"visits": np.array([[None] * 3] * 2, object)}, "allow_pickle"),
+        ({"action": None}, "action"),
+        ({"header": None}, "header"),
+        ({"header": np.array('{"format": "other"}')}, "format"),
+        ({"header": np.array('{"format": "seedzero.record", "version": 2}')}, "version is 2; expected 1"),
+        ({"header": np.array("no JSON")}, "no whole record"),
+        ({"header": np.array('{"format": "seedzero.record", "version": 1, "spec": {}}')}, "no whole record"),
+    ],
+    ids=[
+        "rows",
+        "dtype",
+        "observation",
+        "actions",
+        "objects",
+        "no action",
+        "no header",
+        "other",
+        "newer",
+        "text",
+        "spec",
     ],
 )
-def test_a_damaged_record_is_refused(
-    name: str, changes: dict[str, Any], match: str, tmp_path: pathlib.Path, said: golden.Said
-) -> None:
+def test_a_damaged_record_is_refused(changes: dict[str, Any], match: str, tmp_path: pathlib.Path) -> None:
     path = tmp_path / "a.npz"
     records.write(path, _HEADER, _arrays())
     with np.load(path) as whole:
         content = {**whole, **changes}
     np.savez(path, **{key: value for key, value in content.items() if value is not None})
-    with pytest.raises(errors.RecordError, match=match) as raised:
+    with pytest.raises(errors.RecordError, match=match):
         records.read_record(path)
-    if name in ("rows", "newer"):
-        said(raised.value, name)
 
 
 def test_no_cut_file_and_no_flipped_byte_passes_silently(tmp_path: pathlib.Path) -> None:
@@ -103,8 +111,8 @@ def test_no_cut_file_and_no_flipped_byte_passes_silently(tmp_path: pathlib.Path)
         assert all(np.array_equal(found.arrays[name], array) for name, array in arrays.items())
 
 
-def test_other_files_are_refused_by_name(tmp_path: pathlib.Path, said: golden.Said) -> None:
-    with said.raises(errors.UsageError, r"b\.npz"):
+def test_other_files_are_refused_by_name(tmp_path: pathlib.Path) -> None:
+    with pytest.raises(errors.UsageError, match=r"b\.npz.*`seedzero record`"):
         records.read_record(tmp_path / "b.npz")
     np.save(tmp_path / "c.npy", np.zeros(3))
     with pytest.raises(errors.RecordError, match="npz"):
@@ -118,7 +126,7 @@ def test_a_file_that_cannot_be_written_leaves_none(tmp_path: pathlib.Path) -> No
     assert [path.name for path in tmp_path.iterdir()] == ["a.npz"]
 
 
-def test_a_file_is_read_within_bounds(tmp_path: pathlib.Path, said: golden.Said) -> None:
+def test_a_file_is_read_within_bounds(tmp_path: pathlib.Path) -> None:
     path = tmp_path / "a.npz"
     records.write(path, {**_HEADER, "return": 1.5}, _arrays())
     with path.open("rb") as file:
@@ -127,9 +135,11 @@ def test_a_file_is_read_within_bounds(tmp_path: pathlib.Path, said: golden.Said)
     with path.open("rb") as file:
         assert records.read(file, path, 10_000).num_steps == 2
     for read in (records.read, records.read_head):
-        with pytest.raises(errors.RecordError, match="expected at most 100") as raised, path.open("rb") as file:
+        with (
+            pytest.raises(errors.RecordError, match=r"a\.npz .*bytes unpacked; expected at most 100"),
+            path.open("rb") as file,
+        ):
             read(file, path, 100)
-        said(raised.value, read.__name__)
 
 
 def test_a_member_that_is_no_array_is_refused(tmp_path: pathlib.Path) -> None:

@@ -6,7 +6,6 @@ import dataclasses
 import pathlib
 from typing import Any
 
-import golden
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -132,17 +131,15 @@ def test_the_nearest_observation_is_so_by_latent_distance(
     assert {nearest.step for nearest in again.nearest(record, 4, thought).values()} <= {3, 4, 5, 6}
 
 
-def test_what_cannot_be_thought_over_is_refused(
-    tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch, said: golden.Said
-) -> None:
+def test_what_cannot_be_thought_over_is_refused(tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (record, _), again = _recorded(tmp_path, monkeypatch, "catch")
-    with said.raises(errors.UsageError, "step 9", "behind the end"):
+    with pytest.raises(errors.UsageError, match=r"step 9.*\b0\b.*\b8\b"):
         again.think(record, 9)
     spec = {**record.header["spec"], "num_actions": 4}
-    with said.raises(errors.UsageError, "other observations", "another environment"):
+    with pytest.raises(errors.UsageError, match="other observations"):
         again.think(dataclasses.replace(record, header={**record.header, "spec": spec}), 0)
     (record, _), again = _recorded(tmp_path / "apex", monkeypatch, "catch", run__agent="apex")
-    with said.raises(errors.UsageError, "apex", "values alone"):
+    with pytest.raises(errors.UsageError, match="apex"):
         again.think(record, 0)
 
 

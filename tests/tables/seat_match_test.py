@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import pathlib
 
-import golden
 import jax
 import numpy as np
 import pytest
@@ -67,9 +66,9 @@ def test_another_run_of_the_game_and_a_frozen_player_are_opponents(tmp_path: pat
 
 
 @pytest.mark.parametrize("opponent", ["mcts-20", "exhaustive"])
-def test_opponents_that_see_everything_are_refused(opponent: str, tmp_path: pathlib.Path, said: golden.Said) -> None:
+def test_opponents_that_see_everything_are_refused(opponent: str, tmp_path: pathlib.Path) -> None:
     mine = saved_league.make_seats(tmp_path / "mine")
-    with said.raises(errors.UsageError, f"--opponent={opponent}: .*--opponent=RUN_DIR", opponent):
+    with pytest.raises(errors.UsageError, match=f"--opponent={opponent}: .*--opponent=RUN_DIR"):
         seedzero.evaluate(mine, 5, opponent=opponent)
 
 

@@ -8,7 +8,6 @@ import queue
 import threading
 from typing import Any
 
-import golden
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -133,35 +132,35 @@ def _host() -> served.Host:
     return served.Host(env, spec, num_envs=4, seed=0, report=lambda text: None)
 
 
-def test_one_worker_plays_at_a_time_and_only_one_that_may(said: golden.Said) -> None:
+def test_one_worker_plays_at_a_time_and_only_one_that_may() -> None:
     host = _host()
     hello = messages.Hello("mine", "", tuple(types.Role), (env_ids.YOURS,), 2)
     assigned = host.assign(hello)
     assert (assigned.env, assigned.role, assigned.num_groups) == (env_ids.YOURS, types.Role.EVALUATE, 1)
     assert (assigned.envs_per_group, len(assigned.seeds)) == (2, 2)
-    with said.raises(errors.SlotsExhausted, "mine", "second"):
+    with pytest.raises(errors.SlotsExhausted, match="mine"):
         host.assign(hello)
     host.end(assigned.session_id, messages.GOODBYE)
-    with said.raises(errors.SpecMismatch, "environment", "environments"):
+    with pytest.raises(errors.SpecMismatch, match=r"--env=remote.*environment"):
         host.assign(dataclasses.replace(hello, environments=("gym",)))
     with pytest.raises(errors.SpecMismatch, match="--role=train"):
         host.assign(dataclasses.replace(hello, roles=(types.Role.TRAIN,)))
     assert host.assign(hello).session_id != assigned.session_id
 
 
-def test_a_worker_for_fewer_environments_plays_whole_games(said: golden.Said) -> None:
+def test_a_worker_for_fewer_environments_plays_whole_games() -> None:
     spec = dataclasses.replace(catch.Catch(1).spec, seats=("left", "right"), tasks=("left", "right"), fixed_seats=True)
     host = served.Host(configs.Config().env, spec, num_envs=4, seed=0, report=lambda text: None)
     hello = messages.Hello("mine", "", tuple(types.Role), (env_ids.YOURS,), 1)
-    with said.raises(errors.SpecMismatch, "--num_envs=2"):
+    with pytest.raises(errors.SpecMismatch, match=r"\b2\b.*--num_envs=1.*--num_envs=2"):
         host.assign(hello)
     assigned = host.assign(dataclasses.replace(hello, max_envs=3))
     assert (assigned.envs_per_group, len(assigned.seeds), assigned.indices) == (2, 2, (0, 1))
 
 
-def test_only_runs_with_remote_environments_listen_for_them(tmp_path: pathlib.Path, said: golden.Said) -> None:
+def test_only_runs_with_remote_environments_listen_for_them(tmp_path: pathlib.Path) -> None:
     run_dirs.open_run_dir(tmp_path / "run", presets.get("catch"), preset="catch", given={}).close()
-    with said.raises(errors.UsageError, "--env=catch"):
+    with pytest.raises(errors.UsageError, match=r"--listen=127\.0\.0\.1.*--env=remote.*--env=catch"):
         served.evaluate(agent_choice.AgentChoice(tmp_path / "run"), 1, ACCESS, served.Reports(print, print))
 
 
@@ -189,7 +188,7 @@ def test_a_network_of_the_directory_s_maker_needs_consent(tmp_path: pathlib.Path
             )
 
 
-def test_a_run_that_no_worker_has_joined_cannot_be_evaluated(path: pathlib.Path, said: golden.Said) -> None:
+def test_a_run_that_no_worker_has_joined_cannot_be_evaluated(path: pathlib.Path) -> None:
     (path / "spec.json").unlink()
-    with said.raises(errors.UsageError, str(path)):
+    with pytest.raises(errors.UsageError, match=str(path)):
         served.evaluate(agent_choice.AgentChoice(path), 1, ACCESS, served.Reports(print, print))

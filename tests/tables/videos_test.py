@@ -5,7 +5,6 @@ import re
 import subprocess
 from collections.abc import Iterator
 
-import golden
 import imageio.v3 as imageio
 import imageio_ffmpeg
 import numpy as np
@@ -67,13 +66,13 @@ def test_names_may_look_like_protocols_and_options(tmp_path: pathlib.Path, monke
 
 
 def test_where_ffmpeg_is_missing_the_video_cannot_be_written(
-    tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch, said: golden.Said
+    tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def missing() -> str:
         raise RuntimeError("no ffmpeg here")
 
     monkeypatch.setattr(imageio_ffmpeg, "get_ffmpeg_exe", missing)
-    with said.raises(errors.UsageError, r"game\.mp4: no ffmpeg here"):
+    with pytest.raises(errors.UsageError, match=r"game\.mp4: no ffmpeg here"):
         videos.write_video(tmp_path / "game.mp4", frames(2, 50, 34), fps=30)
 
 
@@ -116,12 +115,10 @@ def test_thinned_frames_are_no_longer_than_asked(longest_side: int, shape: tuple
         ("folder.gif", r"folder\.gif: "),
     ],
 )
-def test_a_file_that_cannot_be_written_is_named(
-    name: str, named: str, tmp_path: pathlib.Path, said: golden.Said
-) -> None:
+def test_a_file_that_cannot_be_written_is_named(name: str, named: str, tmp_path: pathlib.Path) -> None:
     if name.startswith("folder"):
         (tmp_path / name).mkdir()
-    with said.raises(errors.UsageError, named, name):
+    with pytest.raises(errors.UsageError, match=named):
         videos.write_video(tmp_path / name, frames(2, 4, 4), fps=30)
 
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import pathlib
 import socket
 
-import golden
 import pytest
 
 from seedzero.core import errors
@@ -41,8 +40,8 @@ def test_names_for_a_resolver_are_for_clients_alone(name: str) -> None:
         "dns:unix:/x",
     ],
 )
-def test_other_addresses_are_refused(name: str, said: golden.Said) -> None:
-    with said.raises(errors.UsageError, r"HOST:PORT .* unix:PATH", replace={repr(name): "NAME"}):
+def test_other_addresses_are_refused(name: str) -> None:
+    with pytest.raises(errors.UsageError, match=r"HOST:PORT .* unix:PATH"):
         addresses.target(name)
 
 
@@ -52,12 +51,12 @@ def test_unix_path_becomes_absolute_and_quoted(tmp_path: pathlib.Path, monkeypat
     assert addresses.unix_path("unix:x") == tmp_path / "x"
 
 
-def test_impossible_unix_paths_are_refused(said: golden.Said) -> None:
-    with said.raises(errors.UsageError, "unix:", "no path"):
+def test_impossible_unix_paths_are_refused() -> None:
+    with pytest.raises(errors.UsageError, match="'unix:'"):
         addresses.target("unix:")
-    with said.raises(errors.UsageError, r"201 .* 107", "long path"):
+    with pytest.raises(errors.UsageError, match=r"201 .* 107.*--listen"):
         addresses.target("unix:/" + 200 * "x")
-    with said.raises(errors.UsageError, "comma", "comma"):
+    with pytest.raises(errors.UsageError, match=r"'unix:/a,b/learner\.sock'.*comma.*--listen"):
         addresses.target("unix:/a,b/learner.sock")
 
 
@@ -88,8 +87,8 @@ def test_a_list_names_its_addresses_in_order(text: str, entries: tuple[str, ...]
         ("unix:/a,b/learner.sock", "no path with a comma"),
     ],
 )
-def test_malformed_lists_are_refused(text: str, fault: str, said: golden.Said) -> None:
-    with said.raises(errors.UsageError, fault, text):
+def test_malformed_lists_are_refused(text: str, fault: str) -> None:
+    with pytest.raises(errors.UsageError, match=fault):
         addresses.listed(text)
 
 
@@ -101,15 +100,15 @@ def test_dead_socket_file_is_removed(tmp_path: pathlib.Path) -> None:
     addresses.free_unix_path(f"unix:{tmp_path / 's'}")
 
 
-def test_living_socket_and_other_files_stay(tmp_path: pathlib.Path, said: golden.Said) -> None:
+def test_living_socket_and_other_files_stay(tmp_path: pathlib.Path) -> None:
     with socket.socket(socket.AF_UNIX) as alive:
         alive.bind(str(tmp_path / "s"))
         alive.listen()
-        with said.raises(errors.UsageError, "/s:", "alive"):
+        with pytest.raises(errors.UsageError, match="/s:"):
             addresses.free_unix_path(f"unix:{tmp_path / 's'}")
     (tmp_path / "file").touch()
-    with said.raises(errors.UsageError, "/file ", "file"):
+    with pytest.raises(errors.UsageError, match="/file "):
         addresses.free_unix_path(f"unix:{tmp_path / 'file'}")
-    with said.raises(errors.UsageError, r"/missing$", "missing"):
+    with pytest.raises(errors.UsageError, match=r"/missing$"):
         addresses.free_unix_path(f"unix:{tmp_path / 'missing' / 's'}")
     assert (tmp_path / "s").exists() and (tmp_path / "file").exists()

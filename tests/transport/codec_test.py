@@ -6,7 +6,6 @@ import contextlib
 from collections.abc import Callable
 from typing import Any
 
-import golden
 import hypothesis
 import numpy as np
 import pytest
@@ -250,10 +249,10 @@ def test_bytes_that_make_no_message_are_quoted(function: Callable[[bytes], objec
         function(data)
 
 
-def test_a_message_of_countless_fields_is_refused_before_they_are_walked(said: golden.Said) -> None:
+def test_a_message_of_countless_fields_is_refused_before_they_are_walked() -> None:
     heartbeat = inference_pb2.WorkerMessage(heartbeat=inference_pb2.Heartbeat()).SerializeToString()
     assert codec.split(64 * heartbeat) == (64 * heartbeat, b"")
-    with said.raises(errors.InvalidMessage, r" 130 .* 64 "):
+    with pytest.raises(errors.InvalidMessage, match=r" 130 .* 64 "):
         codec.split(65 * heartbeat)
 
 
@@ -346,7 +345,7 @@ def test_impossible_numbers_of_the_environment_are_refused(info: list[tuple[str,
     assert len(str(raised.value)) < 1000
 
 
-def test_an_infinite_number_of_the_environment_is_refused(said: golden.Said) -> None:
+def test_an_infinite_number_of_the_environment_is_refused() -> None:
     infinite = {"depth": np.array([0, np.inf, 0], np.float32)}
-    with said.raises(errors.InvalidMessage, "depth"):
+    with pytest.raises(errors.InvalidMessage, match=r"'depth'.*\b1\b"):
         decode(codec.encode_step(1, 7, make_step(VECTORS, info=infinite)), VECTORS)

@@ -5,7 +5,6 @@ from __future__ import annotations
 import dataclasses
 from typing import Any
 
-import golden
 import numpy as np
 import pytest
 from specs import ARRAYS, CONTINUOUS, NUMBERS, PIXELS, SEATS, TASKS, TEXT, TURNS, VECTORS, E
@@ -61,13 +60,9 @@ def test_hello_survives_the_wire() -> None:
         ({"max_envs": 0}, errors.InvalidMessage, "max_envs is 0"),
     ],
 )
-def test_impossible_hello_is_refused(
-    changes: dict[str, Any], error: type[Exception], message: str, said: golden.Said
-) -> None:
-    with pytest.raises(error, match=message) as raised:
+def test_impossible_hello_is_refused(changes: dict[str, Any], error: type[Exception], message: str) -> None:
+    with pytest.raises(error, match=message):
         handshake.hello_of(hello_fields(**changes))
-    if error is errors.VersionMismatch:
-        said(raised.value, message)
 
 
 @pytest.mark.parametrize("spec", [PIXELS, VECTORS, CONTINUOUS, NUMBERS, ARRAYS, TASKS, TEXT, SEATS, _TURNS])
@@ -174,6 +169,6 @@ def test_impossible_assignment_is_refused(name: str, value: object, message: str
         handshake.assignment_of(fields)
 
 
-def test_a_generated_message_that_is_older_than_the_sources_is_named(said: golden.Said) -> None:
-    with said.raises(ImportError, "Assign has no worker_id"):
+def test_a_generated_message_that_is_older_than_the_sources_is_named() -> None:
+    with pytest.raises(ImportError, match="Assign has no worker_id"):
         handshake.check_generated(messages.Hello, inference_pb2.Assign)

@@ -7,7 +7,6 @@ import queue
 import threading
 from collections.abc import Iterator
 
-import golden
 import grpc
 import numpy as np
 import pytest
@@ -61,11 +60,10 @@ def test_players_and_all_bytes_of_their_parameters_arrive() -> None:
     assert (version, digest, data) == (12, "digest", b"".join(array.tobytes() for array in ARRAYS))
 
 
-def test_the_workers_token_gives_no_parameters_and_the_pool_s_no_work(said: golden.Said) -> None:
+def test_the_workers_token_gives_no_parameters_and_the_pool_s_no_work() -> None:
     with _pooling() as (pool, address):
-        replace = {address: "ADDRESS"}
         for token in (WORKERS, ""):
-            with said.raises(errors.AccessDenied, "token", token and "workers", replace=replace):
+            with pytest.raises(errors.AccessDenied, match="token"):
                 model_pool.ask(_client(address, token))
             with pytest.raises(errors.AccessDenied):
                 model_pool.fetch(_client(address, token), "main", NUM_BYTES)
@@ -75,24 +73,23 @@ def test_the_workers_token_gives_no_parameters_and_the_pool_s_no_work(said: gold
         assert raised.value.code() is grpc.StatusCode.UNAUTHENTICATED
 
 
-def test_faults_are_named(said: golden.Said) -> None:
+def test_faults_are_named() -> None:
     with _pooling() as (_, address):
-        replace = {address: "ADDRESS"}
-        with said.raises(errors.ProtocolError, "nobody", "player", replace=replace):
+        with pytest.raises(errors.ProtocolError, match="'nobody'"):
             model_pool.fetch(_client(address), "nobody", NUM_BYTES)
-        with said.raises(errors.ProtocolError, "log", "bug", replace=replace):
+        with pytest.raises(errors.ProtocolError, match="log"):
             model_pool.fetch(_client(address), "broken", NUM_BYTES)
         for number in (NUM_BYTES - 1, NUM_BYTES + 1):
-            with said.raises(errors.SpecMismatch, "2800004", str(number), replace=replace):
+            with pytest.raises(errors.SpecMismatch, match="2800004"):
                 model_pool.fetch(_client(address), "main", number)
-    with said.raises(errors.ProtocolError, "no learner", "gone", replace=replace):
+    with pytest.raises(errors.ProtocolError, match=r"no learner.*`seedzero train`"):
         model_pool.ask(_client(address))
 
 
-def test_a_learner_without_a_pool_says_how_to_get_one(said: golden.Said) -> None:
+def test_a_learner_without_a_pool_says_how_to_get_one() -> None:
     with serving(Learner(SETTINGS)) as address:
         client = _client(address)
-        with said.raises(errors.ProtocolError, "--serve.token_file", replace={address: "ADDRESS"}):
+        with pytest.raises(errors.ProtocolError, match=r"--serve\.token_file"):
             model_pool.ask(client)
 
 

@@ -16,7 +16,6 @@ import time
 from collections.abc import Callable, Iterator
 
 import certificates
-import golden
 import grpc
 import pytest
 import wire
@@ -80,23 +79,17 @@ def test_a_token_is_what_is_in_the_file_without_white_space_around(tmp_path: pat
     ],
 )
 def test_a_file_without_a_token_is_refused_without_showing_its_content(
-    tmp_path: pathlib.Path, content: str | bytes, message: str, said: golden.Said
+    tmp_path: pathlib.Path, content: str | bytes, message: str
 ) -> None:
     path = write(tmp_path / "t", content)
     with pytest.raises(errors.UsageError, match=message) as caught:
         security.read_token(path)
-    size = pathlib.Path(path).stat().st_size
-    said(
-        caught.value,
-        "unfit" if "bytes" in message else "short" if "16" in message else "empty",
-        replace={f" {size} bytes": " N bytes"},
-    )
     assert path in str(caught.value)
     assert "two words" not in str(caught.value)
 
 
-def test_a_file_that_is_not_there_is_named(tmp_path: pathlib.Path, said: golden.Said) -> None:
-    with said.raises(errors.UsageError, r"--token_file=\S*/t "):
+def test_a_file_that_is_not_there_is_named(tmp_path: pathlib.Path) -> None:
+    with pytest.raises(errors.UsageError, match=r"--token_file=\S*/t "):
         security.read_token(str(tmp_path / "t"))
 
 
@@ -141,10 +134,9 @@ def test_a_certificate_that_is_none_or_has_another_key_is_refused(
     tmp_path: pathlib.Path,
     cert: str,
     message: str,
-    said: golden.Said,
 ) -> None:
     file = str(stranger.cert) if cert == "stranger" else write(tmp_path / "cert", "nonsense")
-    with said.raises(errors.UsageError, message, cert):
+    with pytest.raises(errors.UsageError, match=message):
         security.for_server("", sections.TlsConfig(file, str(files.key)))
 
 
@@ -164,11 +156,10 @@ def test_what_a_client_cannot_use_is_refused(
     ca_file: str,
     server_name: str,
     message: str,
-    said: golden.Said,
 ) -> None:
     write(tmp_path / "nonsense", "nonsense")
     path = {"": "", "ca": str(files.ca)}.get(ca_file, str(tmp_path / ca_file))
-    with said.raises(errors.UsageError, message, message):
+    with pytest.raises(errors.UsageError, match=message):
         security.for_client(address, security.Access(ca_file=path, server_name=server_name))
 
 
@@ -288,7 +279,6 @@ def test_what_waiting_cannot_heal_is_told_soon(
     learner_has: set[str],
     client_has: set[str],
     message: str,
-    said: golden.Said,
 ) -> None:
     access = security.Access(
         token_file=write(tmp_path / "wrong", "a-guess-of-16-letters") if "wrong token" in client_has else "",
@@ -298,10 +288,8 @@ def test_what_waiting_cannot_heal_is_told_soon(
     tls = tls_of(files) if "tls" in learner_has else None
     with secured(token_file if "token" in learner_has else "", tls) as address:
         began = time.monotonic()
-        with pytest.raises(errors.AccessDenied, match=message) as raised:
+        with pytest.raises(errors.AccessDenied, match=message):
             ask(address, access)
-        if ask is ask_as_worker:
-            said(raised.value, [*sorted(learner_has), *sorted(client_has)])
         assert time.monotonic() - began < END_SECONDS
 
 

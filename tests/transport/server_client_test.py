@@ -19,7 +19,6 @@ import threading
 from collections.abc import Iterator
 from typing import Any
 
-import golden
 import grpc
 import numpy as np
 import pytest
@@ -165,19 +164,18 @@ def test_worker_that_failed_says_why(learner: Learner, address: str) -> None:
     assert learner.next_end()[1] == "failed: emulator crashed"
 
 
-def test_client_guards_the_order_of_calls(address: str, said: golden.Said) -> None:
+def test_client_guards_the_order_of_calls(address: str) -> None:
     with client.Client(address, HELLO) as worker:
         with pytest.raises(errors.UsageError, match="call join"):
             worker.start(SPEC)
         worker.join()
-        with pytest.raises(errors.UsageError, match="Restart") as raised:
+        with pytest.raises(errors.UsageError, match=r"^join\(\) while session \S+ continues; .*Restart"):
             worker.join()
-        said(re.sub(r"session \S+", "session ID", str(raised.value)), "join")
         worker.start(SPEC)
-        with said.raises(errors.InvalidMessage, r"group 2 .* 0 to 1", "group"):
+        with pytest.raises(errors.InvalidMessage, match=r"group 2 .* 0 to 1"):
             worker.send(2, make_step())
         worker.send(0, make_step())
-        with said.raises(errors.SequenceError, "group 0 ", "unanswered"):
+        with pytest.raises(errors.SequenceError, match="group 0 "):
             worker.send(0, make_step())
 
 
@@ -216,17 +214,15 @@ class _Unreadable:
     ],
 )
 def test_what_cannot_be_sent_or_taken_ends_that_worker_only(
-    address: str, spec: types.EnvSpec, step: types.EnvStep, message: str, said: golden.Said
+    address: str, spec: types.EnvSpec, step: types.EnvStep, message: str
 ) -> None:
     with joined(address, dataclasses.replace(HELLO, worker_id="good")) as good, client.Client(address, HELLO) as bad:
         bad.join()
         bad.start(spec)
         bad.send(0, step)
         for _ in range(2):
-            with pytest.raises(errors.InvalidMessage, match=message) as raised:
+            with pytest.raises(errors.InvalidMessage, match=message):
                 bad.receive()
-        if "detach" in message:
-            said(raised.value)
         good.send(0, make_step())
         assert receive_actions(good).group == 0
 
@@ -286,19 +282,18 @@ def test_bad_later_message_ends_its_session(
     assert learner.ended.empty()
 
 
-def test_step_before_spec_is_refused(address: str, said: golden.Said) -> None:
+def test_step_before_spec_is_refused(address: str) -> None:
     with RawStream(address) as raw:
         raw.say(handshake.encode_hello(HELLO), codec.encode_step(0, 0, make_step()))
         details = raw.error()[1]
-        assert "Step" in details and "Spec" in details
-        said(details)
+        assert details.startswith("a Step came before Spec; expected Spec ")
 
 
 SEATS = dataclasses.replace(SPEC, seats=("first", "second"), tasks=("first", "second"))
 
 
 def test_a_learner_that_knows_no_seats_ends_a_worker_that_has_some(
-    learner: Learner, address: str, monkeypatch: pytest.MonkeyPatch, said: golden.Said
+    learner: Learner, address: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     encode = codec.from_learner
 
@@ -310,17 +305,16 @@ def test_a_learner_that_knows_no_seats_ends_a_worker_that_has_some(
     with client.Client(address, HELLO, settings=SETTINGS) as worker:
         worker.join()
         worker.start(SEATS)
-        with pytest.raises(errors.VersionMismatch) as caught:
+        with pytest.raises(errors.VersionMismatch, match=r"seats first, second, .*same version of seedzero on both"):
             worker.receive()
-    said(caught.value)
 
 
-def test_reply_of_a_wrong_shape_is_refused(learner: Learner, address: str, said: golden.Said) -> None:
+def test_reply_of_a_wrong_shape_is_refused(learner: Learner, address: str) -> None:
     learner.hold = True
     with joined(address) as worker:
         worker.send(0, make_step())
         request = learner.next_request()
-        with said.raises(errors.InvalidMessage, r"group 0 .*\(3,\); .*\(2,\)"):
+        with pytest.raises(errors.InvalidMessage, match=r"group 0 .*\(3,\); .*\(2,\)"):
             learner.server.reply(request, np.zeros(3, np.int32), 0)
         for wrong in (np.zeros((2, 1), np.int32), np.zeros(2, np.float32), np.zeros((3, 1), np.float32)):
             with pytest.raises(errors.InvalidMessage, match=re.escape(f"group 0 have shape {wrong.shape}; ")):
@@ -340,11 +334,11 @@ def test_unexpected_error_is_not_told_to_the_worker(
     assert "ZeroDivisionError: secret" in caplog.text
 
 
-def test_worker_that_asks_on_without_reading_is_refused(learner: Learner, said: golden.Said) -> None:
+def test_worker_that_asks_on_without_reading_is_refused(learner: Learner) -> None:
     answering = streams.Streams(streams.LearnerSide(learner, SETTINGS, float))
     stream = answering.begin(None)  # type: ignore[arg-type]  # nothing is written
     answering.receive(stream, handshake.encode_hello(HELLO))
-    with said.raises(errors.InvalidMessage, r"^81 "):
+    with pytest.raises(errors.InvalidMessage, match=r"^81 "):
         for _ in range(1000):
             answering.receive(stream, ENCODED_SPEC)
 
@@ -498,10 +492,12 @@ def test_a_proxy_that_has_no_learner_yet_is_asked_again_until_it_has_one(
         assert worker.join() is not None
 
 
-def test_a_proxy_is_told_to_whoever_asks_for_the_status(said: golden.Said) -> None:
-    with wire.proxy(wire.HTTP_404) as proxied, pytest.raises(errors.ProtocolError, match="HTTP status 404") as raised:
+def test_a_proxy_is_told_to_whoever_asks_for_the_status() -> None:
+    with (
+        wire.proxy(wire.HTTP_404) as proxied,
+        pytest.raises(errors.ProtocolError, match=r" 5 s .*HTTP status 404.*`seedzero train`"),
+    ):
         probe.status(proxied)
-    said(raised.value)
 
 
 def test_process_that_takes_a_workers_place_ends_the_former_session() -> None:
@@ -533,7 +529,7 @@ def test_worker_with_another_name_ends_nothing(learner: Learner, address: str) -
 SHORT_LEASE = dataclasses.replace(SETTINGS, lease_seconds=0.8)
 
 
-def test_silent_worker_loses_its_session(said: golden.Said) -> None:
+def test_silent_worker_loses_its_session() -> None:
     clock = Clock()
     learner = Learner(clock=clock)
     with serving(learner) as address, RawStream(address) as raw:
@@ -547,8 +543,7 @@ def test_silent_worker_loses_its_session(said: golden.Said) -> None:
         assert learner.ended.empty()
         clock.now += SETTINGS.lease_seconds
         reason = raw.hear().restart.reason
-        assert "--transport.lease_seconds" in reason
-        said(reason)
+        assert reason.startswith("nothing came for 15 s") and "--transport.lease_seconds" in reason
         assert learner.next_end() == (session_id, f"{messages.WORKER_LOST}: {reason}")
         assert raw.begin() != session_id
     assert learner.ended.empty()
@@ -567,7 +562,7 @@ def test_run_whose_stream_broke_lives_as_long_as_its_lease() -> None:
         assert ended == session_id and reason.startswith(messages.WORKER_LOST) and " 15 s" in reason
 
 
-def test_stream_that_says_nothing_is_closed(said: golden.Said) -> None:
+def test_stream_that_says_nothing_is_closed() -> None:
     clock = Clock()
     with serving(Learner(clock=clock)) as address, RawStream(address) as raw:
         raw.say(handshake.encode_hello(dataclasses.replace(HELLO, session_id="unknown")))
@@ -575,7 +570,7 @@ def test_stream_that_says_nothing_is_closed(said: golden.Said) -> None:
         clock.now += SETTINGS.lease_seconds
         code, details, _ = raw.error()
         assert code is grpc.StatusCode.DEADLINE_EXCEEDED
-        said(details)
+        assert details.startswith("no Hello came for 15 s")
 
 
 def wait_for_end(learner: Learner, timeout_seconds: float) -> bool:

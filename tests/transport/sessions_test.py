@@ -5,7 +5,6 @@ from __future__ import annotations
 import dataclasses
 from typing import Any
 
-import golden
 import numpy as np
 import pytest
 
@@ -57,17 +56,14 @@ def play(session: sessions.LearnerSession[str], *steps: types.EnvStep) -> list[l
     return flags
 
 
-def test_each_message_leads_to_a_phase_or_is_refused(said: golden.Said) -> None:
-    refusals = []
+def test_each_message_leads_to_a_phase_or_is_refused() -> None:
     for message, row in PHASES.items():
         for phase, expected in zip(sessions.StreamPhase, row, strict=True):
             if isinstance(expected, int):
                 assert phase.after(message, "id-1") is sessions.StreamPhase(expected)
                 continue
-            with pytest.raises(errors.InvalidMessage, match=expected) as raised:
+            with pytest.raises(errors.InvalidMessage, match=expected):
                 phase.after(message, "id-1")
-            refusals.append(f"{message or 'nothing'} in {phase.name}: {raised.value}")
-    said("\n".join(refusals))
 
 
 def test_table_has_all_messages_of_workers() -> None:
@@ -126,15 +122,14 @@ def test_answer_counts_once_and_only_for_the_pending_step() -> None:
     assert session.look_up(0, 0) == b"right"
 
 
-def test_what_is_not_finite_in_one_of_several_arrays_is_refused_with_its_name(said: golden.Said) -> None:
+def test_what_is_not_finite_in_one_of_several_arrays_is_refused_with_its_name() -> None:
     arrays = [types.ArraySpec("image", (5,), "uint8"), types.ArraySpec("arm", (2,), "float32")]
     session = make_session(types.EnvSpec.of_arrays(arrays, num_actions=2))
     values = {"image": np.full((2, 5), 255), "arm": np.zeros((2, 2))}
     session.accept(0, 0, make_step()._replace(observation=packing.pack(arrays, values)))
     values["arm"][1, 0] = np.nan
-    with pytest.raises(errors.InvalidMessage, match=r"1 of group 1 \(catch\).* nan .*'arm'") as raised:
+    with pytest.raises(errors.InvalidMessage, match=r"1 of group 1 \(catch\).* nan .*'arm'"):
         session.accept(1, 0, make_step()._replace(observation=packing.pack(arrays, values)))
-    said(raised.value)
 
 
 @pytest.mark.parametrize(
@@ -159,24 +154,24 @@ def test_later_steps_may_have_rewards_and_ends() -> None:
     play(make_session(), make_step(), make_step(reward=[1, -2], terminated=[True, False], truncated=[True, True]))
 
 
-def test_final_observation_twice_in_a_row_is_refused(said: golden.Said) -> None:
+def test_final_observation_twice_in_a_row_is_refused() -> None:
     session = make_session()
     play(session, make_step(), make_step(terminated=[True, False]))
-    with said.raises(errors.InvalidMessage, r"environment 0 of group 0 .* 2 steps"):
+    with pytest.raises(errors.InvalidMessage, match=r"environment 0 of group 0 .* 2 steps"):
         session.accept(0, 2, make_step(terminated=[True, False]))
 
 
-def test_mask_without_a_legal_action_is_refused(said: golden.Said) -> None:
+def test_mask_without_a_legal_action_is_refused() -> None:
     step = make_step()._replace(action_mask=np.array([[True, False, False], [False] * 3]))
-    with said.raises(errors.InvalidMessage, r"1 of group 0 .* action_mask"):
+    with pytest.raises(errors.InvalidMessage, match=r"1 of group 0 .* action_mask"):
         make_session().accept(0, 0, step)
 
 
-def test_spec_counts_once_and_cannot_change(said: golden.Said) -> None:
+def test_spec_counts_once_and_cannot_change() -> None:
     session = new_session()
     assert session.begin(SPEC, 10.0)
     assert not session.begin(SPEC, 10.0)
-    with said.raises(errors.SpecMismatch, "session id-1 "):
+    with pytest.raises(errors.SpecMismatch, match=r"session id-1 .*\b1\b.*'float32'.*\b0\b"):
         session.begin(types.EnvSpec((1,), "float32", 4), 10.0)
 
 
@@ -256,45 +251,42 @@ def test_rows_of_seats_begin_and_end_where_they_are_shown() -> None:
     assert play(make_seated(), *steps) == [*begun, [False, False], [True, False]]
 
 
-def test_rows_of_agents_are_seats_in_evaluations_too(said: golden.Said) -> None:
+def test_rows_of_agents_are_seats_in_evaluations_too() -> None:
     agents = dataclasses.replace(SEATED, fixed_seats=True)
     steps = [seated("01"), seated("01", ends="0"), seated("1"), seated("1", ends="1"), seated("01")]
     begun = [[True, True], [False, False], [False, False], [False, False], [True, True]]
     assert play(make_seated(types.Role.EVALUATE, spec=agents), *steps) == begun
-    with said.raises(errors.SpecMismatch, "evaluation.num_envs"):
+    with pytest.raises(errors.SpecMismatch, match=r"\b3\b.*\b2\b.*evaluation\.num_envs.*\b2\b"):
         make_seated(types.Role.EVALUATE, 3, agents)
 
 
-def test_rows_of_seats_that_make_no_game_are_refused(said: golden.Said) -> None:
-    wrong = {
-        "a reward of a hidden row": [seated("0", reward=(0, 1))],
-        "an end of a hidden row": [seated("0", ends="1")],
-        "two seats in a chair": [seated("0", task=np.zeros(E, np.int32))],
-        "nobody's move": [seated("")],
-        "nobody's move after a seat's end": [seated("01"), seated("0", ends="0")],
-    }
-    for name, steps in wrong.items():
-        with pytest.raises(errors.InvalidMessage) as caught:
+def test_rows_of_seats_that_make_no_game_are_refused() -> None:
+    wrong = (
+        ([seated("0", reward=(0, 1))], r"environment 1 .*\(spiel:kuhn_poker\), 0 steps .* in a row that is not shown"),
+        ([seated("0", ends="1")], "environment 1 .* a reward or an end in a row that is not shown"),
+        ([seated("0", task=np.zeros(E, np.int32))], r"environment 0 .* \(its task\) of another seat"),
+        ([seated("")], "environment 0 .* 0 steps .* no seat moves"),
+        ([seated("01"), seated("0", ends="0")], "environment 0 .* 1 steps .* no seat moves"),  # after a seat's end
+    )
+    for steps, told in wrong:
+        with pytest.raises(errors.InvalidMessage, match=told):
             play(make_seated(), *steps)
-        said(str(caught.value), name)
-    with pytest.raises(errors.InvalidMessage) as caught:
+    with pytest.raises(errors.InvalidMessage, match=r"environment 1 .* not shown; expected all: .*evaluation"):
         play(make_seated(types.Role.EVALUATE), seated("0"))
-    said(str(caught.value), "evaluation")
-    with pytest.raises(errors.SpecMismatch) as caught_spec:
+    with pytest.raises(errors.SpecMismatch, match=r"3 rows, .* 2 seats \(first, second\); .*--worker\.envs_per_group"):
         make_seated(num_rows=3)
-    said(str(caught_spec.value), "odd group")
 
 
-def test_played_actions_follow_upon_an_answer_with_a_bot_and_upon_no_other(said: golden.Said) -> None:
+def test_played_actions_follow_upon_an_answer_with_a_bot_and_upon_no_other() -> None:
     session, told = make_session(), np.zeros(E, np.int32)
     session.accept(0, 0, make_step())
     assert session.answer(0, 0, b"with a bot", 0.0, asks_bots=True)
     assert session.look_up(0, 0) == b"with a bot", "an answer that is sent again names the same bot"
-    with said.raises(errors.InvalidMessage, "does not tell", "none"):
+    with pytest.raises(errors.InvalidMessage, match=r"\b0\b.*\b1\b.*does not tell"):
         session.accept(0, 1, make_step())
     assert session.accept(0, 1, make_step()._replace(played=told)).step.played is told
     assert session.answer(0, 1, b"without", 0.0)
-    with said.raises(errors.InvalidMessage, "tells", "some"):
+    with pytest.raises(errors.InvalidMessage, match=r"\b0\b.*\b2\b.*tells"):
         session.accept(0, 2, make_step()._replace(played=told))
     session.accept(0, 2, make_step())
     session.accept(1, 0, make_step())  # each group by itself

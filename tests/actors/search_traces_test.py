@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import functools
 import json
+import re
 import xml.dom.minidom
 from typing import Any
 
@@ -151,10 +152,17 @@ def test_nodes_of_games_have_real_positions_or_are_marked() -> None:
     assert [node.visits for node in without.nodes] == [node.visits for node in thought.nodes]
 
 
-@pytest.mark.parametrize("moves", [[0, 0], [1], [0, 1, 2, 4]])
-def test_moves_to_another_observation_are_refused(moves: list[int]) -> None:
+@pytest.mark.parametrize(
+    ("moves", "told"),
+    [
+        ([0, 0], "the game does not allow 0 after 1 moves"),
+        ([1], "another observation; expected all moves"),
+        ([0, 1, 2, 4], "another observation; expected all moves"),
+    ],
+)
+def test_moves_to_another_observation_are_refused(moves: list[int], told: str) -> None:
     pytest.importorskip("pyspiel")
-    with pytest.raises(errors.UsageError, match="moves="):
+    with pytest.raises(errors.UsageError, match=rf"moves={re.escape(str(moves))}.* {told}"):
         _think([0], moves=moves)
 
 

@@ -158,8 +158,11 @@ def test_a_frozen_player_is_loaded_and_scored_by_its_name(playable: pathlib.Path
 
 def test_a_step_beside_a_frozen_player_is_refused() -> None:
     assert runs.checked_player("main", "best") is None and runs.checked_player("main-0", None) == "main-0"
-    for player in ("main-0", ""):
-        with pytest.raises(errors.UsageError, match="player="):
+    for player, told in (
+        ("main-0", "step=7 and player=main-0: .*omit one"),
+        ("", "player= is empty; .*seedzero league show"),
+    ):
+        with pytest.raises(errors.UsageError, match=told):
             runs.checked_player(player, 7)
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import functools
 import pathlib
+import re
 from collections.abc import Iterator
 from typing import Any
 
@@ -30,7 +31,7 @@ def test_a_seed_that_no_device_holds_is_refused(seed: int, tmp_path: pathlib.Pat
 def test_a_step_may_be_a_number_of_numpy() -> None:
     assert [runs.checked_step(step) for step in (None, "best", np.int64(60), 7)] == [None, "best", 60, 7]
     for step in (-1, 1.0, "first", np.int64(-1)):
-        with pytest.raises(errors.UsageError, match=r"'best' .*'last'"):
+        with pytest.raises(errors.UsageError, match=rf"step={re.escape(repr(step))}: .*'best' .*'last'"):
             runs.checked_step(step)
 
 

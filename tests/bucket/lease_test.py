@@ -157,12 +157,20 @@ def test_a_deleted_lease_is_lost(world: World) -> None:
 
 
 @pytest.mark.parametrize(
-    "content",
-    [b"{", b"[]", json.dumps({"copy": "a"}).encode(), (LEASE % "null").encode(), (LEASE % "NaN").encode()],
+    ("content", "told"),
+    [
+        (b"{", "line 1"),
+        (b"[]", "it holds list; expected a JSON object"),
+        (json.dumps({"copy": "a"}).encode(), "'process', 'host', 'pid'"),
+        ((LEASE % "null").encode(), "seconds is None; expected a positive number"),
+        ((LEASE % "NaN").encode(), "seconds is nan; expected a positive number"),
+    ],
 )
-def test_a_damaged_lease_is_named(world: World, content: bytes) -> None:
+def test_a_damaged_lease_is_named(world: World, content: bytes, told: str) -> None:
     world.store.write(lease.NAME, content)
-    with pytest.raises(errors.BucketError, match=r"gs://runs/one/lease\.json "):
+    with pytest.raises(
+        errors.BucketError, match=rf"gs://runs/one/lease\.json is damaged .*{told}.*; delete it if no learner uses"
+    ):
         world.learner("a").acquire()
 
 

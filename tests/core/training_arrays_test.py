@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 import pytest
 
 from seedzero.core import errors, training_arrays, types
@@ -29,5 +31,8 @@ def test_several_arrays_stay_bytes() -> None:
 def test_arrays_for_one_purpose_lie_behind_the_others_and_there_is_one_kind(order: tuple[int, ...]) -> None:
     flags = [dict(acting_only=kind == 1, training_only=kind == 2) for kind in order]
     arrays = [types.ArraySpec(str(at), (1,), "uint8", **each) for at, each in enumerate(flags)]
-    with pytest.raises(errors.SpecMismatch, match="0, 1, 2"):
+    with pytest.raises(
+        errors.SpecMismatch,
+        match=rf"arrays 0, 1, 2 .*{re.escape(str(list(order)))}; expected those of 1, or those of 2, behind",
+    ):
         types.EnvSpec.of_arrays(arrays, num_actions=2)

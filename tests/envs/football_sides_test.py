@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib.machinery
+import re
 import sys
 import types as python_types
 from typing import Any, NamedTuple
@@ -129,7 +130,9 @@ def test_rewards_on_the_way_to_the_goal_are_gfootball_s(engines: list[Engine]) -
     ['{"left": 1}', '{"left": 12, "right": 1}', '{"left": true, "right": 1}', '{"left": 1, "right": 1, "x": 2}'],
 )
 def test_other_numbers_of_players_are_refused(kwargs: str) -> None:
-    with pytest.raises(errors.EnvironmentFailure, match="left and right"):
+    with pytest.raises(
+        errors.EnvironmentFailure, match=rf"--env\.kwargs={re.escape(kwargs)}: .*left and right, up to 11 each"
+    ):
         _made(2, kwargs)
 
 

@@ -115,11 +115,21 @@ def test_a_truncated_state_shows_its_mask(place: str) -> None:
     assert step.action_mask.tolist() == [[True, False, False]]
 
 
-@pytest.mark.parametrize("last", [np.zeros(3), LookupError("nobody asks here")], ids=["empty", "raises"])
-def test_a_truncated_state_needs_a_mask(last: Any) -> None:
+@pytest.mark.parametrize(
+    ("last", "told"),
+    [
+        (np.zeros(3), "'mine' returned in step .*without a legal action, .*only truncated"),
+        (
+            LookupError("nobody asks here"),
+            "'mine' raised in action_masks.*only truncated.*LookupError: nobody asks here",
+        ),
+    ],
+    ids=["empty", "raises"],
+)
+def test_a_truncated_state_needs_a_mask(last: Any, told: str) -> None:
     env = _group(place="method", masks=[np.ones(3), last], is_cut=True)
     env.reset([0])
-    with pytest.raises(errors.EnvironmentFailure, match="only truncated"):
+    with pytest.raises(errors.EnvironmentFailure, match=told):
         env.step(np.array([0]))
 
 

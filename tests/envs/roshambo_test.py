@@ -94,12 +94,16 @@ def test_a_league_s_bot_throws_in_its_seat() -> None:
 
 
 @pytest.mark.parametrize(
-    ("env_id", "against"),
-    [("spiel:kuhn_poker", "roshambo:pibot"), (f"spiel:{GAME}", "mcts-9"), ("spiel:tic_tac_toe", "roshambo:pibot")],
+    ("env_id", "against", "told"),
+    [
+        ("spiel:kuhn_poker", "roshambo:pibot", r"only repeated rock-paper-scissors, .* is kuhn_poker\(\)"),
+        (f"spiel:{GAME}", "mcts-9", "are seats, .*--env.opponents=random"),
+        ("spiel:tic_tac_toe", "roshambo:pibot", "only repeated rock-paper-scissors, .* spiel:repeated_game"),
+    ],
 )
-def test_opponents_that_do_not_play_a_game_are_named(env_id: str, against: str) -> None:
+def test_opponents_that_do_not_play_a_game_are_named(env_id: str, against: str, told: str) -> None:
     settings = sections.EnvConfig(id=env_id, opponents=against)
-    with pytest.raises(errors.EnvironmentFailure, match=against):
+    with pytest.raises(errors.EnvironmentFailure, match=f"{against}.*{told}"):
         registry.make(env_id, settings, 2, role=types.Role.EVALUATE).reset((0, 1))
 
 

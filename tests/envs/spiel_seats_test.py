@@ -180,13 +180,19 @@ def test_unsupported_games_are_refused_with_the_reason(name):
 
 
 @pytest.mark.parametrize(
-    "settings", [dict(opponents="random,mcts-100"), dict(random_opening=4), dict(render=True)], ids=str
+    ("settings", "told"),
+    [
+        (dict(opponents="random,mcts-100"), "opponents=random,mcts-100: .*'kuhn_poker' .*--env.opponents=random$"),
+        (dict(random_opening=4), "random_opening=4: .*'kuhn_poker' .*--env.random_opening=0"),
+        (dict(render=True), "'kuhn_poker' cannot be drawn"),
+    ],
+    ids=["opponents", "opening", "render"],
 )
 @pytest.mark.parametrize("role", types.Role)
-def test_settings_of_boards_are_refused_by_name(settings, role):
+def test_settings_of_boards_are_refused_by_name(settings, told, role):
     given = dict(settings)
     render = given.pop("render", False)
-    with pytest.raises(errors.EnvironmentFailure, match="'kuhn_poker'"):
+    with pytest.raises(errors.EnvironmentFailure, match=told):
         registry.make("spiel:kuhn_poker", sections.EnvConfig(**given), 2, role=role, render=render)
 
 

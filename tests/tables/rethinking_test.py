@@ -56,7 +56,10 @@ def test_the_numbers_are_those_of_the_recording(
             for name in ("prior", "policy", "completed_q"):
                 shown = [getattr(choice, name) for choice in thought.choices]
                 np.testing.assert_allclose(shown, arrays[name], rtol=1e-5, atol=1e-6)
-            np.testing.assert_allclose(thought.value or 0.0, arrays["value"], rtol=1e-5, atol=1e-6)
+            for name in ("value", "network_value"):
+                np.testing.assert_allclose(getattr(thought, name), arrays[name], rtol=1e-5, atol=1e-6)
+            q_values = [choice.q_value or 0.0 for choice in thought.choices]
+            np.testing.assert_allclose(q_values, arrays["q_value"], rtol=1e-5, atol=1e-6)
 
 
 def test_a_frozen_player_thinks_in_place_of_a_checkpoint(

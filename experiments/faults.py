@@ -389,9 +389,12 @@ ROWS = (
     ),
     Row(
         "storage-versions",
-        "run directories of earlier versions",
-        "they resume with their replay",
-        (E2E + "earlier_version_test.py", "tests/checkpoints/migrations_test.py", "tests/checkpoints/trees_test.py"),
+        "run directories of an earlier or later format, and with settings that this version lacks",
+        "another format is rejected with the version that reads it; readers ignore such a setting, a resume names it",
+        (
+            "tests/checkpoints/formats_test.py",
+            "tests/checkpoints/manifest_test.py::test_another_format_is_refused_with_the_version_that_reads_it",
+        ),
     ),
     Row(
         "storage-bucket",

@@ -195,8 +195,6 @@ def _methods(found: Any) -> Iterator[str]:
         if name[0] == "_" or not (is_property or inspect.isfunction(plain)):
             continue
         first = re.split(r"(?<=[.;])\s", _first(member), maxsplit=1)[0].rstrip(";")
-        if first.startswith("The former name"):
-            continue
         shown = name if is_property else f"{name}({', '.join(_arguments(plain))})"
         yield f"| `{shown}` | {_cell(first)} |"
 

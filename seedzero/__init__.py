@@ -8,8 +8,6 @@ purpose. Nothing is imported before you use it.
 import importlib
 from typing import TYPE_CHECKING
 
-from seedzero.core import moved
-
 __version__ = "0.2.0"
 
 __all__ = [
@@ -29,7 +27,6 @@ __all__ = [
     "train",
 ]
 
-moved.install()
 
 if TYPE_CHECKING:
     from seedzero import search

@@ -16,8 +16,8 @@ from numpy import typing as npt
 
 from seedzero.actors import acting_program, agent_choice, codecs, positions, saved_agents, search_traces
 from seedzero.agents import agent_table, base
-from seedzero.config import configs, families
-from seedzero.core import errors, forks, policy_inputs, printable, types
+from seedzero.config import configs
+from seedzero.core import errors, forks, policy_inputs, types
 from seedzero.device import acting, batches
 
 Action: TypeAlias = codecs.Action
@@ -34,11 +34,6 @@ def load(choice: agent_choice.AgentChoice) -> Policy:
     unreadable checkpoint.
     """
     config, spec = saved_agents.read(choice)
-    if not spec.spaces and families.of(config.env.id).prefix in ("gym", "python", "envpool"):
-        printable.say(
-            f"{choice.path} is a run of an earlier version and has no spaces of its environment, so its policy takes "
-            "arrays and gives actions from 0; resume the run once, with a larger budget, to have them"
-        )
     return Policy(saved_agents.load(choice, config, spec), seed=choice.seed)
 
 
@@ -48,8 +43,7 @@ class Spec:
 
     Attributes:
       observation_space: Gymnasium space of the environment's observations, which the policy takes. Workers report it
-        for environments of Gymnasium and EnvPool; for other families, and in runs of earlier versions, it is one array
-        or a dictionary of arrays.
+        for environments of Gymnasium and EnvPool; for other families it is one array or a dictionary of arrays.
       action_space: Gymnasium space of the actions that the policy returns, known in the same cases.
       arrays: the arrays as the agent sees them, with their bounds; integers are one-hot vectors there.
       num_actions: the agent's actions are 0 .. num_actions - 1 (see `Policy.actions`); 0 if actions are continuous.

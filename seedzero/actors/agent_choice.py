@@ -3,20 +3,16 @@
 from __future__ import annotations
 
 import dataclasses
-import functools
 import os
 import pathlib
 from typing import TYPE_CHECKING
 
 from seedzero.checkpoints import consent, run_dirs, spec_file
 from seedzero.config import configs, league_rules
-from seedzero.core import errors, printable, types
+from seedzero.core import errors, types
 
 if TYPE_CHECKING:
     from seedzero.checkpoints import saved_files  # JAX
-
-
-_say_once = functools.cache(printable.say)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -74,8 +70,6 @@ class AgentChoice:
         """
         saved = run_dirs.read_saved(self.path)
         config = consent.check(self.path, saved, trusted=self.trusted, makes_environments=makes_environments)
-        for text in run_dirs.played_otherwise(self.path):
-            _say_once(f"{self.path}: {text}. It may play otherwise than it did in training")
         if self.simulations is None:
             return config
         if "search" not in config.agent.SECTIONS:

@@ -7,7 +7,6 @@ arrays. Its state is a train state, which learns, and a memory with one row for 
 from __future__ import annotations
 
 import math
-import warnings
 from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple, TypeAlias
 
@@ -48,12 +47,6 @@ class Inputs(NamedTuple):
     task: jax.Array
     num_updates: jax.Array | int = 0  # scalar int32, updates of the acting parameters, for exploration that anneals
     own: jax.Array | bool = True  # scalar bool, false: a league's other player moves, as in `rings.OWN`
-
-    @property
-    def explore(self) -> jax.Array:
-        """The former name of `action_mode`, which works for one more version."""
-        warnings.warn("Inputs.explore is now Inputs.action_mode", DeprecationWarning, stacklevel=2)
-        return self.action_mode
 
     @property
     def draws(self) -> jax.Array:

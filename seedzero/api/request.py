@@ -10,7 +10,7 @@ from typing import NamedTuple
 
 from seedzero.api import environment
 from seedzero.checkpoints import origins
-from seedzero.config import combinations, configs, ends, families, machines, options, presets, renamed
+from seedzero.config import combinations, configs, ends, families, machines, options, presets
 from seedzero.core import errors, opponents, types
 
 TRUST = "trust_run_dir"
@@ -44,20 +44,16 @@ class Request(NamedTuple):
         return self.given.keys() | (set() if shows_images else {"network.kind"})
 
 
-def known(agent: str, run_dir: str | None, preset: str | None = None) -> tuple[type[configs.Config], str]:
-    """Returns the configuration class of an agent and the agent's name; with "", those of a run directory.
+def known(agent: str, run_dir: str | None) -> type[configs.Config]:
+    """Returns the configuration class of an agent; with "", that of the run in a directory, which is resumed.
 
-    The name is "" if only the environment decides on the agent. Only the module of a named agent is imported, which
-    may raise ConfigError.
+    Only the module of a named agent is imported, which may raise ConfigError.
     """
     if agent or not run_dir or not os.path.exists(os.path.join(run_dir, "config.json")):
-        return configs.kind_of(agent), agent or (
-            presets.agent_of(preset) if preset and preset in presets.PRESETS else ""
-        )
+        return configs.kind_of(agent)
     from seedzero.checkpoints import run_dirs
 
-    config = run_dirs.read_saved(run_dir).config
-    return type(config), config.run.agent
+    return type(run_dirs.read_resumable(run_dir).config)
 
 
 def make(flags: Mapping[str, str], settings: Mapping[str, str], *, is_here: bool = True) -> Request:
@@ -98,8 +94,6 @@ def make(flags: Mapping[str, str], settings: Mapping[str, str], *, is_here: bool
         preset, reason = presets.choose(str(env), spec, in_turn=in_turn, has_sides=has_sides)
         notes.append(f"--env={env}{reason}: preset {preset}; or give --preset=NAME")
     agent = given.get("run.agent") or presets.agent_of(preset)
-    given, earlier = renamed.of_user(given, [agent])
-    notes += earlier
     base, part = presets.get(preset, agent), presets.part(preset, agent)
     # the way a file with your own agent is given
     has_own = any(not hasattr(configs.Config, key.partition(".")[0]) for key in given)
@@ -133,8 +127,7 @@ def _saved(run_dir: str, settings: Mapping[str, str], *, trusted: bool, is_here:
             f"{run_dir} is no run directory: {missing}; for a new run give --env=ENV or --preset=NAME too"
         )
     with run_copy.local(run_dir) as path:
-        run_dirs.check_resumable(path)
-        saved = run_dirs.with_moved_code(run_dirs.read_saved(path), settings)
+        saved = run_dirs.with_moved_code(run_dirs.read_resumable(path), settings)
     consent.check(run_dir, saved, trusted=trusted, asked=settings, is_here=is_here)
     agent = settings.get("run.agent", saved.config.run.agent)
     if agent != saved.config.run.agent:

@@ -14,7 +14,7 @@ from typing import NamedTuple
 
 from seedzero.api import request, run_groups
 from seedzero.checkpoints import origins, run_dirs
-from seedzero.config import cluster_config, configs, options, renamed
+from seedzero.config import cluster_config, configs, options
 from seedzero.core import env_ids, errors
 
 FINISHED, STOPPED, FAILED, SKIPPED = "finished", "stopped", "failed", "finished before"
@@ -168,8 +168,7 @@ def finished(run: PlannedRun) -> str:
         return ""
     saved, status = run_dirs.read_saved(run.path), run_dirs.read_status(run.path) or {}
     preset = run.flags.get(run_groups.PRESET, saved.preset)
-    settings, _ = renamed.of_user(run.settings, [])
-    kept = {name: value for name, value in settings.items() if name not in cluster_config.OF_A_PROCESS}
+    kept = {name: value for name, value in run.settings.items() if name not in cluster_config.OF_A_PROCESS}
     is_same = (preset, kept) == (saved.preset, saved.given)
     return str(status.get("finished") or "") if is_same else ""
 

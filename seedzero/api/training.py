@@ -18,8 +18,8 @@ from typing import TYPE_CHECKING, Any, TypeAlias, cast
 
 from seedzero.api import request
 from seedzero.bucket import bucket
-from seedzero.config import cluster_config, configs, options, own_agents, page_options, preset_files, presets, renamed
-from seedzero.core import env_ids, errors, plain_files, printable, user_code
+from seedzero.config import cluster_config, configs, options, own_agents, page_options, preset_files, presets
+from seedzero.core import env_ids, errors, plain_files, user_code
 from seedzero.learner import callbacks
 
 if TYPE_CHECKING:
@@ -81,8 +81,6 @@ def train(
     """
     if preset is not None and (isinstance(preset, os.PathLike) or preset_files.is_file(preset)):
         file = preset_files.read(preset)
-        for note in file.notes:
-            printable.say(note)
         named = {configs.ALIASES.get(name, name): value for name, value in settings.items()}
         preset, settings = file.preset, {**file.settings, **named}
         of_file = settings.pop("env.id", None)
@@ -95,7 +93,7 @@ def train(
     flags |= {request.TRUST: "true"} if trust_run_dir else {}
     flags |= {} if page is None else {"page": str(page)}
     flags |= {"page.root": str(settings.pop("page.root"))} if "page.root" in settings else {}
-    given = texts({**({} if env is None else {"env": env}), **settings}, flags["run_dir"], preset)
+    given = texts({**({} if env is None else {"env": env}), **settings}, flags["run_dir"])
     trusts = trust_run_dir or bool(user_code.named(given))
     return start(
         {name: value for name, value in flags.items() if value is not None},
@@ -181,7 +179,7 @@ def start(
         return entry.train(saved, path, command, caller, spec=spec, hosts=hosts, page=page if index <= 0 else None)
 
 
-def texts(values: Mapping[str, Setting], run_dir: str | None = None, preset: str | None = None) -> dict[str, str]:
+def texts(values: Mapping[str, Setting], run_dir: str | None = None) -> dict[str, str]:
     """Returns settings as on a command line, by SECTION.KEY.
 
     Raises ConfigError for unknown names and impossible values.
@@ -189,7 +187,7 @@ def texts(values: Mapping[str, Setting], run_dir: str | None = None, preset: str
     run_dir: a run that is resumed with the user's own agent, whose settings are then known as well.
     """
     agent = str(values.get("agent", values.get("run.agent", configs.agent_names()[0])))
-    kind, trained = request.known(agent if {"agent", "run.agent"} & values.keys() else "", run_dir, preset)
+    kind = request.known(agent if {"agent", "run.agent"} & values.keys() else "", run_dir)
     known = [*configs.fields(kind), *configs.ALIASES]
     found: dict[str, str] = {}
     for name, value in values.items():
@@ -198,7 +196,7 @@ def texts(values: Mapping[str, Setting], run_dir: str | None = None, preset: str
                 f"unknown argument {name}={value!r}: give on_row=FUNCTION, which takes each row of metrics, or "
                 "on_evaluation=FUNCTION, which takes each evaluation"
             )
-        if name not in known and name not in renamed.NOW:
+        if name not in known:
             nearest = configs.suggestion(name, [*known, "preset", "run_dir", request.TRUST, "page"], agent)
             raise errors.ConfigError(f"unknown setting --{name}={value}{nearest}")
         if isinstance(value, os.PathLike):
@@ -211,9 +209,6 @@ def texts(values: Mapping[str, Setting], run_dir: str | None = None, preset: str
             hint = _name_of(value, configs.ALIASES.get(name, name))
             raise errors.ConfigError(f"--{name}={value!r}: expected a text, a number, true or false{hint}")
         found[configs.ALIASES.get(name, name)] = str(value).lower() if isinstance(value, bool) else str(value)
-    found, notes = renamed.of_user(found, [trained]) if trained else (found, [])
-    for note in notes:
-        printable.say(note)
     return found
 
 

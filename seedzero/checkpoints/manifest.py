@@ -13,11 +13,10 @@ import types
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from seedzero.checkpoints import durable, migrations, trees
+from seedzero.checkpoints import durable, formats, trees
 from seedzero.core import errors, json_object, plain_files
 
 NAME = "manifest.json"
-_FORMAT, _READABLE = 2, (1, 2)
 
 Files = Mapping[str, durable.Checksum]
 """Checksums by path, relative to the directory that contains the files."""
@@ -53,10 +52,10 @@ class Manifest:
 
 
 def write(directory: pathlib.Path, manifest: Manifest) -> None:
-    """Writes the manifest into a checkpoint's directory. Fields of later formats are left out unless they are used."""
-    later = ("frozen", "state_sha256")
-    fields = {name: value for name, value in dataclasses.asdict(manifest).items() if value or name not in later}
-    body = json.dumps({"format": _FORMAT, **fields}, sort_keys=True)
+    """Writes the manifest into a checkpoint's directory, without fields that few runs use where these are empty."""
+    seldom = ("frozen", "state_sha256")
+    fields = {name: value for name, value in dataclasses.asdict(manifest).items() if value or name not in seldom}
+    body = json.dumps({"format": formats.FORMAT, **fields}, sort_keys=True)
     text = json.dumps({"sha256": hashlib.sha256(body.encode()).hexdigest(), "body": body})
     (directory / NAME).write_text(text)
 
@@ -106,12 +105,12 @@ def parse(content: bytes, step: int | None) -> Manifest:
         if hashlib.sha256(body.encode()).hexdigest() != outer["sha256"]:
             raise ValueError("its checksum does not fit")
         fields = json_object.parse(body)
-        if fields.pop("format") in _READABLE:
-            return _checked(migrations.manifest(fields), step)
+        if (found := fields.pop("format")) == formats.FORMAT:
+            return _checked({"frozen": {}, **fields}, step)
     except (ValueError, KeyError, TypeError, AttributeError) as error:
         reason = f"it lacks {error}" if isinstance(error, KeyError) else error
         raise errors.CheckpointError(f"{NAME} is damaged: {reason}") from error
-    raise errors.CheckpointError(f"{NAME} has another format than 1 and 2, which this version reads")
+    raise errors.CheckpointError(f"{NAME} cannot be read: {formats.explain(found)}")
 
 
 def _checked(fields: Mapping[str, Any], step: int | None) -> Manifest:

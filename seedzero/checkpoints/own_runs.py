@@ -21,13 +21,15 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from seedzero.checkpoints import durable, run_dirs
-from seedzero.config import configs, renamed
+from seedzero.config import configs
 from seedzero.core import json_object, plain_files, user_code
 
 MOST = 1000
 """How many records are kept, of the runs that were started last."""
 _OF_CODE = (user_code.AGENT, "env.", "network.", "vtrace.", *user_code.NETWORKS, user_code.BUILDER, user_code.MEMBERS)
 """Prefixes of settings that name code or are its arguments."""
+_LEFT_OUT = {"env.action_mask": False, "network.normalize_observations": False}
+"""More values that digests leave out; they had no other meaning when records began."""
 _MOST_BYTES = 2**20
 """Largest record that is read, in bytes."""
 
@@ -88,33 +90,25 @@ def _doubts() -> Iterator[list[str]]:
         found.append(str(reason))
 
 
-def digest(saved: run_dirs.SavedConfig, *, by_old_names: bool = False) -> str:
+def digest(saved: run_dirs.SavedConfig) -> str:
     """Returns a hexadecimal digest of the settings that name code or are its arguments.
 
-    Both parts of config.json count. Default values, present or from before a setting existed, are left out, because
-    later versions have more settings. by_old_names: uses the names of versions in which each agent had its own names
-    for settings that agents share now.
+    Both parts of config.json count. Default values are left out, because later versions have more settings.
     """
-    agent, plain = f"{saved.config.run.agent}.", configs.flatten(configs.Config())
-    old: dict[str, str] = {}
-    if by_old_names:
-        old = {now: name for name, now in renamed.NOW.items() if name.startswith(agent)}
-        plain |= saved.config.agent.DEFAULTS
-    usual = plain | configs.earlier()
+    plain = configs.flatten(configs.Config())
     config = {name: type(plain.get(name, ""))(value) for name, value in configs.flatten(saved.config).items()}
     # so that 1 equals 1.0
-    values = {name: x for name, x in config.items() if x not in (plain.get(name), usual.get(name))}
-    parts = [saved.preset, *(_of_code(part, saved.config, old) for part in (saved.given, values))]
+    values = {name: x for name, x in config.items() if x not in (plain.get(name), _LEFT_OUT.get(name))}
+    parts = [saved.preset, *(_of_code(part, saved.config) for part in (saved.given, values))]
     return hashlib.sha256(json.dumps(parts, sort_keys=True).encode()).hexdigest()
 
 
-def _of_code(values: Mapping[str, Any], config: configs.Config, old: Mapping[str, str]) -> dict[str, Any]:
-    """Returns the values that concern code, under their old names if they have one."""
-    networks = (old.get(name, name).partition(".")[0] for name in user_code.named(configs.flatten(config)))
+def _of_code(values: Mapping[str, Any], config: configs.Config) -> dict[str, Any]:
+    """Returns the values that concern code."""
+    networks = (name.partition(".")[0] for name in user_code.named(configs.flatten(config)))
     sections = {config.OWN_SECTION, *networks} - {"", "run", "env", "league"}
     beginnings = (*_OF_CODE, *(f"{section}." for section in sections))
-    named = {old.get(name, name): value for name, value in values.items()}
-    return {name: value for name, value in named.items() if name.startswith(beginnings)}
+    return {name: value for name, value in values.items() if name.startswith(beginnings)}
 
 
 def _record(saved: run_dirs.SavedConfig) -> dict[str, Any]:
@@ -137,7 +131,7 @@ def _check_agrees(path: str | os.PathLike[str], saved: run_dirs.SavedConfig) -> 
 def _check_equal(known: Mapping[str, Any], saved: run_dirs.SavedConfig) -> None:
     """Raises a doubt if a record differs from the directory's present state."""
     now = _record(saved)
-    if known["settings"] not in (now["settings"], digest(saved, by_old_names=True)):
+    if known["settings"] != now["settings"]:
         raise _Doubt("its settings of code have changed since you trained it")
     for module, files in now["modules"].items():
         if (before := known["modules"].get(module)) != files:

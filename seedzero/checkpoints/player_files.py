@@ -21,8 +21,7 @@ class Frozen(NamedTuple):
     """A frozen player: its acting parameters, with random keys as integers; `read` returns numpy arrays."""
 
     params: trees.Tree
-    # statistics that the parameters depend on, by name; empty if it has none, or in an earlier version
-    scales: trees.Tree
+    scales: trees.Tree  # statistics that the parameters depend on, by name; empty if it has none
     step: int  # number of updates when it was frozen
     info: Mapping[str, Any]  # as it was given to `write`
 
@@ -92,7 +91,7 @@ def read(
                 jax.tree.structure(tree), saved_files.load_arrays(path, found, {part: tree}, (part,))
             )
             for part, tree in wanted.items()
-            if part in found.arrays
+            if part in found.arrays  # not those of another agent, or of one without statistics
         }
     except errors.CheckpointError as error:
         others = ", ".join(other for other in names(directory) if other != name) or "none"

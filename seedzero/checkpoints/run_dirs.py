@@ -1,7 +1,7 @@
 """Manages the run directory: a run's configuration, lock and files, and what a resume may change.
 
 RUN_DIR/lock            locked (flock) by the learner, whose pid it contains; only its user can read it
-        config.json     preset, the user's settings, and every value of the run
+        config.json     the format's number, preset, the user's settings, and every value of the run
         learner.json    addresses, pid and start time of the running learner
         learner.sock    its unix socket for processes of the same user
         status.json     the last status
@@ -17,17 +17,19 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import datetime
+import functools
 import io
 import itertools
 import os
 import pathlib
 import secrets
 from collections.abc import Callable, Mapping
-from typing import Any, TypeVar
+from typing import Any
 
-from seedzero.checkpoints import durable, migrations, run_lock
-from seedzero.config import cluster_config, combinations, configs, ends, options, removed, renamed
-from seedzero.core import errors, json_object, plain_files, user_code
+import seedzero
+from seedzero.checkpoints import durable, formats, run_lock
+from seedzero.config import cluster_config, combinations, configs, ends, options
+from seedzero.core import errors, json_object, plain_files, printable, user_code
 
 CONFIG_FILE = "config.json"
 LEARNER_FILE = "learner.json"
@@ -62,7 +64,7 @@ class SavedConfig:
     preset: str  # the run's first preset
     given: Mapping[str, str]  # the user's settings as text, by SECTION.KEY, without values chosen for the machine
     config: configs.Config  # all values of the run
-    id: str = ""  # random, another one for each new run; "" in runs of earlier versions
+    id: str = ""  # random, another one for each new run; "" for settings that no run has
 
 
 @dataclasses.dataclass(frozen=True)
@@ -201,15 +203,12 @@ def open_run_dir(
                 _check_not_foreign(path)
         # Without a checkpoint there is nothing to resume, so settings of a rejected start are not binding.
         resumed = (path / CONFIG_FILE).exists() and bool(durable.numbered(path / "checkpoints" / "steps"))
-        if resumed:
-            check_resumable(path)
-        saved, notes = _resume(path, read_saved(path), asked) if resumed else (asked, ())
+        saved, notes = _resume(path, read_resumable(path), asked) if resumed else (asked, ())
         if resumed and options.AUTO not in (saved.config.training.num_devices, saved.config.replay.num_slots):
             combinations.check_devices(saved.config, is_begun=True)  # with the slots that the directory keeps
         with run_lock.as_resume_errors(path):
             earlier = json_object.parse(plain_files.read(path / CONFIG_FILE)) if resumed else None
-            values = {**vars(saved), "config": configs.flatten(saved.config)}
-            write_json_atomic(path / CONFIG_FILE, values)
+            write_json_atomic(path / CONFIG_FILE, _content(saved))
             (path / "logs").mkdir(exist_ok=True)
             (path / "checkpoints").mkdir(exist_ok=True)
         undo.pop_all()
@@ -257,18 +256,47 @@ def new_path(parent: pathlib.Path, name: str, now: datetime.datetime) -> pathlib
     return path
 
 
+def _content(saved: SavedConfig) -> dict[str, Any]:
+    """Returns what config.json contains."""
+    head = {"format": formats.FORMAT, "version": seedzero.__version__}
+    return {**head, **vars(saved), "config": configs.flatten(saved.config)}
+
+
 def read_saved(path: str | os.PathLike[str]) -> SavedConfig:
-    """Returns the content of a run directory's config.json. Raises ResumeError if it is missing or cannot be read."""
-    return _read_saved(path, parse_saved)
+    """Returns the content of a run directory's config.json, for all uses but to resume the run.
+
+    Settings that this version lacks are ignored, and named in a message. Raises ResumeError if the file is missing,
+    cannot be read, or has another format.
+    """
+    saved, unknown = _read_saved(path)
+    if unknown:
+        _say_once(f"{os.fspath(path)} has {', '.join(unknown)}, which this version of seedzero lacks and ignores")
+    return saved
 
 
-_Parsed = TypeVar("_Parsed")
+def read_resumable(path: str | os.PathLike[str]) -> SavedConfig:
+    """Returns the content of config.json to resume the run.
+
+    Raises ResumeError as `read_saved`, and for a setting that this version lacks.
+    """
+    saved, unknown = _read_saved(path)
+    if unknown:
+        raise errors.ResumeError(
+            f"{os.fspath(path)} cannot be resumed: this version of seedzero lacks its {', '.join(unknown)}. Resume it "
+            f"with the version that began it, or delete the setting from its {CONFIG_FILE} to continue without"
+        )
+    return saved
 
 
-def _read_saved(path: str | os.PathLike[str], parse: Callable[[Mapping[str, Any]], _Parsed]) -> _Parsed:
+_say_once = functools.cache(printable.say)
+
+
+def _read_saved(path: str | os.PathLike[str]) -> tuple[SavedConfig, list[str]]:
+    """Returns the content of config.json, and the settings that this version lacks."""
     file = pathlib.Path(path) / CONFIG_FILE
     try:
-        return parse(json_object.parse(plain_files.read(file)))
+        content = json_object.parse(plain_files.read(file))
+        return parse_saved(content), formats.unknown(content["config"])
     except (FileNotFoundError, NotADirectoryError):
         missing = "it is a file" if os.path.exists(path) else "there is no such directory"
         missing = f"{CONFIG_FILE} is missing" if os.path.isdir(path) else missing
@@ -283,17 +311,6 @@ def _read_saved(path: str | os.PathLike[str], parse: Callable[[Mapping[str, Any]
         raise errors.ResumeError(f"{file} does not fit this version of seedzero: {error}") from None
 
 
-def check_resumable(path: str | os.PathLike[str]) -> None:
-    """Raises ResumeError for a run that only readers can use, or as `read_saved`."""
-    _read_saved(path, lambda content: removed.check(content["config"]))
-
-
-def played_otherwise(path: str | os.PathLike[str]) -> list[str]:
-    """Describes each removed setting that changed how a run's agent plays. Raises as `read_saved`."""
-    found = _read_saved(path, lambda content: removed.refused(content["config"]))
-    return [text for name, text in found.items() if name.partition(".")[0] in removed.PLAYED]
-
-
 def with_moved_code(saved: SavedConfig, asked: Mapping[str, str]) -> SavedConfig:
     """Returns saved settings in which modules that moved have the names that the user gives now, by SECTION.KEY."""
     names = user_code.moved(configs.flatten(saved.config), asked)
@@ -303,12 +320,16 @@ def with_moved_code(saved: SavedConfig, asked: Mapping[str, str]) -> SavedConfig
 
 
 def parse_saved(content: Mapping[str, Any]) -> SavedConfig:
-    """Parses the content of config.json. Raises KeyError, TypeError, AttributeError or ConfigError."""
+    """Parses the content of config.json. Raises KeyError, TypeError, AttributeError or ConfigError.
+
+    Settings that this version lacks are left out.
+    """
+    formats.check(content)
+    config = formats.config(content["config"])
+    known = configs.fields(type(config))
     # Uses full names, because a search for code would miss a short one, such as env for env.id.
     given = {configs.ALIASES.get(key, key): str(value) for key, value in content["given"].items()}
-    given = {key: value for key, value in given.items() if key not in removed.SETTINGS}
-    config = migrations.config(content["config"])
-    given = renamed.of_saved(given, config.run.agent)
+    given = {key: value for key, value in given.items() if key in known}
     return SavedConfig(str(content["preset"]), given, config, str(content.get("id", "")))
 
 
@@ -324,7 +345,7 @@ def read_learner(path: str | os.PathLike[str]) -> Mapping[str, Any] | None:
     pid = learner.get("pid")
     if not (isinstance(learner.get("address"), str) and isinstance(pid, int) and 0 < pid < 2**31):
         raise errors.ResumeError(f"{file} lacks the address or pid of a learner; delete it to continue without it")
-    return migrations.learner(learner)
+    return learner
 
 
 def holder(path: str | os.PathLike[str]) -> str | None:
@@ -375,7 +396,7 @@ def _resume(path: pathlib.Path, saved: SavedConfig, asked: SavedConfig) -> tuple
         flag, old, new = configs.flag(key), options.shown(before[key]), options.shown(now[key])
         is_given = key in asked.given and asked.given[key] != saved.given.get(key)
         is_new_end = before[key] == ends.NONE.get(key) and key not in {**saved.given, **asked.given}
-        if is_new_end and saved.preset == asked.preset:  # the run began with another budget, or in an earlier version
+        if is_new_end and saved.preset == asked.preset:  # the run began with another budget
             kept[key] = before[key]
             notes.append(f"{flag} stays {old} as the run began; new runs have {new}")
         elif resumable[key] == options.ANY_TIME or (resumable[key] == options.ON_RESUME and is_given):

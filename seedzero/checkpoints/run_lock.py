@@ -37,7 +37,7 @@ def take(
                 break
         release(file)  # its holder has deleted the file in the meantime, so another process may hold a new one
     with contextlib.suppress(OSError):  # the file belongs to another user of a shared directory
-        os.fchmod(file.fileno(), _MODE)  # earlier versions left it readable
+        os.fchmod(file.fileno(), _MODE)
     file.truncate(0)
     os.pwrite(file.fileno(), f"{os.getpid()}\n".encode(), 0)
     return file

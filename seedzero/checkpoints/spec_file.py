@@ -6,7 +6,7 @@ import dataclasses
 import itertools
 import pathlib
 
-from seedzero.checkpoints import migrations, run_dirs, run_lock
+from seedzero.checkpoints import run_dirs, run_lock
 from seedzero.core import errors, json_object, plain_files, types
 
 NAME = "spec.json"
@@ -22,7 +22,7 @@ def read(path: pathlib.Path) -> types.EnvSpec | None:
     """Returns the spec in a run directory, or None before the first worker has joined. Raises ResumeError."""
     file = path / NAME
     try:
-        return types.EnvSpec.from_json(migrations.spec(json_object.parse(plain_files.read(file))))
+        return types.EnvSpec.from_json(json_object.parse(plain_files.read(file)))
     except FileNotFoundError:
         return None
     except OSError as error:
@@ -31,21 +31,29 @@ def read(path: pathlib.Path) -> types.EnvSpec | None:
         raise errors.ResumeError(f"{file} is damaged ({error}); delete it to have it made again") from None
 
 
-def completed(saved: types.EnvSpec, known: types.EnvSpec | None) -> types.EnvSpec:
-    """Adds the environments' spaces to a run's spec if an earlier version wrote it without them."""
-    is_same = known is not None and not saved.spaces and migrations.as_declared(known, saved) == saved
-    return dataclasses.replace(saved, spaces=known.spaces) if known is not None and is_same else saved
-
-
 def check_equal(came: types.EnvSpec, expected: types.EnvSpec) -> None:
     """Raises SpecMismatch if a worker's environments differ from the run's, with the names of differing fields."""
-    left, right = dataclasses.asdict(migrations.as_declared(came, expected)), dataclasses.asdict(expected)
+    left, right = dataclasses.asdict(_as_declared(came, expected)), dataclasses.asdict(expected)
     different = [_difference(name, left[name], right[name]) for name in left if left[name] != right[name]]
     if different:
         raise errors.SpecMismatch(
             f"the worker's environment differs from this run's: {'; '.join(different)}; start the worker with the "
             f"environment of the run, or the learner with another --run_dir"
         )
+
+
+def _as_declared(came: types.EnvSpec, expected: types.EnvSpec) -> types.EnvSpec:
+    """Returns a worker's spec with the number of states and the spaces of the run's, if one of the two lacks them.
+
+    A worker need not declare these.
+    """
+    is_silent = not (came.num_states and expected.num_states)
+    is_same = is_silent and came.observation_shape == expected.observation_shape
+    return dataclasses.replace(
+        came,
+        num_states=expected.num_states if is_same else came.num_states,
+        spaces=came.spaces if came.spaces and expected.spaces else expected.spaces,
+    )
 
 
 def _difference(name: str, came: object, expected: object) -> str:

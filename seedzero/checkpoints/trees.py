@@ -1,8 +1,8 @@
 """Stores pytrees of arrays as files: names their leaves, copies them on the device, saves and loads them.
 
 A tree's directory is one key-value store (tensorstore's OCDBT) with a zarr array for each leaf, named after it.
-Earlier versions wrote the same with Orbax, of which each save leaked 30 to 200 kB of memory: tensorstore 0.1.86 keeps
-the texts of every spec that is turned into JSON (`to_json`), and Orbax does that for every array.
+Orbax would leak 30 to 200 kB of memory at each save: tensorstore 0.1.86 keeps the texts of every spec that is turned
+into JSON (`to_json`), and Orbax does that for every array.
 """
 
 from __future__ import annotations
@@ -112,7 +112,7 @@ def save(directory: pathlib.Path, tree: Tree) -> None:
     repeated = [name for name, count in collections.Counter(names).items() if count > 1]
     if repeated:
         raise errors.CheckpointError(f"two arrays have the name {repeated[0]!r}; keys may not contain '/'")
-    # Arrays without elements are only in the manifest, as with Orbax.
+    # Arrays without elements are only in the manifest.
     leaves = [(name, leaf) for name, leaf in zip(names, jax.tree.leaves(tree), strict=True) if leaf.size]
     if not leaves:
         return

@@ -73,8 +73,8 @@ COMMAND = parse.Command(
     required=("run_dir",),
     details="""
 A row for each symptom of the table in docs/troubleshooting.md that concerns the run's agent: healthy; not healthy,
-with the numbers and the setting to change first; not recorded, with the missing metrics (a run of an earlier version,
-or one without episodes yet); too early, with too few updates or rows; not checked, where the training return shows no
+with the numbers and the setting to change first; not recorded, with the missing metrics (a run without episodes yet);
+too early, with too few updates or rows; not checked, where the training return shows no
 progress, as in self-play. The run may be running. Exit code 0: healthy, as far as the rows tell; 1: not; 2: no run, or
 no rows.
 

@@ -9,8 +9,7 @@ from collections.abc import Callable, Mapping, Sequence, Set
 from typing import Any
 
 from seedzero.api import request
-from seedzero.cli import output
-from seedzero.config import configs, options, own_agents, page_options, preset_files, renamed
+from seedzero.config import configs, options, own_agents, page_options, preset_files
 from seedzero.core import errors
 
 WIDTH = 110
@@ -93,15 +92,12 @@ def read(name: str, command: Command, args: Sequence[str]) -> Arguments:
     args, rest = command_line.with_files(args[:end]), args[end + 1 :]
     is_file = PRESET in command.flags and preset_files.is_file(_last(args, "preset"))
     file = preset_files.read(_last(args, "preset")) if is_file else preset_files.PresetFile("", {})
-    for note in file.notes:
-        output.say(note)
-    kind, agents = _agents([*args, *rest], file)
+    kind = _kind([*args, *rest], file) if command.takes_settings else configs.Config
     settings = configs.fields(kind) if command.takes_settings else {}
-    earlier = {key: settings[now] for key, now in renamed.NOW.items()} if command.takes_settings else {}
     aliases = {alias: key for alias, key in configs.ALIASES.items() if command.takes_settings and alias not in flags}
-    checks = {key: functools.partial(configs.read_value, key, field) for key, field in {**settings, **earlier}.items()}
+    checks = {key: functools.partial(configs.read_value, key, field) for key, field in settings.items()}
     switches = {flag for flag in command.flags if "=" not in flag}
-    switches |= {key for key, field in {**settings, **earlier}.items() if isinstance(field.default, bool)}
+    switches |= {key for key, field in settings.items() if isinstance(field.default, bool)}
     known = command_line.define(
         {**dict.fromkeys(flags), **(dict.fromkeys(checks) if command.takes_lists else checks)}, switches
     )
@@ -124,11 +120,7 @@ def read(name: str, command: Command, args: Sequence[str]) -> Arguments:
         if not given[key]:
             placeholder = flags[key].partition("=")[2]
             raise errors.UsageError(f"--{key}= is empty; expected {placeholder}: {command.flags[flags[key]]}")
-    named = {key: value for key, value in given.items() if key in {**settings, **earlier}}
-    if agents:
-        named, notes = renamed.of_user(named, agents)
-        for note in notes:
-            output.say(note)
+    named = {key: value for key, value in given.items() if key in settings}
     return Arguments(
         words=tuple(words),
         flags={key: value for key, value in given.items() if key in flags},
@@ -138,15 +130,11 @@ def read(name: str, command: Command, args: Sequence[str]) -> Arguments:
     )
 
 
-def _agents(args: Sequence[str], file: preset_files.PresetFile) -> tuple[type[configs.Config], list[str]]:
-    """Returns the configuration class for the command line's settings; with several agents, that of the first own one.
-
-    Also returns the agents, which are none if only the environment decides.
-    """
+def _kind(args: Sequence[str], file: preset_files.PresetFile) -> type[configs.Config]:
+    """Returns the class of the command line's settings; with several agents, that of the first own one."""
     agents = (_last(args, "agent") or _last(args, "run.agent") or file.settings.get("run.agent", "")).split(",")
     first = next(filter(own_agents.is_own, agents), agents[0])
-    kind, agent = request.known(first, _last(args, "run_dir"), file.preset or _last(args, "preset"))
-    return kind, agents if first else list(filter(None, [agent]))
+    return request.known(first, _last(args, "run_dir"))
 
 
 def _last(args: Sequence[str], key: str) -> str:

@@ -16,7 +16,7 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from seedzero.cli import compare, output, parse, stopping, train
-from seedzero.config import machines, options, renamed
+from seedzero.config import machines, options
 from seedzero.core import errors, exit_codes
 
 if TYPE_CHECKING:
@@ -125,9 +125,6 @@ def _texts(arguments: parse.Arguments) -> dict[str, str]:
         if run_groups.SEED in given:
             raise errors.UsageError("--seed and --seeds are given; give --seeds alone")
         given[run_groups.SEED] = arguments.flags["seeds"]
-    given, notes = renamed.of_user(given, ())
-    for note in notes:
-        output.say(note)
     return given
 
 

@@ -13,7 +13,7 @@ class Made(NamedTuple):
     """A checkpoint of host 0."""
 
     num_hosts: int  # hosts of the run that made it
-    state_sha256: str = ""  # digest of its parameters; "" for a single host, or in an earlier version
+    state_sha256: str = ""  # digest of its parameters; "" for a single host
 
 
 class Roll:

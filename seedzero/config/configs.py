@@ -22,8 +22,6 @@ from seedzero.config import (
     own_agents,
     ppo_config,
     r2d2_config,
-    removed,
-    renamed,
     sac_config,
     seats_config,
     sections,
@@ -137,12 +135,12 @@ def kind_of_saved(values: Mapping[str, options.Value]) -> type[Config]:
     agent = str(values.get("run.agent", ""))
     if not own_agents.is_own(agent):
         return Config
-    own = {name: value for name, value in values.items() if name.partition(".")[0] not in _SECTIONS}
-    section = next(iter(own), "own").partition(".")[0]
+    own = {name: value for name, value in values.items() if "." in name and name.partition(".")[0] not in _SECTIONS}
+    section = next(reversed(own), "own").partition(".")[0]  # the last one, as in `_kind`; others were removed
     keys = {name.partition(".")[2]: value for name, value in own.items() if name.startswith(f"{section}.")}
     taken = [key for key in keys if key[:1] == "_" or hasattr(options.AgentSection, key)]
     if taken or section[:1] == "_" or hasattr(Config, section):
-        raise errors.ConfigError(f"--agent={agent} has an impossible setting: {next(iter(own))}")
+        raise errors.ConfigError(f"--agent={agent} has an impossible setting: {next(reversed(own))}")
     declared = [(key, type(value), options.on_resume(value, "of an agent of your own")) for key, value in keys.items()]
     made = dataclasses.make_dataclass("SavedSection", declared, bases=(options.AgentSection,), frozen=True)
     return _kind(agent, section, made())
@@ -273,11 +271,6 @@ def fields(kind: type[Config] = Config) -> dict[str, dataclasses.Field[Any]]:
     }
 
 
-def earlier() -> dict[str, options.Value]:
-    """Returns what a missing setting means in run directories of earlier versions, if not its default."""
-    return {name: field.metadata["earlier"] for name, field in fields().items() if "earlier" in field.metadata}
-
-
 def override(config: Config, values: Mapping[str, options.Value | str]) -> Config:
     """Returns the configuration with some values replaced. Another agent brings its own defaults of shared settings.
 
@@ -328,14 +321,10 @@ LISTED = "`seedzero config --preset=NAME` lists all settings"
 def suggestion(key: str, names: Collection[str], agent: str, everything: str = LISTED) -> str:
     """Ends a message about an unknown setting with the nearest of `names`, or with where the full list is.
 
-    For a removed setting it explains what replaced it. Settings that the agent reads come first; for an unknown agent,
+    Settings that the agent reads come first; for an unknown agent,
     those of any agent count. A key that names another agent's section, or exactly another agent's setting, means that
     agent.
     """
-    if key in removed.SETTINGS:
-        return f": it is no setting any more; {removed.SETTINGS[key].now}"
-    if key in renamed.NOW:
-        return f"; it is called --{renamed.NOW[key]} now"
     section, dot, tail = key.rpartition(".")
     common = _COMMON_NAMES.get(tail.lower().replace("-", "_"), tail)
     key = common if "." in common else section + dot + common

@@ -6,7 +6,6 @@ import dataclasses
 import decimal
 import functools
 import math
-import warnings
 from collections.abc import Mapping
 from typing import Any, ClassVar, NamedTuple
 
@@ -33,7 +32,6 @@ def at_creation(
     low: float = -math.inf,
     high: float = math.inf,
     resumable: str = "",
-    earlier: Value | None = None,
 ) -> Any:
     """Returns a field whose value never changes in a run directory, because it is chosen when the run is created.
 
@@ -43,12 +41,10 @@ def at_creation(
       choices: allowed values; empty allows any.
       high: largest allowed number; whole numbers are at most LARGEST by default.
       resumable: ANY_TIME, ON_RESUME or "", see `any_time` and `on_resume`.
-      earlier: value in run directories of versions without the setting; None for the default.
     """
     if isinstance(default, int) and high == math.inf:
         high = LARGEST
     metadata = dict(help=help_text, unit=unit, choices=choices, low=low, high=high, resumable=resumable)
-    metadata |= {} if earlier is None else dict(earlier=earlier)
     return dataclasses.field(default=default, metadata=metadata)
 
 
@@ -57,15 +53,6 @@ any_time = functools.partial(at_creation, resumable=ANY_TIME)
 """Makes a field that takes its value from the newest command line, or from its preset."""
 on_resume = functools.partial(at_creation, resumable=ON_RESUME)
 """Makes a field that keeps its value in a run directory unless the command line of a resume changes it."""
-
-
-def __getattr__(name: str) -> Any:
-    """Returns a maker of fields by its former name, which works for one more version. Raises AttributeError."""
-    former = {"fixed": "at_creation", "tunable": "on_resume", "free": "any_time"}
-    if name not in former:
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    warnings.warn(f"options.{name} is now options.{former[name]}", DeprecationWarning, stacklevel=2)
-    return globals()[former[name]]
 
 
 _MOST_DIGITS = 30

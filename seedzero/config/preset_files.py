@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import os
 import pathlib
-from collections.abc import Sequence
 from typing import NamedTuple
 
-from seedzero.config import configs, options, presets, renamed
+from seedzero.config import configs, options, presets
 from seedzero.core import errors
 
 
@@ -16,7 +15,6 @@ class PresetFile(NamedTuple):
 
     preset: str  # the preset of the table that the file changes
     settings: dict[str, str]  # texts by SECTION.KEY
-    notes: Sequence[str] = ()  # warnings, one sentence each
 
 
 def is_file(preset: str) -> bool:
@@ -48,15 +46,14 @@ def read(path: str | os.PathLike[str]) -> PresetFile:
         raise errors.ConfigError(f"{path}:1: --preset=NAME is missing, the preset that the file changes")
     try:
         agent = found.get("run.agent") or presets.agent_of(preset)
-        settings, notes = renamed.of_user(found, [agent])
-        values: dict[str, options.Value | str] = {**settings}
+        values: dict[str, options.Value | str] = {**found}
         configs.override(presets.get(preset, agent), values)
-        configs.check_read(settings, agent)
+        configs.check_read(found, agent)
     except errors.ConfigError as error:
-        names = {name: (f"--{name}", configs.flag(renamed.NOW.get(name, name))) for name in lines}
+        names = {name: (f"--{name}", configs.flag(name)) for name in lines}
         at = [line for name, line in lines.items() if any(flag in str(error) for flag in names[name])]
         raise errors.ConfigError(f"{path}:{(at or [lines.get(configs.ALIASES['agent'], 1)])[0]}: {error}") from None
-    return PresetFile(preset, settings, [f"{path}: {note}" for note in notes])
+    return PresetFile(preset, found)
 
 
 def _text(path: str | os.PathLike[str]) -> str:

@@ -119,15 +119,13 @@ class EnvConfig(options.Section):
         True,
         "gym, python: take only legal actions if the environment exposes an action mask: a part action_mask "
         "of its observations, a method action_masks(), or info['action_mask']",
-        earlier=False,
     )
     game_state: bool = options.at_creation(
-        False, "pgx: workers also send the game's state, for an agent that searches by the game's rules", earlier=False
+        False, "pgx: workers also send the game's state, for an agent that searches by the game's rules"
     )
     joint_observation: bool = options.at_creation(
         False,
         "pettingzoo: workers send the joint observation of all agents, too, which --ppo.central_value reads",
-        earlier=False,
     )
     level_cache: str = options.any_time(
         "", "DMLab: DIR or gs://BUCKET/PATH that keeps compiled levels for all workers and runs; empty: none"
@@ -284,7 +282,7 @@ class ReplayConfig(options.Section):
 
     @property
     def num_sharing(self) -> int:
-        """Environments that share the capacity; in earlier versions' run directories, as many as there are rings."""
+        """Environments that share the capacity."""
         return self.num_envs or self.num_slots
 
 

@@ -102,10 +102,6 @@ class OptimizerConfig(options.Section):
     rmsprop_decay: float = options.on_resume(0.99, "RMSProp: decay of its averages", low=0, high=1)
 
 
-Optimizer = OptimizerConfig
-"""The name that earlier versions used, for users' own agents."""
-
-
 @dataclasses.dataclass(frozen=True)
 class NetworkConfig(options.Section):
     action_bins: ClassVar[int] = 15
@@ -157,7 +153,6 @@ class NetworkConfig(options.Section):
         True,
         "scale each feature by its running mean and variance, unless its bounds are within -1 to 1 or it belongs to "
         "an image of bytes",
-        earlier=False,
     )
     normalize_pixels: bool = options.at_creation(
         False,
@@ -188,5 +183,4 @@ class RewardConfig(options.Section):
         True,
         "divide rewards by their running size: for MuZero the root mean square of nonzero rewards, for PPO "
         "the standard deviation of discounted returns",
-        earlier=False,
     )

@@ -10,7 +10,7 @@ import sys
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from seedzero.config import configs, options, removed, sections
+from seedzero.config import configs, options, sections
 from seedzero.core import errors
 
 ROLES = ("any", "train", "evaluate")
@@ -104,8 +104,6 @@ def read(words: Sequence[str]) -> WorkerOptions:
 
 def _hint(key: str) -> str:
     """Ends a message about an unknown flag."""
-    if (gone := removed.SETTINGS.get(f"transport.{key}")) is not None:
-        return f": it is no flag any more; {gone.now}"
     return "; see `seedzero worker --help`"
 
 

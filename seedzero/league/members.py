@@ -148,9 +148,7 @@ class Pool:
         (0, 0) before any.
         """
         member = self.of(name)
-        # for pools of earlier versions
-        found = [(one.version, one.env_steps) for one in self.members if one.parent == name]
-        found += [(member.reset_version, member.reset_env_steps), (member.frozen_version, member.frozen_env_steps)]
+        found = [(member.reset_version, member.reset_env_steps), (member.frozen_version, member.frozen_env_steps)]
         return max(found, key=lambda counts: counts[::-1])
 
     def trained(self, name: str, *, version: int, env_steps: int) -> Pool:
@@ -344,13 +342,9 @@ def _changed(pool: Pool, changed: Member) -> Pool:
 
 
 def _members(listed: list[Any]) -> tuple[Member, ...]:
-    """Returns the players in a checkpoint; earlier versions wrote fewer fields."""
+    """Returns the players in a checkpoint."""
     names = [field.name for field in dataclasses.fields(Member)]
-    parts = {"name", "kind", "learns", "version", "env_steps", "parent"}
-    found, number = list[Member](), 0
     for values in listed:
-        if not isinstance(values, dict) or not parts <= values.keys() <= set(names):
+        if not isinstance(values, dict) or values.keys() != set(names):
             raise ValueError(f"pool: a player is {repr(values)[:100]}; expected {', '.join(names)}")
-        found.append(Member(**{"number": number if values["kind"] in LEARNING else 0, **values}))
-        number += values["kind"] in LEARNING
-    return tuple(found)
+    return tuple(Member(**values) for values in listed)

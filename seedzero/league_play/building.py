@@ -92,7 +92,7 @@ class Building:
             seating.change(seating.members.meet(action.player, action.source), seating.payoff)
             decision["source"] = action.source
         else:
-            reset(player, seating, action.source, action.reason, self._hooks.report)
+            reset(player, seating, action.source, action.reason)
             decision |= {"source": action.source, **counts}
         self._hooks.note({**decision, "reason": action.reason})
         return True
@@ -103,7 +103,7 @@ class Building:
         learning = self._dispatcher.players
         place = min(self._dispatcher.places, key=lambda place: sum(player.place is place for player in learning))
         player = self._make(member.name, member.number, place)
-        player.train = begun(player, player.train, seating, source, self._hooks.report)
+        player.train = begun(player, player.train, seating, source)
         player.publish()
         seating.visitors.welcome(player, self._dispatcher.places)
         self._seat(seating, pool, (*learning, player))
@@ -137,7 +137,6 @@ def begun(
     train: base.TrainState,
     seating: league_seating.LeagueSeating,
     source: str,
-    report: Callable[[str], None],
 ) -> base.TrainState:
     """Returns a player's initial train state with the parameters of a source.
 
@@ -154,11 +153,6 @@ def begun(
         )
     live = seating.live.get(source)
     given = seating.pool.get(source, player.place.number) if live is None else players.snapshot(live)
-    if given.scales.keys() < set(setup.agent.scales):
-        report(
-            f"league: {source} was saved by an earlier version, without the statistics of its returns; "
-            f"{player.name} takes its parameters, and learns new statistics"
-        )
     return states.with_snapshot(setup, train, given)
 
 
@@ -167,7 +161,6 @@ def reset(
     seating: league_seating.LeagueSeating,
     source: str,
     reason: str,
-    report: Callable[[str], None],
 ) -> None:
     """Gives a learning player other parameters and a new optimizer.
 
@@ -176,7 +169,7 @@ def reset(
 
     source: as in `begun`.
     """
-    train = begun(player, player.place.make_train(np.int32(player.seed)), seating, source, report)
+    train = begun(player, player.place.make_train(np.int32(player.seed)), seating, source)
     player.train = train._replace(num_updates=player.train.num_updates)
     player.place.forget(player.mine)
     player.accounting.restart(player.num_updates)

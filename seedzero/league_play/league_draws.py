@@ -114,6 +114,6 @@ class Draws:
         """Restores a checkpoint's counters. num_matches: training matches so far. table: as in `__init__`."""
         self._table = table
         first = dict(name=members.MAIN, num_matches=num_matches, active=saved["active"], num_sets=saved["num_sets"])
-        homes = enumerate(saved.get("homes", [first]))  # earlier versions had no numbers
-        self.homes = [Home(**{"number": at, **home, "active": tuple(home["active"])}) for at, home in homes]
+        homes = saved.get("homes", [first])
+        self.homes = [Home(**{**home, "active": tuple(home["active"])}) for home in homes]
         self.reset()

@@ -74,9 +74,6 @@ class Reception:
             self.show(spec)
         assert self.spec is not None
         spec_file.check_equal(spec, self.spec)
-        if (completed := spec_file.completed(self.spec, spec)) != self.spec:  # of a run of an earlier version
-            self.show(completed)
-            spec_file.write(self.view.directory.path, completed)
         session = self.roster.begin(session_id, tasks, spec.num_seats(role))
         if session.is_local:
             self._has_made.add(session.worker_id)

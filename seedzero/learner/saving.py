@@ -14,7 +14,7 @@ from typing import Any
 
 from seedzero.agents import base
 from seedzero.bucket import mirrors
-from seedzero.checkpoints import checkpoint, checkpointers, migrations, run_dirs, saved_files, trees
+from seedzero.checkpoints import checkpoint, checkpointers, run_dirs, saved_files, trees
 from seedzero.config import configs, sections
 from seedzero.core import errors
 from seedzero.device import meshes, states
@@ -77,14 +77,14 @@ class Saves:
             return ""
         newest = max(found, key=lambda manifest: manifest.step)
         with reading_counters(newest.step):
-            if not self._is_over(_migrated(self.config, newest.counters)):
+            if not self._is_over(newest.counters):
                 return ""
         # Reads everything, so only if the newest seems to be the last.
         whole, _ = saved_files.newest_verified(checkpoints, "state")
         if whole is None:
             return ""
         with reading_counters(whole.step):
-            return self._is_over(_migrated(self.config, whole.counters))
+            return self._is_over(whole.counters)
 
     def _is_over(self, counters: Mapping[str, Any]) -> str:
         """Explains why a checkpoint with these counters is a run's last, or returns ""."""
@@ -139,7 +139,7 @@ class Saves:
             self._truncate(0, -1, 0)
             return None
         with reading_counters(restored.step):
-            counters = _migrated(self.config, restored.counters)
+            counters = dict(restored.counters)
             num_bytes, num_steps = int(counters["metrics_bytes"]), counts.env_steps_of(counters)
             self._mark = _mark(counters, restored.frozen)
             # in deterministic mode, the evaluations after the checkpoint come again
@@ -277,7 +277,7 @@ def check_same(
 
     trains: train states by player, as host 0 has restored them for all.
     """
-    if restored is None or not restored.state_sha256:  # of an earlier version, or of a single host
+    if restored is None or not restored.state_sha256:  # of a single host
         return
     parts = checkpoint.by_player({name: states.parts(agent, meshes.own(train)) for name, train in trains.items()})
     if checkpoint.digest(parts) != restored.state_sha256:
@@ -286,10 +286,6 @@ def check_same(
             "directories are of different runs. Give every host the directory that it had, or delete this host's, "
             "which then begins with an empty replay"
         )
-
-
-def _migrated(config: configs.Config, counters: Mapping[str, Any]) -> dict[str, Any]:
-    return migrations.counters(counters, config.replay.samples_per_insert)
 
 
 def newest_text(update: int | None) -> str:

@@ -15,12 +15,12 @@ def show_spec(parts: learner_parts.LearnerParts) -> None:
     """Gives the reception the environments' spec if it is known; then a resumed run is built at once."""
     resumed, path = parts.directory.resumed, parts.directory.path
     saved = spec_file.read(path) if resumed else None
-    spec = spec_file.completed(saved, parts.expected) if saved else parts.expected
+    spec = saved or parts.expected
     if spec is None:
         return
     parts.reception.show(spec)
     if resumed:
-        if saved != spec:
+        if saved is None:
             spec_file.write(path, spec)
         parts.stage.build(spec)  # its state is restored before anyone joins
 

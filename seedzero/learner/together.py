@@ -226,7 +226,7 @@ def check_environments(linked: link.Link, spec: types.EnvSpec) -> None:
     told = linked.gather("environments", json.dumps([_short(str(getattr(spec, name))) for name in names]))
     first, *others = (json.loads(text) for _, text in sorted(told.items()))
     for index, other in enumerate(others, 1):
-        # a run of an earlier version has no spaces until a worker reports them
+        # a worker that told a host its spec need not declare spaces
         pairs = [pair for pair in zip(names, other, first, strict=True) if pair[0] != "spaces" or all(pair)]
         if different := [f"{name} is {there}, and {here} on host 0" for name, there, here in pairs if there != here]:
             if linked.leave():  # else the first process to end would end the others, before they name this

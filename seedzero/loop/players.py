@@ -130,7 +130,7 @@ class Player:
         self.num_updates = saved["num_updates"]
         self.num_reanalyses = saved["num_reanalyses"]
         self.params, self.version = self.copy_params(), self.num_updates
-        self.accounting.restore(saved, has_replay=has_replay, mine=self.mine)
+        self.accounting.restore(saved, has_replay=has_replay)
         self.rate_limiter.restore(saved)
 
 

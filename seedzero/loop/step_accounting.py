@@ -133,7 +133,7 @@ class StepAccounting:
             "waiting_steps": self.rate_limiter.num_waiting,
         }
 
-    def restore(self, saved: Mapping[str, Any], *, has_replay: bool, mine: np.ndarray | None = None) -> None:
+    def restore(self, saved: Mapping[str, Any], *, has_replay: bool) -> None:
         """Restores a checkpoint's counters; steps that wait for an update are lost with their rings.
 
         mine: [S] bool, slots at home here; None: all are.
@@ -146,15 +146,5 @@ class StepAccounting:
             # over them.
             parts = math.lcm(len(before), self.layout.num_shards) // len(before)
             self._stored_per_shard = np.repeat(before // parts, parts).reshape(self.layout.num_shards, -1).sum(axis=1)
-            if STORED_PER_SLOT in saved:
+            if self.homes_change:
                 self._stored_per_slot = np.array(saved[STORED_PER_SLOT], np.int64)
-            elif self.homes_change:  # an earlier version saved sums alone
-                self._spread(np.ones(self.layout.num_slots, bool) if mine is None else mine)
-
-    def _spread(self, mine: np.ndarray) -> None:
-        """Divides the steps of each shard evenly among its slots at home here, [S] bool."""
-        shard, _ = self.layout.place(np.arange(self.layout.num_slots))
-        for number, stored in enumerate(self._stored_per_shard.tolist()):
-            slots = np.flatnonzero(mine & (shard == number))
-            self._stored_per_slot[slots] = stored // max(1, len(slots))
-            self._stored_per_slot[slots[:1]] += stored % max(1, len(slots))

@@ -105,5 +105,5 @@ class LearnerAgents:
 
 
 def _identity(offer: model_pool.PoolOffer) -> tuple[object, str]:
-    """Returns the run's id, which runs of earlier versions lack, and the text of its spec."""
+    """Returns the run's id and the text of its spec."""
     return json_object.parse(offer.config).get("id"), offer.spec

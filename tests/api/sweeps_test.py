@@ -105,11 +105,11 @@ def test_a_run_has_finished_if_it_ended_with_these_settings(tmp_path: pathlib.Pa
     assert sweeps.finished(begun) == "--max_updates=5"
     (longer,) = _plan({"run.seed": ["1"], "run.max_updates": ["9"]}, directory=str(tmp_path))
     assert sweeps.finished(longer._replace(flags=run.flags)) == ""
-    of_process = {"cluster.interface": "lo", "muzero.discount": "0.9"}  # a directory saves neither's name
+    of_process = {"cluster.interface": "lo"}  # which a directory does not save
     earlier = run._replace(
         flags={**run.flags, "run_dir": str(tmp_path / "0")}, settings={**run.settings, **of_process}
     )
-    saved_run.make(earlier.path, finished="--max_updates=5", **given, reward__discount="0.9")
+    saved_run.make(earlier.path, finished="--max_updates=5", **given)
     assert sweeps.finished(earlier) == "--max_updates=5"
 
 

@@ -46,11 +46,12 @@ def test_a_manifest_is_read_as_it_was_written(tmp_path: pathlib.Path) -> None:
     assert manifest.read(tmp_path / "000000000007") == found
 
 
-def test_the_first_format_called_the_counters_host(tmp_path: pathlib.Path) -> None:
-    first = {("host" if name == "counters" else name): value for name, value in WHOLE.items()} | {"format": 1}
-    assert manifest.read(write(tmp_path / "first" / "000000000007", first)) == manifest.read(
-        write(tmp_path / "000000000007", WHOLE)
-    )
+@pytest.mark.parametrize(("number", "reads"), [(1, "b0b85cab"), (3, "later version")])
+def test_another_format_is_refused_with_the_version_that_reads_it(
+    number: int, reads: str, tmp_path: pathlib.Path
+) -> None:
+    with pytest.raises(errors.CheckpointError, match=rf"manifest\.json .* format {number}, .*{reads}"):
+        manifest.read(write(tmp_path / "000000000007", {**WHOLE, "format": number}))
 
 
 def test_without_frozen_players_a_manifest_is_written_as_before_byte_for_byte(tmp_path: pathlib.Path) -> None:

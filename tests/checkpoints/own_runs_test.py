@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 import pathlib
 import shutil
@@ -159,31 +158,6 @@ def test_a_later_version_with_more_settings_knows_the_run() -> None:
     assert own_runs.digest(run_dirs.parse_saved({"preset": "vector", "given": _CODE, "config": mine})) == (
         own_runs.digest(saved)
     )
-
-
-def _of_earlier(changes: Mapping[str, str]) -> pathlib.Path:
-    """Returns a run directory of a version in which PPO had settings of its own for what agents share now."""
-    ppo = {"run.agent": "ppo", "ppo.module": "my_network:make", "ppo.width": "32", "ppo.learning_rate": "0.5"}
-    values = {**_CODE, **ppo, **changes}
-    del values["network.module"]
-    path = pathlib.Path("run").absolute()
-    path.mkdir(exist_ok=True)
-    saved = {"preset": "vector", "given": values, "config": {**values, "ppo.torso": "auto", "ppo.lstm_width": 0}}
-    run_dirs.write_json_atomic(path / run_dirs.CONFIG_FILE, saved)
-    return path
-
-
-def test_a_record_by_old_names_of_settings_still_counts() -> None:
-    path = _of_earlier({})
-    assert _remember(path) == ""
-    (record,) = _records()
-    known = json_object.parse(record.read_bytes())
-    by_that_version = "ed11f83959e74e4d1ef0d81acb310ea8829ff33cdceb661d3ace2ca393c02e95"
-    record.write_text(json.dumps({**known, "settings": by_that_version}))
-    assert known["settings"] != by_that_version and _doubt(path) is None
-    changes = {"ppo.module": "my_network:other", "ppo.width": "7", "env.kwargs": "{}", "run.agent": "vtrace"}
-    for name, value in changes.items():
-        assert "changed" in (_doubt(_of_earlier({name: value})) or ""), name
 
 
 def test_a_copy_is_a_stranger_s_until_it_is_started_with_consent() -> None:

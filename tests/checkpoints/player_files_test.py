@@ -88,7 +88,7 @@ def test_a_player_comes_back_bit_for_bit(tmp_path: pathlib.Path) -> None:
 def test_statistics_come_back_where_there_are_some(tmp_path: pathlib.Path) -> None:
     scales = {"returns": {"mean": np.arange(2, dtype=np.float32)}}
     player_files.write(tmp_path, ONE, 7, params(1), {}, time=0.0, scales=scales)
-    player_files.write(tmp_path, TWO, 7, params(1), {}, time=0.0)  # as an earlier version did
+    player_files.write(tmp_path, TWO, 7, params(1), {}, time=0.0)  # as an agent without statistics does
     found = [player_files.read(tmp_path, name, LIKE, scales).scales for name in (ONE, TWO)]
     harness.assert_same(found[0], scales)
     assert found[1] == {} == player_files.read(tmp_path, ONE, LIKE).scales

@@ -480,7 +480,7 @@ def test_read_saved_says_what_is_no_run_directory(tmp_path: pathlib.Path) -> Non
         "[" * 100_000,
         '{"preset": "catch"}',
         '{"preset": "", "given": {}, "config": 1}',
-        '{"preset": "", "given": null, "config": {}}',
+        '{"format": 2, "preset": "", "given": null, "config": {}}',
     ],
 )
 def test_damaged_configuration_is_named(tmp_path: pathlib.Path, content: str) -> None:
@@ -489,17 +489,15 @@ def test_damaged_configuration_is_named(tmp_path: pathlib.Path, content: str) ->
         run_dirs.read_saved(tmp_path)
 
 
-def test_configuration_of_another_version_is_named(tmp_path: pathlib.Path) -> None:
-    (tmp_path / "config.json").write_text('{"preset": "catch", "given": {}, "config": {"replay.color": 1}}')
-    with pytest.raises(errors.ResumeError, match=r"config\.json.*replay\.color.*--replay\.num_slots"):
+def test_a_value_that_this_version_does_not_take_is_named(tmp_path: pathlib.Path) -> None:
+    (tmp_path / "config.json").write_text('{"preset": "catch", "given": {}, "config": {"evaluation.policy": "best"}}')
+    with pytest.raises(errors.ResumeError, match=r"config\.json does .*--evaluation\.policy is 'best'; choose one"):
         run_dirs.read_saved(tmp_path)
 
 
-def test_a_key_unknown_to_an_older_version_gets_its_earlier_meaning(tmp_path: pathlib.Path) -> None:
-    (tmp_path / "config.json").write_text('{"preset": "catch", "given": {}, "config": {"run.seed": 5}}')
-    then = {"reward.normalize": False, "network.normalize_observations": False, "env.action_mask": False}
-    expected = configs.override(configs.Config(), {"run.seed": 5, **then})
-    assert run_dirs.read_saved(tmp_path).config == expected
+def test_a_setting_that_a_run_lacks_has_its_default(tmp_path: pathlib.Path) -> None:
+    (tmp_path / "config.json").write_text('{"format": 2, "preset": "catch", "given": {}, "config": {"run.seed": 5}}')
+    assert run_dirs.read_saved(tmp_path).config == configs.override(configs.Config(), {"run.seed": 5})
 
 
 def test_learner_file_says_where_it_listens_and_goes_with_the_learner(tmp_path: pathlib.Path) -> None:

@@ -27,14 +27,6 @@ def test_a_spec_is_read_as_it_was_written(tmp_path: pathlib.Path, spec: types.En
     assert spec_file.read(tmp_path) == spec
 
 
-def test_a_run_directory_from_before_continuous_actions_has_none(tmp_path: pathlib.Path) -> None:
-    spec_file.write(tmp_path, DISCRETE)
-    values = json.loads((tmp_path / "spec.json").read_text())
-    del values["action_low"], values["action_high"], values["packed"], values["tasks"]
-    (tmp_path / "spec.json").write_text(json.dumps(values))
-    assert spec_file.read(tmp_path) == DISCRETE
-
-
 def _spaces(text: str) -> str:
     return json.dumps({"observation": {"kind": text}, "action": {}})
 
@@ -47,14 +39,6 @@ def test_other_spaces_are_another_environment_unless_one_side_is_silent() -> Non
     with pytest.raises(errors.SpecMismatch, match=r"spaces is .*xA\W.* expected .*xB\W") as refusal:
         spec_file.check_equal(run, other)
     assert len(str(refusal.value)) < 500
-
-
-def test_a_run_of_an_earlier_version_gets_the_spaces_of_its_own_environment() -> None:
-    known = dataclasses.replace(DISCRETE, spaces=_spaces("a"))
-    assert spec_file.completed(DISCRETE, known) == known
-    assert spec_file.completed(DISCRETE, None) == DISCRETE
-    assert spec_file.completed(known, dataclasses.replace(DISCRETE, spaces=_spaces("b"))) == known
-    assert spec_file.completed(DISCRETE, dataclasses.replace(known, num_actions=4)) == DISCRETE
 
 
 @pytest.mark.parametrize(
@@ -107,36 +91,3 @@ def test_who_does_not_tell_the_number_of_states_is_believed() -> None:
         spec_file.check_equal(types.EnvSpec((1,), "int32", 3), telling)
     with pytest.raises(errors.SpecMismatch, match=r"num_states .* 5, .*\(4,\)"):
         dataclasses.replace(telling, num_states=5)
-
-
-@pytest.mark.parametrize(
-    ("saved", "read"),
-    [
-        ((-(2.0**31), 2.0**31 - 1), (-math.inf, math.inf)),
-        ((0.0, 2.0**63), (0.0, math.inf)),
-        ((-math.inf, math.inf), (-(2.0**15), 2.0**15 - 1)),
-    ],
-)
-def test_whole_numbers_without_bounds_are_those_of_earlier_versions(
-    saved: tuple[float, float], read: tuple[float, float]
-) -> None:
-    array, other = (types.ArraySpec("a", (3,), "int32", *bounds) for bounds in (read, saved))
-    one, another = (types.EnvSpec((3,), "int32", 2, *bounds) for bounds in (read, saved))
-    spec_file.check_equal(one, another)
-    image = types.ArraySpec("image", (4, 5, 1), "uint8", 0, 255)
-    named = [types.EnvSpec.of_arrays([image, part], num_actions=2) for part in (array, other)]
-    spec_file.check_equal(*named)
-
-
-def test_bytes_that_an_earlier_version_did_not_call_text_go_on_as_they_are() -> None:
-    image, text = (
-        types.ArraySpec("image", (4, 5, 1), "uint8", 0, 255),
-        types.ArraySpec("mission", (96,), "uint8", 0, 255),
-    )
-    before = types.EnvSpec.of_arrays([image, text], num_actions=2)
-    now = types.EnvSpec.of_arrays([image, dataclasses.replace(text, text=True)], num_actions=2)
-    spec_file.check_equal(now, before)
-    spec_file.check_equal(before, now)
-    longer = types.EnvSpec.of_arrays([image, types.ArraySpec("mission", (90,), "uint8", 0, 255, True)], num_actions=2)
-    with pytest.raises(errors.SpecMismatch, match="packed is"):
-        spec_file.check_equal(longer, before)

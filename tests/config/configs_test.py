@@ -173,7 +173,7 @@ def test_the_nearest_setting_is_one_that_the_agent_reads(agent: str, key: str, n
     [
         ("muzero", "ppo.learning_rat", "optimizer.learning_rate?"),
         ("muzero", "ppo.gamma", "reward.discount?"),
-        ("muzero", "ppo.learning_rate", "it is called --optimizer.learning_rate now"),
+        ("muzero", "ppo.learning_rate", "optimizer.learning_rate?"),
         ("muzero", "clip_ratio", "ppo.clip_ratio? It is for --agent=ppo"),
         ("ppo", "buffer_size", f"replay.capacity? It is for --agent={'|'.join(SAMPLING)}"),
     ],

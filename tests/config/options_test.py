@@ -108,9 +108,3 @@ def test_muzeros_windows_hold_the_stack_the_unroll_and_the_rewards_of_their_targ
 )
 def test_values_are_shown_as_they_are_given(value: options.Value, shown: str) -> None:
     assert options.shown(value) == shown
-
-
-@pytest.mark.parametrize(("former", "now"), [("fixed", "at_creation"), ("tunable", "on_resume"), ("free", "any_time")])
-def test_makers_of_fields_go_by_their_former_names_and_warn(former: str, now: str) -> None:
-    with pytest.warns(DeprecationWarning, match=f"options.{former} is now options.{now}"):
-        assert getattr(options, former) is getattr(options, now)

@@ -28,7 +28,7 @@ def test_a_file_changes_a_preset(tmp_path: pathlib.Path) -> None:
 
 def test_a_file_may_begin_with_a_byte_order_mark(tmp_path: pathlib.Path) -> None:
     file = _file(tmp_path, "\ufeff--preset=catch\n--agent=ppo\n")
-    assert preset_files.read(file) == preset_files.PresetFile("catch", {"run.agent": "ppo"}, [])
+    assert preset_files.read(file) == preset_files.PresetFile("catch", {"run.agent": "ppo"})
 
 
 def test_no_preset_of_the_table_looks_like_a_file() -> None:

@@ -108,16 +108,6 @@ def test_the_kind_says_whether_a_player_learns() -> None:
     assert dataclasses.asdict(pool.members[0]) == pool.members[0].to_json()
 
 
-def test_a_pool_of_versions_with_one_learning_player_is_read() -> None:
-    values = _pool().to_json()
-    names = ("name", "kind", "learns", "version", "env_steps", "parent")
-    values["members"] = [{name: member[name] for name in names} for member in values["members"]]
-    read = members.Pool.from_json(values)
-    assert read.since("main") == (20, 200) == _pool().since("main")
-    main = dataclasses.replace(read.of("main"), frozen_version=20, frozen_env_steps=200)
-    assert (main, *read.members[1:]) == _pool().members
-
-
 def _league() -> members.Pool:
     settings = league_config.LeagueConfig(main_players=2, main_exploiters=1, league_exploiters=2)
     return members.initial_pool(settings)
@@ -229,13 +219,6 @@ def test_players_that_can_t_be_added_or_retired_are_refused() -> None:
     ]:
         with pytest.raises(ValueError, match=named):
             change()
-
-
-def test_players_of_earlier_versions_have_the_numbers_of_their_places() -> None:
-    values = _league().to_json()
-    for member in values["members"]:
-        del member["number"], member["origin"]
-    assert members.Pool.from_json(values) == _league()
 
 
 def test_a_player_meets_a_rival_alone_and_its_snapshots_do_not() -> None:

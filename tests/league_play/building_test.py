@@ -197,19 +197,6 @@ def test_a_reset_takes_parameters_with_the_statistics_of_their_values(
     assert np.isfinite(_numbers(main.params)).all()
 
 
-def test_a_snapshot_of_an_earlier_version_lacks_statistics_which_are_learned_anew(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    world = World(loop_world.without_programs(_AGENTS["vtrace"]), monkeypatch)
-    world.build(builders.Action("freeze", "main"))
-    (name,) = world.seating.frozen()
-    world.seating.pool.add(name, world.seating.pool.get(name)._replace(scales={}))
-    world.build(builders.Action("reset", "main_exploiter_0", name))
-    assert np.asarray(world.exploiter.train.returns.variance).tolist() == [1.0]
-    (told,) = world.world.reports
-    assert f"league: {name} was saved by an earlier version" in told and "; main_exploiter_0 takes" in told
-
-
 def test_a_queue_s_steps_are_forgotten_with_the_network_that_chose_them(monkeypatch: pytest.MonkeyPatch) -> None:
     world = World(loop_world.without_programs(loop_world.PPO), monkeypatch)
     player, slots, none = world.exploiter, np.array([2, 3]), np.zeros(2, bool)

@@ -11,7 +11,6 @@ from typing import Any, cast
 import numpy as np
 import pytest
 
-from seedzero.checkpoints import spec_file
 from seedzero.config import configs, options
 from seedzero.core import errors, opponents, types
 from seedzero.device import batches
@@ -81,14 +80,6 @@ def test_the_first_spec_is_the_runs_and_others_must_equal_it() -> None:
     with pytest.raises(errors.SpecMismatch):
         world.join("b", types.EnvSpec((3,), "float32", 3))
     assert world.num_joined == 1 and len(world.reports) == 1
-
-
-def test_a_run_without_spaces_keeps_those_of_the_first_worker_that_tells_them(tmp_path: pathlib.Path) -> None:
-    world, told = World(), dataclasses.replace(SPEC, spaces='{"observation": {}, "action": {}}')
-    world.directory.path = tmp_path
-    world.join("a")
-    world.join("b", told)
-    assert world.reception.spec == told and spec_file.read(tmp_path) == told
 
 
 def test_only_a_worker_that_trains_begins_the_training() -> None:

@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 from seedzero.agents import learning
-from seedzero.checkpoints import checkpoint, checkpoint_dir, migrations, player_files, run_dirs, saved_files
+from seedzero.checkpoints import checkpoint, checkpoint_dir, player_files, run_dirs, saved_files
 from seedzero.config import configs, league_config, options
 from seedzero.core import errors
 from seedzero.device import states
@@ -20,7 +20,18 @@ from seedzero.learner import saving
 from seedzero.loop import dispatchers, phase
 
 _Named = python_types.SimpleNamespace
-COUNTERS = {"num_updates": 4, "num_acts": 9, "evaluation_index": 0, "last_evaluation": None, "best_return": None}
+COUNTERS = {
+    "num_updates": 4,
+    "num_reanalyses": 0,
+    "num_acts": 9,
+    "evaluation_index": 0,
+    "last_evaluation": None,
+    "best_return": None,
+    "highest_return": None,
+    "in_last_evaluation": False,
+    "left_out": (0, 0),
+    "pace": {"since": (0, 0), "samples_per_insert": configs.Config().replay.samples_per_insert},
+}
 
 
 def _saves(
@@ -41,7 +52,7 @@ def _saves(
 
 def _state(parts: Any = None, *, frozen: tuple[str, ...] = (), **changes: Any) -> dispatchers.CheckpointState:
     """Returns a checkpoint's content, with changed counters."""
-    return dispatchers.CheckpointState(parts or {}, None, migrations.counters({**COUNTERS, **changes}, 1.0), frozen)
+    return dispatchers.CheckpointState(parts or {}, None, {**COUNTERS, **changes}, frozen)
 
 
 def test_nothing_is_saved_into_a_directory_that_was_deleted(tmp_path: pathlib.Path) -> None:
@@ -65,7 +76,7 @@ def test_nothing_is_saved_into_a_directory_that_was_deleted(tmp_path: pathlib.Pa
 def test_of_several_hosts_the_common_checkpoint_says_whether_a_run_is_finished(
     tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch, common: int, finished: str
 ) -> None:
-    base = {"last_evaluation": None, "num_acts": 1, "ledger": {"stored": 9}, phase.IN_LAST: False}
+    base = {**COUNTERS, "ledger": {"stored": 9}}
     found = [_Named(step=step, counters={**base, "num_updates": step}) for step in (2, 4)]
     others: dict[int, str] = {}
     link = _Named(gather=lambda subject, found: {0: found, **others})
@@ -94,7 +105,7 @@ def test_of_several_hosts_the_common_checkpoint_says_whether_a_run_is_finished(
 def test_a_run_of_several_hosts_is_finished_by_the_steps_of_all(
     tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch, agent: str, num_steps: tuple[int, ...], finished: str
 ) -> None:
-    base = {"last_evaluation": None, "num_updates": 4, "num_acts": 1, "ledger": {"stored": 9}, phase.IN_LAST: False}
+    base = {**COUNTERS, "ledger": {"stored": 9}}
     found = [_Named(step=4, counters=base)]
     link = _Named(gather=lambda subject, found: {0: found})
     several: dict[str, Any] = {"step": 4, "index": 0, "link": link, "parts": (0, 1)}
@@ -140,7 +151,7 @@ def test_a_run_is_finished_by_a_budget_or_the_return_of_whole_episodes(
     finished: str,
 ) -> None:
     evaluated = {"mean_return": -1.0, **more}
-    counters = {"last_evaluation": evaluated, "num_updates": 4, "num_acts": 1, "ledger": {"stored": 9}, **counters}
+    counters = {**COUNTERS, "last_evaluation": evaluated, "ledger": {"stored": 9}, **counters}
     found = [_Named(step=4, counters=counters)]
     saved = _saves(tmp_path, **settings)
     monkeypatch.setattr(saved_files, "manifests", lambda path: found)

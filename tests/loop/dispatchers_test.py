@@ -12,7 +12,6 @@ import numpy as np
 import pytest
 
 from seedzero.agents import base
-from seedzero.checkpoints import migrations
 from seedzero.core import errors, types
 from seedzero.loop import dispatchers
 from seedzero.transport import messages
@@ -309,14 +308,6 @@ def test_environments_meet_new_episodes_after_each_resume(make: loop_world.Make)
         seeds.add(world.people.assign(hello).seeds)
         counters = world.loop.state().counters
     assert len(seeds) == 3
-
-
-def test_checkpoints_of_versions_that_counted_no_assignments_resume(make: loop_world.Make) -> None:
-    counters = make().loop.state().counters
-    del counters["num_assigned"]
-    resumed = make()
-    resumed.dispatcher.restore(migrations.counters(counters, 1.0), has_replay=True)
-    assert resumed.people.num_assigned == 0
 
 
 def test_a_deterministic_checkpoint_does_not_tell_how_often_workers_joined(make: loop_world.Make) -> None:

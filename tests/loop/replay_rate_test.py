@@ -9,7 +9,6 @@ import numpy as np
 import pytest
 
 from seedzero.agents import base
-from seedzero.checkpoints import migrations
 from seedzero.config import sections
 from seedzero.loop import players, rate_limiting, replay_rate
 
@@ -68,16 +67,15 @@ def test_another_ratio_holds_from_the_resume_on() -> None:
 @pytest.mark.parametrize(
     ("pace", "start"),
     [
-        ({}, (0, 0)),  # a checkpoint of an earlier version
-        ({"pace": {"samples_per_insert": 4.0, "since": [0, 0]}}, (0, 0)),
-        ({"pace": {"samples_per_insert": 4.0, "since": [10, 200]}}, (10, 200)),
-        ({"pace": {"samples_per_insert": 2.0, "since": [10, 200]}}, (50, 1000)),
+        ({"samples_per_insert": 4.0, "since": [0, 0]}, (0, 0)),
+        ({"samples_per_insert": 4.0, "since": [10, 200]}, (10, 200)),
+        ({"samples_per_insert": 2.0, "since": [10, 200]}, (50, 1000)),
     ],
 )
 def test_the_ratio_begins_where_it_changed(pace: dict[str, object], start: tuple[int, int]) -> None:
     replay = sections.ReplayConfig(samples_per_insert=4.0, batch_size=16, final_updates=3)
-    counters = {"num_updates": 50, "ledger": {"stored": 1000}, **pace}
-    assert replay_rate.start_of(replay, migrations.counters(counters, 4.0)) == start
+    counters = {"num_updates": 50, "ledger": {"stored": 1000}, "pace": pace}
+    assert replay_rate.start_of(replay, counters) == start
     assert replay_rate.owed_updates(replay, 2000, start) == start[0] + (2000 - start[1]) // 4 + 3
     assert replay_rate.owed_updates(sections.ReplayConfig(), 2000, start) == 0
 

@@ -9,7 +9,6 @@ import loop_world
 import numpy as np
 import pytest
 
-from seedzero.checkpoints import migrations
 from seedzero.config import sections
 from seedzero.core import types
 from seedzero.device import batches
@@ -162,19 +161,16 @@ def test_a_resume_on_more_or_fewer_devices_has_kept_the_same_steps(
     assert (again.num_kept, again.can_sample) == (num_kept, can_sample)
 
 
-@pytest.mark.parametrize("is_old", [False, True])
-def test_steps_that_waited_for_an_update_are_discarded_on_resume(is_old: bool) -> None:
+def test_steps_that_waited_for_an_update_are_discarded_on_resume() -> None:
     queue = sources.Queue(length=2, batch_size=2, max_lag=2, wait_seconds=1.0)
     world = World(rate_limiter=queue_rate.QueueRateLimiter(queue, loop_world.LAYOUT, 16, lock_step=False))
     world.play(4, 0)
     saved = world.accounting.to_json()
     assert saved["waiting_steps"] == 6
-    if is_old:  # a checkpoint from before there were queues
-        del saved["waiting_steps"]
     again = World().accounting
-    again.restore(migrations.counters(saved, 1.0), has_replay=False)
+    again.restore(saved, has_replay=False)
     found = again.ledger.counts
-    assert (found.stored, found.discarded.get("unfinished_unroll", 0)) == ((6, 0) if is_old else (0, 6))
+    assert (found.stored, found.discarded["unfinished_unroll"]) == (0, 6)
     assert found.env_steps == world.accounting.ledger.counts.env_steps == 6
 
 

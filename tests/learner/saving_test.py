@@ -160,7 +160,7 @@ def test_a_run_is_finished_by_a_budget_or_the_return_of_whole_episodes(
     monkeypatch.setattr(saved_files, "newest_verified", lambda path, scope: (None, {4: "damaged"}))
     assert saved.finished_before() == ""
     monkeypatch.setattr(saved_files, "manifests", lambda path: [_Named(step=5, counters={"mine": 1})])
-    with pytest.raises(errors.CheckpointError, match=r"checkpoint 5 .*'last_evaluation'.*--run_dir"):
+    with pytest.raises(errors.CheckpointError, match=r"checkpoint 5 .*'in_last_evaluation'.*--run_dir"):
         saved.finished_before()
     monkeypatch.setattr(saved_files, "manifests", lambda path: found)
     unfinished = {**counters, "num_updates": 3, "last_evaluation": None, "ledger": {"stored": 8}}

@@ -69,7 +69,7 @@ EXTRAS = {
     "pettingzoo": PETTINGZOO,
     "pgx": PGX,
     "popgym": ["popgym>=1.0.7,<2"],
-    "plot": PLOT,  # `seedzero plot`
+    "plot": PLOT,  # `seedzero plot`, and pictures of a league
     "optuna": OPTUNA,
     "page": PAGE,
     "procgen": [*ENVPOOL, "PyQt5-Qt5>=5.15.2,<6"],

@@ -371,6 +371,12 @@ def test_images_have_the_tag_of_what_is_in_them(tmp_path: pathlib.Path) -> None:
     assert tag() not in (of_new, of_commit)
 
 
+def test_cloud_build_gets_what_the_images_are_made_of() -> None:
+    kept = {name: (ROOT / name).read_text().split("\n") for name in (".dockerignore", ".gcloudignore")}
+    wanted = {f"!/{line[1:].partition('/')[0]}" for line in kept[".dockerignore"] if line.startswith("!")}
+    assert {line for line in kept[".gcloudignore"] if line.startswith("!")} == {*wanted, "!/docker", "!/.dockerignore"}
+
+
 def test_a_secret_that_cannot_be_looked_up_is_not_replaced(path: str) -> None:
     done, calls = _answered("setup.sh", path=path, answers="*versions\\ list*) echo unreachable >&2; exit 1 ;;")
     assert done.returncode == 1 and "unreachable" in done.stderr

@@ -12,12 +12,12 @@ import play_runs
 import pytest
 
 import seedzero
-from seedzero.actors import agent_choice
+from seedzero.actors import agent_choice, saved_agents
 from seedzero.checkpoints import checkpoint_dir, run_dirs, saved_files, spec_file
 from seedzero.config import configs, presets
 from seedzero.core import types
 from seedzero.serving import followers
-from seedzero.tables import human_table, recording, run_games, scoring
+from seedzero.tables import human_table, recording, scoring
 
 BEST, LAST = 60, 90
 KUHN, TIC_TAC_TOE, CATCH = "spiel:kuhn_poker", "spiel:tic_tac_toe", "catch"
@@ -46,6 +46,14 @@ def _served(path: pathlib.Path) -> int:
     return followers.load(agent_choice.AgentChoice(path), ()).players["main"].update
 
 
+def _engine(path: pathlib.Path) -> int:
+    loaded, load = list[saved_agents.SavedAgent](), saved_agents.load
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(saved_agents, "load", lambda *given: loaded.append(load(*given)) or loaded[-1])
+        scoring.engine(agent_choice.AgentChoice(path))
+    return loaded[-1].update
+
+
 DOORS: dict[str, Callable[[pathlib.Path], Any]] = {
     "load": lambda path: seedzero.load(path).step,
     "evaluate": lambda path: seedzero.evaluate(path, 1).step,
@@ -57,11 +65,7 @@ OF_GAMES: dict[str, Callable[[pathlib.Path], Any]] = {
     "play --human": lambda path: human_table.HumanTable(agent_choice.AgentChoice(path)).saved.update,
 }
 OF_TURNS: dict[str, Callable[[pathlib.Path], Any]] = {
-    "gtp": lambda path: scoring.load_player(
-        run_games.game_of(run_dirs.read_saved(path).config),  # type: ignore[arg-type]
-        agent_choice.AgentChoice(path),
-        run_dirs.read_saved(path).config,
-    )[1]["step"],
+    "gtp": _engine,
 }
 
 

@@ -264,7 +264,7 @@ REFUSED = (
     ("catch --muzero.off_policy_correction", "muzero.off_policy_correction", "--muzero.target_network_updates=100"),
     ("cartpole --agent=sac --env=gym:A --replay.priority_alpha=0.6", "replay.priority_alpha", "leave it out"),
 )
-"""Settings that exclude each other, and the one that the first error is about."""
+"""Settings that exclude each other, the one that the first error is about, and a fact of its text."""
 
 POSSIBLE = (
     "catch",
@@ -339,11 +339,26 @@ REFUSED_BY_ENVIRONMENT = (
         "give a multiple of 3, such as 12",
     ),
     ("teams", f"{SIDES} --evaluation.num_envs=9", "evaluation.num_envs", "give a multiple of 6, such as 12"),
-    ("alone", "catch --league.freeze_every=500", "league.freeze_every", "--env=spiel:GAME"),
-    ("continuous", "catch --league.freeze_every=500", "league.freeze_every", "--env=spiel:GAME"),
-    ("two continuous", "catch --league.freeze_every=500", "league.freeze_every", "--env=spiel:GAME"),
-    ("continuous", "catch --league.builder=alphastar", "league.freeze_every", "--env=spiel:GAME"),
-    ("three seats", f"{SIDES} --env=spiel:kuhn_poker", "league.freeze_every", "--env=spiel:GAME"),
+    ("alone", "catch --league.freeze_every=500", "league.freeze_every", "has 1 player; give --env=spiel:GAME"),
+    (
+        "continuous",
+        "catch --league.freeze_every=500",
+        "league.freeze_every",
+        "has continuous actions; give --env=spiel:GAME",
+    ),
+    (
+        "two continuous",
+        "catch --league.freeze_every=500",
+        "league.freeze_every",
+        "has continuous actions; give --env=spiel:GAME",
+    ),
+    (
+        "continuous",
+        "catch --league.builder=alphastar",
+        "league.freeze_every",
+        "has continuous actions; give --env=spiel:GAME",
+    ),
+    ("three seats", f"{SIDES} --env=spiel:kuhn_poker", "league.freeze_every", "has 3 seats; give --env=spiel:GAME"),
     ("three sides", SIDES, "league.freeze_every", "--league.freeze_every=0"),
     ("one side", SIDES, "league.freeze_every", "--league.freeze_every=0"),
     (
@@ -424,7 +439,7 @@ REFUSED_BY_ENVIRONMENT = (
         "--muzero.policy_gradient_weight=0",
     ),
 )
-"""What the environment has, settings that do not go with it, and the one that the first error is about."""
+"""What the environment has, settings that do not go with it, the one of the first error, and a fact of its text."""
 
 PLAYED = (
     *(("alone", f"catch --agent={agent}") for agent in configs.agent_names() if agent != "sac"),
@@ -473,13 +488,13 @@ REFUSED_BY_DEVICES = (
         "continues",
         f"{EIGHT} --replay.num_slots=20 --replay.batch_size=120",
         "training.num_devices",
-        "--training.acting_devices=2",
+        "--training.acting_devices=2 or 4 or 5",
     ),
     (
         "continues",
         "catch --training.num_devices=5 --replay.num_slots=9 --replay.batch_size=21",
         "training.num_devices",
-        "--training.num_devices=3",
+        "--training.num_devices=3 --training.acting_devices=0",
     ),
     (
         "begins",
@@ -497,16 +512,16 @@ REFUSED_BY_DEVICES = (
         "begins",
         f"{ORDER} --worker.envs_per_group=20 --replay.num_slots=24",
         "run.deterministic",
-        "--worker.envs_per_group",
+        "multiple of 8 environments, or --training.num_devices=7",
     ),
     (
         "begins",
         f"{ORDER} --worker.envs_per_group=16 --replay.num_slots=32",
         "run.deterministic",
-        "--worker.envs_per_group",
+        "16 environments leave devices without any",
     ),
 )
-"""Whether a run begins or continues, settings, and the one of the first error with these devices."""
+"""Whether a run begins or continues, settings, the one of the first error with these devices, and a fact of it."""
 
 SHARED = (
     f"{THREE} --replay.num_slots=33 --replay.batch_size=30",
@@ -727,6 +742,7 @@ REASONS = (
     ("cartpole --agent=r2d2 --replay.min_steps=991", "each of 32 environments has 31 steps"),
     ("cartpole --agent=r2d2 --replay.min_steps=991", "--replay.min_steps=992"),
 )
+"""Settings, and a fact of the text of what is found."""
 REASONS_BY_ENVIRONMENT = (
     ("three seats", "catch --agent=ppo", "a game of --env=catch has 3"),
     ("two seats", "catch --agent=ppo", "--ppo.max_lag=1: rows are seats"),

@@ -108,7 +108,6 @@ EXTRAS = {
         *PLOT,
         "mctx>=0.0.71,<0.1",  # a peer for tests and benchmarks of the search
         "mypy>=2.4,<3",
-        "orbax-checkpoint>=0.12.8,<0.13",  # wrote the checkpoints of earlier versions
         "psutil>=7,<8",
         "pytest>=9,<10",
         "pytest-xdist>=3.8,<4",

@@ -44,7 +44,7 @@ def test_the_table_has_the_groups_of_plot(client: page_client.Client, page: app.
         {"optimizer.learning_rate": 1e-4}, {"optimizer.learning_rate": 1e-3},
     ]  # fmt: skip
     assert found["quantiles"] == [None, None, pytest.approx(12.7062, abs=1e-4), pytest.approx(4.30265, abs=1e-5)]
-    assert sorted(found["left_out"]) == ["odd", "odder"] and "no.setting" in found["left_out"]["odd"]
+    assert sorted(found["left_out"]) == ["odd", "odder"] and "format 1" in found["left_out"]["odd"]
     assert "optimizer.learning_rate" in found["differing"] and "run.seed" in found["differing"]
 
 

@@ -7,6 +7,7 @@ import pathlib
 from typing import Any
 
 CONFIG: dict[str, Any] = {
+    "format": 2,
     "preset": "catch",
     "given": {"run.seed": "3"},
     "config": {

@@ -334,10 +334,14 @@ def test_a_run_that_cannot_be_started_from_is_named(tmp_path: pathlib.Path) -> N
     asked = _origin(tmp_path / "one")
     with pytest.raises(errors.ConfigError, match=r"--agent=ppo.*--agent=vtrace.*--agent=ppo.*--init_from"):
         request.make({"preset": "catch"}, {**asked, "run.agent": "vtrace"})
-    with pytest.raises(errors.ResumeError, match="nowhere"):
+    with pytest.raises(
+        errors.ResumeError, match=r"--init_from=.*/nowhere: there is no such directory; give RUN or RUN:PLAYER"
+    ):
         request.make({"preset": "catch"}, {**asked, "run.init_from": str(tmp_path / "nowhere")})
     (tmp_path / "empty").mkdir()
-    with pytest.raises(errors.ResumeError, match="empty"):
+    with pytest.raises(
+        errors.ResumeError, match=r"--init_from=.*/empty: it has no checkpoint yet; give RUN or RUN:PLAYER"
+    ):
         request.make({"preset": "catch"}, {**asked, "run.init_from": str(tmp_path / "empty")})
 
 

@@ -74,7 +74,7 @@ def test_the_default_directory_is_the_same_each_time_and_another_for_other_setti
 
 
 def test_a_setting_on_both_sides_and_no_environment_are_refused() -> None:
-    with pytest.raises(errors.UsageError, match="--agent"):
+    with pytest.raises(errors.UsageError, match="--agent is given before -- and after it"):
         _plan({"run.agent": ["ppo", "vtrace"]})
     with pytest.raises(
         errors.UsageError, match=r"--env=ENV.*`seedzero sweep --seeds=1,2,3 -- --env=gym:CartPole-v1 --agent=ppo`"

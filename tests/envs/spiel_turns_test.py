@@ -101,5 +101,5 @@ def test_a_game_of_one_player_with_chance_sums_its_rewards() -> None:
 
 
 def test_chance_is_not_drawn_without_a_generator() -> None:
-    with pytest.raises(errors.EnvironmentFailure, match="'pig'"):
+    with pytest.raises(errors.EnvironmentFailure, match="'pig' has chance"):
         spiel.Game("pig").initial()

@@ -134,14 +134,16 @@ def test_a_player_of_a_league_is_named(tmp_path: pathlib.Path) -> None:
     for player, source in (("main_exploiter", "main_exploiter"), ("main", "main"), (FROZEN, "main"), ("", "main")):
         made = _make("ppo", f"{place}:{player}" if player else str(place))
         assert _is_same(setup.agent.acting(made), setup.agent.acting(players[source]))
-    with pytest.raises(errors.ResumeError, match="no player wolf"):
+    with pytest.raises(errors.ResumeError, match=r"no player wolf; .*one of main, main_exploiter"):
         _make("ppo", f"{place}:wolf")
 
 
 def test_policies_without_a_first_one_are_named(tmp_path: pathlib.Path) -> None:
     train = _trained(_setup("ppo")[1])
     _write(tmp_path / "run", "ppo", {"sheep": train, "wolf": train})
-    with pytest.raises(errors.ResumeError, match="sheep, wolf"):
+    with pytest.raises(
+        errors.ResumeError, match=r"policies have names; give --init_from=.*:PLAYER, one of sheep, wolf"
+    ):
         _make("ppo", str(tmp_path / "run"))
 
 

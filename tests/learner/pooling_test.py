@@ -102,13 +102,13 @@ def test_there_may_be_no_such_player_or_no_networks(
     left = world.loop.copies.ask("main")
     world.loop.close()
     assert left.cancelled()
-    with pytest.raises(errors.UsageError, match="over"):
+    with pytest.raises(errors.UsageError, match="this run is over"):
         world.loop.copies.ask("main")
 
 
 def test_a_learner_without_a_worker_offers_nothing_yet(world: loop_world.World, directory: run_dirs.RunDir) -> None:
     (directory.path / "spec.json").unlink()
-    with pytest.raises(errors.UsageError, match="no worker"):
+    with pytest.raises(errors.UsageError, match="no worker has joined the learner"):
         pooling.LearnerPool(directory, lambda: world.loop).offer()
 
 

@@ -92,7 +92,7 @@ def test_newer_parameters_and_new_players_come_once(run: pathlib.Path, tmp_path:
             saved_league.NEW,
         ]
         pool.version = 80  # the learner went back to a checkpoint
-        with pytest.raises(errors.CheckpointError, match="update 80"):
+        with pytest.raises(errors.CheckpointError, match="has main of update 80"):
             list(agents.newer(known))
 
 
@@ -111,7 +111,7 @@ def test_faults_are_named(run: pathlib.Path, tmp_path: pathlib.Path) -> None:
         with pytest.raises(errors.SpecMismatch, match="another run now; start this server again"):
             list(agents.newer({"main": 90}))
         pool.spec = "{}"
-        with pytest.raises(errors.SpecMismatch, match="another run"):
+        with pytest.raises(errors.SpecMismatch, match="trains another run now; start this server again"):
             list(agents.newer({"main": 90}))
 
 
@@ -120,5 +120,5 @@ def test_a_learner_without_players_is_named(
 ) -> None:
     with _pooling(run) as (_, secured):
         monkeypatch.setattr(Pool, "offer", lambda pool: model_pool.PoolOffer(pool.config, pool.spec, {}, ()))
-        with pytest.raises(errors.UsageError, match="no players"):
+        with pytest.raises(errors.UsageError, match="no players to serve; try again later"):
             learner_agents.load(secured, agent_choice.AgentChoice(tmp_path), ())

@@ -224,7 +224,7 @@ def test_a_game_that_cannot_be_written_leaves_no_file(tmp_path: pathlib.Path, mo
 def test_mistakes_are_named() -> None:
     with pytest.raises(errors.UsageError, match=r"--human.*one seat"):
         _table("catch")
-    with pytest.raises(errors.UsageError, match="--human=third"):
+    with pytest.raises(errors.UsageError, match="--human=third: expected one of the seats first, second"):
         _table(TIC_TAC_TOE, "third")
     with pytest.raises(errors.UsageError, match=r"--simulations=4.*does not search"):
         _table(KUHN, simulations=4)
@@ -236,5 +236,5 @@ def test_mistakes_are_named() -> None:
     with pytest.raises(errors.UsageError, match=r"\b4\b.*not legal"):
         table.play(4)
     table.end(human_table.RESIGNED)
-    with pytest.raises(errors.UsageError, match="over"):
+    with pytest.raises(errors.UsageError, match="game is over; begin a new one"):
         table.hint()

@@ -142,7 +142,7 @@ def test_what_cannot_be_thought_over_is_refused(tmp_path: pathlib.Path, monkeypa
     with pytest.raises(errors.UsageError, match="other observations"):
         again.think(dataclasses.replace(record, header={**record.header, "spec": spec}), 0)
     (record, _), again = _recorded(tmp_path / "apex", monkeypatch, "catch", run__agent="apex")
-    with pytest.raises(errors.UsageError, match="apex"):
+    with pytest.raises(errors.UsageError, match="agent apex has neither a search nor probabilities"):
         again.think(record, 0)
 
 

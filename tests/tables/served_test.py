@@ -138,7 +138,7 @@ def test_one_worker_plays_at_a_time_and_only_one_that_may() -> None:
     assigned = host.assign(hello)
     assert (assigned.env, assigned.role, assigned.num_groups) == (env_ids.YOURS, types.Role.EVALUATE, 1)
     assert (assigned.envs_per_group, len(assigned.seeds)) == (2, 2)
-    with pytest.raises(errors.SlotsExhausted, match="mine"):
+    with pytest.raises(errors.SlotsExhausted, match=r"worker mine plays already; .*one worker"):
         host.assign(hello)
     host.end(assigned.session_id, messages.GOODBYE)
     with pytest.raises(errors.SpecMismatch, match=r"--env=remote.*environment"):

@@ -52,7 +52,7 @@ def test_unix_path_becomes_absolute_and_quoted(tmp_path: pathlib.Path, monkeypat
 
 
 def test_impossible_unix_paths_are_refused() -> None:
-    with pytest.raises(errors.UsageError, match="'unix:'"):
+    with pytest.raises(errors.UsageError, match="'unix:' has no path; write unix:PATH"):
         addresses.target("unix:")
     with pytest.raises(errors.UsageError, match=r"201 .* 107.*--listen"):
         addresses.target("unix:/" + 200 * "x")
@@ -104,10 +104,10 @@ def test_living_socket_and_other_files_stay(tmp_path: pathlib.Path) -> None:
     with socket.socket(socket.AF_UNIX) as alive:
         alive.bind(str(tmp_path / "s"))
         alive.listen()
-        with pytest.raises(errors.UsageError, match="/s:"):
+        with pytest.raises(errors.UsageError, match="/s: another process listens there"):
             addresses.free_unix_path(f"unix:{tmp_path / 's'}")
     (tmp_path / "file").touch()
-    with pytest.raises(errors.UsageError, match="/file "):
+    with pytest.raises(errors.UsageError, match="/file exists and is not a socket"):
         addresses.free_unix_path(f"unix:{tmp_path / 'file'}")
     with pytest.raises(errors.UsageError, match=r"/missing$"):
         addresses.free_unix_path(f"unix:{tmp_path / 'missing' / 's'}")

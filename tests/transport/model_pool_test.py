@@ -75,9 +75,9 @@ def test_the_workers_token_gives_no_parameters_and_the_pool_s_no_work() -> None:
 
 def test_faults_are_named() -> None:
     with _pooling() as (_, address):
-        with pytest.raises(errors.ProtocolError, match="'nobody'"):
+        with pytest.raises(errors.ProtocolError, match="no player 'nobody' is in this run"):
             model_pool.fetch(_client(address), "nobody", NUM_BYTES)
-        with pytest.raises(errors.ProtocolError, match="log"):
+        with pytest.raises(errors.ProtocolError, match="the learner failed; its log says why"):
             model_pool.fetch(_client(address), "broken", NUM_BYTES)
         for number in (NUM_BYTES - 1, NUM_BYTES + 1):
             with pytest.raises(errors.SpecMismatch, match=f" 2800004 bytes for player main, .* {number}: another run"):

@@ -80,7 +80,7 @@ def test_a_server_s_trouble_is_in_its_description_and_one_without_players_is_nam
         monkeypatch.setattr(player, "offer", lambda: offer)
         assert policy_client.describe(security.for_client(address)).trouble == "no newer parameters"
         monkeypatch.setattr(player, "offer", lambda: dataclasses.replace(offer, players={}))
-        with pytest.raises(errors.InvalidMessage, match="players"):
+        with pytest.raises(errors.InvalidMessage, match="has no players; start it again"):
             policy_client.describe(security.for_client(address))
 
 

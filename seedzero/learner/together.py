@@ -223,7 +223,8 @@ def check_environments(linked: link.Link, spec: types.EnvSpec) -> None:
     import jax
 
     names = [field.name for field in dataclasses.fields(spec)]
-    told = linked.gather("environments", json.dumps([_short(str(getattr(spec, name))) for name in names]))
+    texts = [str(getattr(spec, name)).removesuffix(".0") for name in names]  # a saved spec has 0.0 for a bound of 0
+    told = linked.gather("environments", json.dumps([_short(text) for text in texts]))
     first, *others = (json.loads(text) for _, text in sorted(told.items()))
     for index, other in enumerate(others, 1):
         # a worker that told a host its spec need not declare spaces

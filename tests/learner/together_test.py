@@ -110,6 +110,8 @@ def test_hosts_with_other_environments_are_named_on_every_host() -> None:
     spec = types.EnvSpec((4,), "float32", 2, spaces=spaces, tasks=("a", "b"))
     same, left = _compared(spec, spec, dataclasses.replace(spec, spaces=""))
     assert same == [None] * 3 and left == []
+    saved = dataclasses.replace(spec, observation_low=0.0, observation_high=255.0)  # as it is read from a file
+    assert _compared(saved, dataclasses.replace(spec, observation_low=0, observation_high=255), saved) == (same, left)
     for name, value, told in (
         ("observation_shape", (5,), "is (5,), and (4,) on host 0"),
         ("tasks", ("a",), "is ('a',), and ('a', 'b') on host 0"),

@@ -256,7 +256,7 @@ ROWS = (
         "process-hang",
         "environments that hang when made, reset or closed",
         "killed, named, started again",
-        ("tests/processes/supervisor_test.py", "tests/learner/deadline_test.py"),
+        ("tests/processes/supervisor_test.py", "tests/learner/endings_test.py"),
     ),
     Row(
         "process-session",
@@ -360,7 +360,7 @@ ROWS = (
             "tests/checkpoints/checkpointers_test.py"
             "::test_without_free_descriptors_a_save_is_reported_and_the_next_one_counts",
             "tests/checkpoints/checkpointers_test.py::test_an_interrupted_run_leaves_a_disk_that_does_not_answer",
-            "tests/checkpoints/save_thread_test.py",
+            "tests/checkpoints/checkpointers_test.py",
             "tests/monitoring/usage_test.py::test_without_a_free_descriptor_no_process_is_known",
         ),
     ),
@@ -585,7 +585,7 @@ ROWS = (
         "security-page-idle",
         "512 idle connections to the page; readers that take nothing of an answer",
         "the owner is answered; the slowest are dropped, within 64 MiB of memory",
-        ("tests/page/serve_test.py::test_idle_connections_shut_nobody_out", "tests/page/connections_test.py"),
+        ("tests/page/serve_test.py::test_idle_connections_shut_nobody_out", "tests/page/serve_test.py"),
     ),
     Row(
         "security-code",

@@ -31,7 +31,7 @@ import numpy as np
 import optax  # type: ignore[import-untyped]
 from ale_py import roms
 
-from seedzero.agents import muzero_model, muzero_unroll
+from seedzero.agents import muzero_loss, muzero_model
 from seedzero.checkpoints import saved_files
 from seedzero.config import configs, presets
 from seedzero.core import types
@@ -183,7 +183,7 @@ class Network:
         hidden = self._parts.network.represent(model, {types.OBSERVATION: seen})
         landing, states = self._lands.apply(params["lands"], hidden)[:, 0], [hidden]
         for k in range(UNROLL):
-            scaled = nstep.scale_gradient(hidden, muzero_unroll.HIDDEN_GRADIENT_SCALE)
+            scaled = nstep.scale_gradient(hidden, muzero_loss.HIDDEN_GRADIENT_SCALE)
             hidden, _ = self._parts.network.dynamics(model, scaled, action[:, k])
             states.append(hidden)
         stacked = jnp.stack(states, axis=1)

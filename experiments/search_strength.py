@@ -27,7 +27,7 @@ import numpy as np
 from seedzero.actors import agent_choice
 from seedzero.config import configs
 from seedzero.envs import turn_games
-from seedzero.search import schedule
+from seedzero.search import gumbel
 from seedzero.tables import match, scoring
 
 BATCH = 64
@@ -65,7 +65,7 @@ def side(choice: WithSettings) -> tuple[turn_games.TurnGame, match.Player, dict[
     game, player = scoring.engine(choice, size=BATCH)
     _, alone = scoring.engine(choice, size=1)
     num_actions = len(game.initial().legal_actions())
-    widths = schedule.sweep_widths(min(search.num_considered, num_actions), search.num_simulations, search.rounds)
+    widths = gumbel.sweep_widths(min(search.num_considered, num_actions), search.num_simulations, search.rounds)
     cost = {
         "settings": choice.settings,
         "calls": 1 + len(widths) if search.policy == "gumbel" else 1 + search.num_simulations,

@@ -12,7 +12,7 @@ SHOWN = {
     "checkpoints/checkpointers.py": "the age of checkpoints in their listing",
     "cli/checkpoint.py": "the same",
     "cli/play_page.py": "the name of a recording",
-    "envs/level_cache.py": "old rests; one that a process still writes is a level that is made anew",
+    "envs/dmlab.py": "old rests; one that a process still writes is a level that is made anew",
     "learner/starting.py": "shown in learner.json",
     "monitoring/metrics_log.py": "the axis of TensorBoard",
     "monitoring/status.py": "whether a learner on another machine renews its lease, said with its age",

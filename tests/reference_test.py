@@ -21,7 +21,7 @@ MOST_LETTERS = 200
 """Of a message, where a placeholder counts as its two braces."""
 LONGER = {
     "envs/gym_spaces.py _leaf": "the kinds of spaces, and the whole setting that leaves one out",
-    "learner/capacity.py check_players": "three amounts of memory, and the six settings by which players take less",
+    "learner/run_memory.py check_players": "three amounts of memory, and the six settings by which players take less",
 }
 """Places whose facts need more letters, and why. The list may only shrink: shorten a message before you add one."""
 

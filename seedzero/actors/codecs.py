@@ -15,7 +15,7 @@ from gymnasium import spaces
 from numpy import typing as npt
 
 from seedzero.core import errors, policy_inputs, types
-from seedzero.envs import envpool_spaces, gym_masks, gym_spaces, space_text
+from seedzero.envs import envpool_env, gym_masks, gym_spaces, space_text
 
 Action: TypeAlias = int | np.ndarray
 _MAX_ELEMENTS = 10_000
@@ -77,7 +77,7 @@ def of(spec: types.EnvSpec) -> Codec:
     try:
         pair = space_text.read(spec.spaces, max(_MAX_ELEMENTS, spec.observation_bytes))
         masks = {} if pair.channels_first else {"masks": spec.has_action_mask}
-        read: Any = envpool_spaces.of_pool if pair.channels_first else gym_spaces.read
+        read: Any = envpool_env.of_pool if pair.channels_first else gym_spaces.read
         found, to_rows, to_actions = read("of this run", pair.observation, pair.action, **masks)
     except (ValueError, errors.EnvironmentFailure) as error:
         raise errors.ResumeError(
@@ -88,7 +88,7 @@ def of(spec: types.EnvSpec) -> Codec:
             f"spec.json is damaged: its spaces are of {_layout(found)}, its other fields of {_layout(spec)}; "
             "expected the same"
         )
-    learned = envpool_spaces.channels_last(pair.observation) if pair.channels_first else pair.observation
+    learned = envpool_env.channels_last(pair.observation) if pair.channels_first else pair.observation
     if spec.has_action_mask:
         learned = gym_masks.without(learned)
     return Codec(pair.observation, pair.action, learned, to_rows, to_actions)

@@ -11,7 +11,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from seedzero.core import errors, packing, printable, types
-from seedzero.envs import pgx_rules, pgx_texts, spiel, spiel_seats
+from seedzero.envs import pgx_games, pgx_rules, spiel, spiel_seats
 from seedzero.search import outcomes
 
 State: TypeAlias = Any
@@ -85,7 +85,7 @@ class PgxPlace(NamedTuple):
         return found
 
     def name(self, state: State, action: int) -> str:
-        board = pgx_texts.board(self.rules.name, self.rules.observation.shape)
+        board = pgx_games.board(self.rules.name, self.rules.observation.shape)
         return "" if isinstance(state, _Undecided) else str(action) if board is None else board.move(action)
 
     def after(self, state: State, action: int) -> State:
@@ -101,8 +101,8 @@ class PgxPlace(NamedTuple):
             return f"{self.text(state.before)}\nafter {self.name(state.before, state.action)}, before chance"
         with pgx_rules.on_cpu():
             seen = np.asarray(_show(self.rules)(state.now))[0]
-        if (board := pgx_texts.board(self.rules.name, seen.shape)) is None:
-            return pgx_texts.numbers(seen).strip("\n")
+        if (board := pgx_games.board(self.rules.name, seen.shape)) is None:
+            return pgx_games.numbers(seen).strip("\n")
         return board.text(seen, int(state.now._step_count[0]) % 2)
 
 

@@ -21,7 +21,6 @@ from seedzero.agents import (
     base,
     exploration,
     learning,
-    muzero_augment,
     muzero_loss,
     muzero_memory,
     muzero_model,
@@ -32,8 +31,41 @@ from seedzero.agents import (
 from seedzero.config import configs, muzero_config
 from seedzero.core import types
 from seedzero.networks import observations
-from seedzero.ops import nstep, q_learning
+from seedzero.ops import augment, nstep, q_learning
 from seedzero.replay import priorities, ring_store, sources, windowing
+
+
+# Randomly changes the images that MuZero's loss sees.
+def augment_windows(parts: muzero_model.Parts, windows: windowing.Windows, key: jax.Array) -> windowing.Windows:
+    """Returns windows with randomly changed observations, for the loss; targets use the original observations."""
+    config = parts.config.muzero
+    if not config.shift_pixels and not config.intensity_scale:
+        return windows
+    observation = windowing.observed(windows, slice(muzero_loss.num_seen(config)))
+    before = {} if windows.before is None else dict(windows.before.observation)
+    # All images of an observation move by the same pixels: each is drawn with the same key.
+    for array in parts.spec.arrays:
+        if array.is_grid:
+            observation[array.name] = _augment(parts, array, observation[array.name], key)
+            if before:
+                before[array.name] = _augment(parts, array, before[array.name], jax.random.fold_in(key, 1))
+    windows = windows._replace(observation=observation)
+    return windows if windows.before is None else windows._replace(before=windows.before._replace(observation=before))
+
+
+def _augment(parts: muzero_model.Parts, array: types.ArraySpec, observation: jax.Array, key: jax.Array) -> jax.Array:
+    """Returns randomly changed images [B, P, ...]."""
+    config, (height, width) = parts.config.muzero, array.shape[:2]
+    # Frames of a stack without channels are side by side.
+    num_frames = parts.config.network.frame_stack if len(array.shape) == 2 else 1
+    images = observation.reshape(observation.shape[0] * observation.shape[1], height, num_frames, width, -1)
+    shift_key, intensity_key = jax.random.split(key)
+    if config.shift_pixels:
+        images = augment.random_shift(shift_key, images, config.shift_pixels, axes=(1, 3))
+    if config.intensity_scale:
+        images = augment.random_intensity(intensity_key, images, config.intensity_scale)
+    return images.reshape(observation.shape)
+
 
 _MIN_AGE = 10
 """Targets whose parameters are at most this many updates old are not searched again."""
@@ -239,7 +271,7 @@ def _update(
     windows = _freshen(parts, recent, windows, search_key)
     targets = muzero_loss.make_targets(parts, recent, windows)
     fitted = muzero_loss.mix_search_values(parts, windows, targets, state.num_updates)
-    windows = muzero_augment.augment_windows(parts, windows, augment_key)
+    windows = augment_windows(parts, windows, augment_key)
 
     def loss(params: base.Params) -> tuple[jax.Array, tuple[base.Metrics, jax.Array]]:
         value, metrics, predicted = muzero_loss.loss_and_metrics(parts, params, windows, fitted, unroll_key, axis_name)

@@ -16,7 +16,7 @@ from collections.abc import Mapping, Sequence
 from seedzero.bucket import bucket
 from seedzero.checkpoints import run_dirs
 from seedzero.config import cluster_config
-from seedzero.core import errors, exit_codes
+from seedzero.core import errors
 from seedzero.learner import callbacks, result
 from seedzero.processes import ensemble, signals, supervisor
 
@@ -78,9 +78,9 @@ def run(
             code = together_run.run()
     else:
         code = together_run.run()
-    if code == exit_codes.BAD_USAGE:
+    if code == errors.BAD_USAGE:
         raise errors.UsageError(f"a host refused its start, see above, or {', '.join(map(str, logs[1:]))}")
-    if code != exit_codes.DONE:
+    if code != errors.DONE:
         raise errors.TrainingFailure(f"the hosts ended with a failure; see above, and {', '.join(map(str, logs[1:]))}")
     status = run_dirs.read_status(own[0]) or {}
     ended = result.read(own[0] / "checkpoints", str(place), finished=status.get("finished") or "")

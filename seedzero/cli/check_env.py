@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 from seedzero.api import environment, request
 from seedzero.cli import output, parse
 from seedzero.config import configs, kinds
-from seedzero.core import errors, exit_codes, types
+from seedzero.core import errors, types
 from seedzero.monitoring import random_play
 
 if TYPE_CHECKING:
@@ -45,7 +45,7 @@ def run(arguments: parse.Arguments) -> int:
         output.show("\n".join(_lines(report)))
         if not report["errors"]:
             output.show_command("train it:", _command(env_id, preset, arguments.settings))
-    return exit_codes.FAILED if report["errors"] else exit_codes.DONE
+    return errors.FAILED if report["errors"] else errors.DONE
 
 
 def _report(asked: request.Request, num_steps: int, max_seconds: float) -> dict[str, Any]:

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
 from seedzero.cli import output, parse
-from seedzero.core import errors, exit_codes
+from seedzero.core import errors
 
 if TYPE_CHECKING:
     from seedzero.monitoring import diagnosis
@@ -53,7 +53,7 @@ def run(arguments: parse.Arguments) -> int:
         rest = f", but for {', '.join(unchecked)}, which this run's rows cannot tell" if unchecked else ""
         end = f"not healthy: {', '.join(sick)}; docs/troubleshooting.md says more" if sick else f"healthy{rest}"
         output.show("\n".join([f"{head} rows", *_lines(found), end]))
-    return exit_codes.FAILED if sick else exit_codes.DONE
+    return errors.FAILED if sick else errors.DONE
 
 
 def _lines(found: Sequence[diagnosis.RuleVerdict]) -> Iterator[str]:

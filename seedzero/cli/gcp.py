@@ -16,7 +16,7 @@ from typing import NamedTuple
 
 from seedzero.cli import main as commands
 from seedzero.cli import output, parse
-from seedzero.core import errors, exit_codes, logs
+from seedzero.core import errors, logs
 from seedzero.launch import google_cloud
 from seedzero.processes import respawn
 
@@ -139,7 +139,7 @@ COMMAND = parse.Command(
         "hosts=N": "learner hosts of a TPU slice, of which this machine is one",
     },
     required=("secret",),
-    run=lambda arguments: exit_codes.BAD_USAGE,
+    run=lambda arguments: errors.BAD_USAGE,
 )
 
 

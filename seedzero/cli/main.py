@@ -41,7 +41,7 @@ from seedzero.cli import (
     worker,
 )
 from seedzero.config import configs
-from seedzero.core import errors, exit_codes, printable
+from seedzero.core import errors, printable
 
 COMMANDS: Mapping[str, parse.Command] = {
     "train": train.COMMAND,
@@ -86,22 +86,22 @@ def main(args: Sequence[str] | None = None) -> int:
         if reason is None:
             raise
         output.say(f"error: {reason}")
-        return exit_codes.FAILED
+        return errors.FAILED
     except MemoryError:
         output.say(f"error: {_NO_ADDRESSES}")
-        return exit_codes.FAILED
+        return errors.FAILED
     except KeyboardInterrupt as error:
         output.say(f"interrupted{error}")
-        return exit_codes.INTERRUPTED
+        return errors.INTERRUPTED
     except BrokenPipeError:
         # The reader of our output has gone, so nothing more can be written, not even when Python exits.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        return exit_codes.FAILED
+        return errors.FAILED
     except OSError as error:
         if error.errno not in (errno.EMFILE, errno.ENFILE):
             raise
         output.say(f"error: {error.filename}: {error.strerror}; raise `ulimit -n`, or see what holds them")
-        return exit_codes.FAILED
+        return errors.FAILED
 
 
 def program() -> NoReturn:
@@ -110,7 +110,7 @@ def program() -> NoReturn:
     sys.stdout, sys.stderr = sys.stdout or _nowhere(), sys.stderr or _nowhere()
     if isinstance(sys.stdin, io.TextIOWrapper):
         sys.stdin.reconfigure(errors="replace")  # what a person or an engine's client types may be no UTF-8
-    exit_codes.leave(main())
+    errors.leave(main())
 
 
 def _nowhere(mode: Literal["r", "w"] = "w") -> TextIO:
@@ -126,18 +126,18 @@ def _nowhere(mode: Literal["r", "w"] = "w") -> TextIO:
 def _run(args: list[str]) -> int:
     if not args:
         print(printable.wrap(_overview(), printable.columns(sys.stderr)), file=sys.stderr)
-        return exit_codes.BAD_USAGE
+        return errors.BAD_USAGE
     name, rest = args[0], args[1:]
     if name in ("--help", "-h", "help"):
         output.show(parse.help_text(rest[0], _find(rest[0])) if rest else _overview())
-        return exit_codes.DONE
+        return errors.DONE
     if name == "--version":
         print(f"seedzero {seedzero.__version__}")
-        return exit_codes.DONE
+        return errors.DONE
     command = _find(name)
     if {"--help", "-h", "--helpfull"} & set(rest):
         output.show(parse.help_text(name, command, full="--helpfull" in rest))
-        return exit_codes.DONE
+        return errors.DONE
     return command.run(parse.read(name, command, rest))
 
 

@@ -10,7 +10,7 @@ import sys
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 
-from seedzero.core import errors, exit_codes, json_object, printable
+from seedzero.core import errors, json_object, printable
 
 _STDOUT, _STDERR = 1, 2
 PROGRESS_SECONDS = 10.0
@@ -77,7 +77,7 @@ def _cell(value: object) -> str:
 def fail(error: errors.Error) -> int:
     """Prints an error; returns the exit code."""
     say(f"error: {error}")
-    return exit_codes.BAD_USAGE if isinstance(error, errors.UsageError) else exit_codes.FAILED
+    return errors.BAD_USAGE if isinstance(error, errors.UsageError) else errors.FAILED
 
 
 @contextlib.contextmanager

@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from seedzero.bucket import bucket
 from seedzero.cli import output, parse
 from seedzero.config import page_options
-from seedzero.core import errors, exit_codes
+from seedzero.core import errors
 
 
 def run(arguments: parse.Arguments) -> int:
@@ -44,7 +44,7 @@ def run(arguments: parse.Arguments) -> int:
 
     with _followed(url) if url else contextlib.nullcontext(pathlib.Path(place).resolve()) as path:
         serve.serve(path, host, port, token, ready, trusted=arguments.switch("trust_run_dir"), proxy=proxy)
-    return exit_codes.DONE
+    return errors.DONE
 
 
 @contextlib.contextmanager

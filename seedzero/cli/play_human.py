@@ -12,7 +12,7 @@ from seedzero.actors import agent_choice
 from seedzero.bucket import bucket
 from seedzero.cli import output, parse, play_page
 from seedzero.config import page_options
-from seedzero.core import errors, exit_codes, printable
+from seedzero.core import errors, printable
 
 if TYPE_CHECKING:
     from seedzero.tables import human_table
@@ -47,7 +47,7 @@ def run(arguments: parse.Arguments, choice: agent_choice.AgentChoice) -> int:
             found = _on_page(table, choice)
     if is_on_page:
         output.print_json(found)
-        return exit_codes.DONE
+        return errors.DONE
     with output.others_aside():
         session = HumanSession(table, choice.path / recordings.FOLDER, sys.stdin.readline, _show)
         try:
@@ -58,7 +58,7 @@ def run(arguments: parse.Arguments, choice: agent_choice.AgentChoice) -> int:
             session.finish()
             table.close()
     output.print_json(table.to_json())
-    return exit_codes.DONE
+    return errors.DONE
 
 
 def _on_page(table: human_table.HumanTable, choice: agent_choice.AgentChoice) -> dict[str, Any]:

@@ -18,7 +18,7 @@ from seedzero.actors import agent_choice
 from seedzero.bucket import bucket
 from seedzero.cli import output, parse
 from seedzero.config import page_options
-from seedzero.core import errors, exit_codes
+from seedzero.core import errors
 
 HOST = "127.0.0.1"
 _NOT_COPIED = ("replay", "segments", "state", "tensorboard", "logs", "lock", "*.sock")
@@ -56,7 +56,7 @@ def _play(choice: agent_choice.AgentChoice, name: str) -> int:
         open_browser(f"{url}#/record?{address}")
 
     serve.serve(choice.path.resolve(), HOST, 0, "", ready, trusted=choice.trusted)
-    return exit_codes.DONE
+    return errors.DONE
 
 
 @contextlib.contextmanager

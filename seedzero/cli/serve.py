@@ -13,7 +13,7 @@ from seedzero.api import runs
 from seedzero.bucket import bucket
 from seedzero.cli import evaluate, output, parse, status
 from seedzero.config import configs
-from seedzero.core import errors, exit_codes
+from seedzero.core import errors
 from seedzero.league import members
 
 _HOST = "127.0.0.1"
@@ -66,7 +66,7 @@ def run(arguments: parse.Arguments) -> int:
             agents = followers.load(here, names, refresh)
         counts = policy_serving.serve(agents, access.transport, secured, options, output.say)
     output.print_json({name: getattr(counts, name) for name in ("requests", "rows", "calls", "changes")})
-    return exit_codes.DONE
+    return errors.DONE
 
 
 def _check(arguments: parse.Arguments, names: Sequence[str]) -> None:

@@ -10,7 +10,7 @@ from types import FrameType
 
 from seedzero.api import environment
 from seedzero.cli import output
-from seedzero.core import exit_codes
+from seedzero.core import errors
 from seedzero.processes import signals
 
 
@@ -29,7 +29,7 @@ def leaving_at_once(work: str) -> Iterator[None]:
         if signals.StopSignals.were_entered:
             late.append(number)
             if len(late) > 1:
-                os._exit(exit_codes.INTERRUPTED)
+                os._exit(errors.INTERRUPTED)
             return
         if environment.is_asking():  # its process must end first, and shows where it was
             raise KeyboardInterrupt

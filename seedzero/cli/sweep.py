@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 
 from seedzero.cli import compare, output, parse, stopping, train
 from seedzero.config import machines, options
-from seedzero.core import errors, exit_codes
+from seedzero.core import errors
 
 if TYPE_CHECKING:
     from seedzero.api import sweeps, trials
@@ -76,7 +76,7 @@ def run(arguments: parse.Arguments) -> int:
         words = train.as_words({**arguments.flags, "run_dir": str(root)}, arguments.settings)
         rest = ["--", *arguments.rest] if arguments.rest else []
         output.say("stopped; to resume:", shlex.join([*train.program_words(sys.argv), "sweep", *words, *rest]))
-    return exit_codes.FAILED if failed else exit_codes.DONE
+    return errors.FAILED if failed else errors.DONE
 
 
 def _asked(arguments: parse.Arguments, fixed: parse.Arguments, directory: str) -> sweeps.Grid | trials.SearchPlan:
@@ -193,7 +193,7 @@ class _Sweep:
         return self._grid.is_bad(each)
 
     def _end(self, each: sweeps.PlannedRun, death: programs.Death) -> None:
-        failure = "" if death.status == exit_codes.DONE else str(death).replace("seedzero: error: ", "")
+        failure = "" if death.status == errors.DONE else str(death).replace("seedzero: error: ", "")
         state, reason = self._grid.end(each, failure)
         with self._lock:
             self._lines.pop(each.name, None)

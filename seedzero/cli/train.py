@@ -12,7 +12,7 @@ from collections.abc import Mapping, Sequence
 from seedzero.api import training
 from seedzero.cli import output, parse, stopping
 from seedzero.config import cluster_config, configs, presets
-from seedzero.core import errors, exit_codes
+from seedzero.core import errors
 from seedzero.learner import callbacks
 
 MIN_ADDRESSES_BYTES = 3 * 10**9
@@ -45,8 +45,8 @@ def run(arguments: parse.Arguments) -> int:
             if not supervised:
                 raise
             output.fail(error)
-            return exit_codes.TRY_LATER
-    return exit_codes.DONE
+            return errors.TRY_LATER
+    return errors.DONE
 
 
 def resume_command(path: str, arguments: parse.Arguments, *, command: Sequence[str] = ("train",)) -> str:

@@ -14,7 +14,7 @@ import signal
 import threading
 from collections.abc import Callable, Mapping
 
-from seedzero.core import exit_codes
+from seedzero.core import errors
 
 MARK = "SEEDZERO_STARTED_BY"
 """The variable that holds the numbers of a program and of those that started it, separated by spaces, its own last."""
@@ -67,7 +67,7 @@ def end_with_input() -> None:
 
     def end() -> None:
         kill_own()
-        os._exit(exit_codes.FAILED)
+        os._exit(errors.FAILED)
 
     at_end_of_input(end)
 

@@ -18,6 +18,7 @@ from __future__ import annotations
 
 import collections
 import functools
+import math
 from collections.abc import Callable
 from typing import Any, TypeAlias
 
@@ -26,8 +27,73 @@ import jax.numpy as jnp
 import numpy as np
 
 from seedzero.agents import base
-from seedzero.device import memory, meshes, setups, steps, strategies, tracing, transfer
+from seedzero.device import memory, meshes, setups, steps, strategies, tracing
 from seedzero.replay import priorities, ring_store, sources, windowing
+
+# Moves arrays from the devices of one mesh to those of another, split over the devices of each.
+Pieces: TypeAlias = tuple[Any, ...]
+"""Trees of arrays of equal structure, which together, by device and in order, make up one tree of arrays [B, ...]."""
+
+
+def num_pieces(mesh: jax.sharding.Mesh, other: jax.sharding.Mesh) -> int:
+    """Returns how many pieces a device's part is cut into on the way to the other mesh."""
+    return math.lcm(mesh.devices.size, other.devices.size) // mesh.devices.size
+
+
+def cut(tree: Any, number: int) -> Pieces:
+    """Cuts a device's part into pieces; called under `shard_map`."""
+    leaves, structure = jax.tree.flatten(tree)
+    pieces = zip(*(jnp.split(leaf, number) for leaf in leaves), strict=True)
+    return tuple(jax.tree.unflatten(structure, piece) for piece in pieces)
+
+
+def join(pieces: Pieces) -> Any:
+    """Joins pieces into a device's part; called under `shard_map`."""
+    return pieces[0] if len(pieces) == 1 else jax.tree.map(lambda *piece: jnp.concatenate(piece), *pieces)
+
+
+def move(pieces: Pieces, mesh: jax.sharding.Mesh) -> Pieces:
+    """Returns the pieces on another mesh, as many as are needed there."""
+    sharding = meshes.sharded(mesh)
+    leaves, structure = [jax.tree.leaves(piece) for piece in pieces], jax.tree.structure(pieces[0])
+    number = _number_there(pieces, mesh)
+    if number == len(pieces) == 1:
+        return (jax.device_put(pieces[0], sharding),)
+    # Ordered by leaf, device and piece, so that one call makes all copies.
+    parts = [
+        part.data
+        for leaf in zip(*leaves, strict=True)
+        for shards in zip(*(piece.addressable_shards for piece in leaf), strict=True)
+        for part in shards
+    ]
+    devices = [device for device in mesh.devices.flat for _ in range(number)]
+    copies = jax.device_put(parts, devices * len(leaves[0]))
+
+    def whole(first: int) -> jax.Array:
+        mine = copies[first::number][: mesh.devices.size]
+        shape = (mesh.devices.size * mine[0].shape[0], *mine[0].shape[1:])
+        return jax.make_array_from_single_device_arrays(shape, sharding, mine)
+
+    starts = range(0, len(copies), len(devices))
+    wholes = ([whole(start + piece) for start in starts] for piece in range(number))
+    return tuple(jax.tree.unflatten(structure, leaves) for leaves in wholes)
+
+
+def shapes(pieces: Pieces, mesh: jax.sharding.Mesh) -> Pieces:
+    """Returns the shapes, dtypes and shardings of what `move` returns for such pieces."""
+    number = _number_there(pieces, mesh)
+
+    def there(x: Any) -> jax.ShapeDtypeStruct:
+        shape = (x.shape[0] * len(pieces) // number, *x.shape[1:])
+        return jax.ShapeDtypeStruct(shape, x.dtype, sharding=meshes.sharded(mesh))
+
+    return (jax.tree.map(there, pieces[0]),) * number
+
+
+def _number_there(pieces: Pieces, mesh: jax.sharding.Mesh) -> int:
+    here: int = jax.tree.leaves(pieces[0])[0].sharding.num_devices
+    return here * len(pieces) // mesh.devices.size
+
 
 MOST_UPDATES = 2
 """Updates in progress: one that is learning, and one whose windows are ready when it ends."""
@@ -35,7 +101,7 @@ MOST_UPDATES = 2
 MOST_COPIES = 2
 """Copies of the parameters on the way to the acting devices."""
 
-Learned: TypeAlias = tuple[base.TrainState, transfer.Pieces, base.Metrics]
+Learned: TypeAlias = tuple[base.TrainState, Pieces, base.Metrics]
 """Train state, priorities and metrics after an update."""
 
 
@@ -48,14 +114,14 @@ class Apart(strategies.Strategy):
         self.takes_turns = isinstance(data, sources.Queue) and data.max_lag == 1
         self._setup = setup
         self._published: collections.deque[strategies.Acting] = collections.deque()  # copies that are not ready yet
-        self._learning: collections.deque[tuple[priorities.Places, transfer.Pieces]] = collections.deque()
+        self._learning: collections.deque[tuple[priorities.Places, Pieces]] = collections.deque()
 
     def lanes(self, max_in_flight: int) -> tuple[int, ...]:
         return (max_in_flight, 1 if self.takes_turns else MOST_UPDATES)
 
     def trace_update(self, tracer: tracing.ProgramTracer) -> tracing.Traces:
         drawing, (drawn, places) = self._drawing(tracer), self._drawn(tracer)
-        moved = transfer.shapes(drawn, self._setup.learns_on)
+        moved = shapes(drawn, self._setup.learns_on)
 
         def learn() -> tracing.UncompiledProgram:
             traced = tracer.program("learn", make_learn, (tracer.train,), (moved,), donate=(1,), has_metrics=True)
@@ -65,7 +131,7 @@ class Apart(strategies.Strategy):
         def write_back() -> tracing.UncompiledProgram:
             learned = jax.eval_shape(make_learn(self._setup), tracing.SEED, tracer.train, moved)
             learned = meshes.placed(learned[1], meshes.sharded(self._setup.learns_on))
-            given = (tracer.actor.rings,), (places, transfer.shapes(learned, self._setup.mesh))
+            given = (tracer.actor.rings,), (places, shapes(learned, self._setup.mesh))
             return tracer.program("write_back", make_write_back, *given, donate=(1,))
 
         traces = {"draw": lambda: tracer.program("draw", make_draw, *drawing), "learn": learn}
@@ -91,7 +157,7 @@ class Apart(strategies.Strategy):
         rings = self._prioritized(run, seed, rings)
         # The number in the train state is not ready yet, and the acting devices would wait for it.
         pieces, places = run["draw"](seed, rings, np.int32(num_updates), feed)
-        train, priority, values = run["learn"](seed, train, transfer.move(pieces, self._setup.learns_on))
+        train, priority, values = run["learn"](seed, train, move(pieces, self._setup.learns_on))
         if "write_back" in run:
             self._learning.append((places, priority))
         return train, rings if self._setup.ahead else self._prioritized(run, seed, rings), values
@@ -99,7 +165,7 @@ class Apart(strategies.Strategy):
     def _prioritized(self, run: tracing.Bundle, seed: np.int32, rings: ring_store.Rings) -> ring_store.Rings:
         while self._learning and (not self._setup.ahead or is_there(self._learning[0][1])):
             places, priority = self._learning.popleft()
-            rings = run["write_back"](seed, rings, places, transfer.move(priority, self._setup.mesh))
+            rings = run["write_back"](seed, rings, places, move(priority, self._setup.mesh))
         return rings
 
     def copy(self, params: base.Params) -> base.Params:
@@ -128,22 +194,22 @@ def _copies(tracer: tracing.ProgramTracer) -> tuple[base.Params, ...]:
     return (tracer.params,) * MOST_COPIES
 
 
-def make_draw(setup: setups.Setup) -> Callable[..., tuple[transfer.Pieces, priorities.Places]]:
+def make_draw(setup: setups.Setup) -> Callable[..., tuple[Pieces, priorities.Places]]:
     """Returns the first step of an update that learns on other devices.
 
     (seed, Rings, num_updates, Feed) -> (Drawn, Places). Drawn are pieces of the windows with their frames, and of [B]
     the rings' `max_weight` repeated in every row.
     """
-    number = transfer.num_pieces(setup.mesh, setup.learns_on)
+    number = num_pieces(setup.mesh, setup.learns_on)
 
     def draw(
         seed: jax.Array, rings: ring_store.Rings, num_updates: jax.Array, feed: steps.Feed
-    ) -> tuple[transfer.Pieces, priorities.Places]:
+    ) -> tuple[Pieces, priorities.Places]:
         windows = steps.draw(setup, seed, rings, num_updates, feed)
         places = priorities.Places(windows.slot, windows.time, rings.cursor[windows.slot])
         max_weight = None if rings.max_weight is None else jnp.full(windows.slot.shape, rings.max_weight[0])
         windows = windowing.read(rings, windows, setup.spec.kept.packed)
-        return transfer.cut((windows, max_weight), number), places
+        return cut((windows, max_weight), number), places
 
     in_specs = (meshes.REPLICATED, meshes.SHARDED, meshes.REPLICATED, steps.feed_specs(setup))
     return meshes.over_devices(draw, setup.mesh, in_specs, meshes.SHARDED)
@@ -154,16 +220,16 @@ def make_learn(setup: setups.Setup) -> Callable[..., Learned]:
 
     The train state is donated.
     """
-    number = transfer.num_pieces(setup.learns_on, setup.mesh)
+    number = num_pieces(setup.learns_on, setup.mesh)
 
-    def learn(seed: jax.Array, train: base.TrainState, pieces: transfer.Pieces) -> Learned:
-        windows, max_weight = transfer.join(pieces)
+    def learn(seed: jax.Array, train: base.TrainState, pieces: Pieces) -> Learned:
+        windows, max_weight = join(pieces)
         train, priority, metrics = steps.learn_from(setup, seed, train, windows)
         if (prioritization := setup.prioritization) is None or priority is None:
             return train, (), metrics
         refused = train.num_rejected > 0
         metrics |= steps.priority_metrics(max_weight, windows, priority, prioritization, refused)
-        return train, transfer.cut(priorities.unless_refused(priority, refused), number), metrics
+        return train, cut(priorities.unless_refused(priority, refused), number), metrics
 
     in_specs = (meshes.REPLICATED, meshes.REPLICATED, meshes.SHARDED)
     out_specs = (meshes.REPLICATED, meshes.SHARDED, meshes.REPLICATED)
@@ -177,10 +243,10 @@ def make_write_back(setup: setups.Setup) -> Callable[..., ring_store.Rings]:
     """
 
     def write_back(
-        seed: jax.Array, rings: ring_store.Rings, places: priorities.Places, pieces: transfer.Pieces
+        seed: jax.Array, rings: ring_store.Rings, places: priorities.Places, pieces: Pieces
     ) -> ring_store.Rings:
         assert setup.prioritization is not None
-        priority = jnp.where(priorities.are_there(rings, places), transfer.join(pieces), jnp.nan)
+        priority = jnp.where(priorities.are_there(rings, places), join(pieces), jnp.nan)
         return priorities.prioritize(rings, places.slot, places.time, priority, setup.prioritization, meshes.AXIS)
 
     in_specs = (meshes.REPLICATED, meshes.SHARDED, meshes.SHARDED, meshes.SHARDED)

@@ -16,7 +16,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from seedzero.config import sections
-from seedzero.core import descendants, errors, exit_codes, types, user_code
+from seedzero.core import descendants, errors, types, user_code
 from seedzero.envs import check, env_base, gym_ids, registry
 
 _REST_SECONDS = 20.0
@@ -59,4 +59,4 @@ try:
         registry.spec(settings, _tell_spec)
 except (errors.EnvironmentFailure, errors.ConfigError, errors.SpecMismatch) as error:
     _print({"error": str(error), "trace": env_base.trace(error)})
-exit_codes.leave(exit_codes.DONE)
+errors.leave(errors.DONE)

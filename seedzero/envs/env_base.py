@@ -9,6 +9,7 @@ import difflib
 import math
 import pathlib
 import re
+import sys
 import threading
 import time
 import traceback
@@ -18,6 +19,19 @@ from typing import Any, Protocol, TypeVar
 import numpy as np
 
 from seedzero.core import errors, json_object, types
+
+
+# Imports foreign packages without their parts for drawing and acceleration.
+@contextlib.contextmanager
+def without(*names: str) -> Iterator[None]:
+    """Prevents the import of the named modules, unless already imported, while the context is entered."""
+    hidden: dict[str, Any] = {name: None for name in names if name not in sys.modules}
+    sys.modules.update(hidden)
+    try:
+        yield
+    finally:
+        for name in hidden:
+            del sys.modules[name]
 
 
 class Closable(Protocol):

@@ -10,7 +10,7 @@ from typing import Any
 
 import gymnasium
 
-from seedzero.envs import imports, pictures
+from seedzero.envs import env_base, pictures
 
 MAX_STEPS = 27_000
 """Steps before truncation, as many as in Atari's 108,000 frames, because a good player's game never ends."""
@@ -36,7 +36,7 @@ def _without_plotting() -> Iterator[None]:
     logging.root.addHandler(silence)  # without a handler, a warning would configure logging
     logging.root.addFilter(drop := lambda record: False)
     try:
-        with imports.without(*_PLOTTING):
+        with env_base.without(*_PLOTTING):
             yield
     finally:
         logging.root.removeFilter(drop)

@@ -10,23 +10,207 @@ import dataclasses
 import importlib.util
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from gymnasium import spaces
 from gymnasium.vector import utils
 
 from seedzero.config import families, sections
-from seedzero.core import errors, packages, types, user_code
-from seedzero.envs import (
-    env_base,
-    gym_env,
-    gym_masks,
-    gym_protocol,
-    pettingzoo_joint,
-    pettingzoo_moves,
-    pettingzoo_spaces,
-)
+from seedzero.core import errors, packages, packing, training_arrays, types, user_code
+from seedzero.envs import env_base, gym_env, gym_masks, gym_protocol, gym_spaces, pettingzoo_moves
+
+# Fits the spaces of an environment's agents to one network: they are equal, or padded to the largest.
+_PART = "observation"
+"""The part of a Dict of observations next to `action_mask`, by PettingZoo's convention."""
+
+
+class Spaces(NamedTuple):
+    """The spaces of an agent as its environment declares them."""
+
+    observation: spaces.Space[Any]
+    action: spaces.Space[Any]
+
+
+class Seat(NamedTuple):
+    """An agent among those that share a network."""
+
+    agent: Any  # as the environment names it
+    own: Spaces
+    has_mask_part: bool  # whether its observations include an action mask
+    padded: Callable[[Any], Any]  # from an observation to one in `Shared.space`
+    cut: Callable[[Any], Any]  # from a row of what `Shared.decode` returns to the agent's action
+
+    @property
+    def sizes(self) -> list[int]:
+        """The numbers of values of each whole number in an action; empty for continuous actions."""
+        return gym_spaces.action_sizes(self.own.action)
+
+
+class Shared(NamedTuple):
+    """The spaces that one network uses for all agents."""
+
+    spec: types.EnvSpec  # its `has_action_mask` does not take infos into account
+    seats: tuple[Seat, ...]
+    space: spaces.Space[Any]  # of observations
+    encode: gym_spaces.Coder  # from a batch of `space` to [E, *observation_shape]
+    decode: gym_spaces.Coder  # from actions [E] or [E, D] to a batch
+
+
+def share(name: str, found: Mapping[Any, Spaces], *, masks: bool) -> Shared:
+    """Returns the spaces that one network can use for all agents of environment `name`.
+
+    found: those of each agent, in order. masks: whether parts `action_mask` of observations are masks. Raises
+    EnvironmentFailure for an unsupported space, or if one network cannot share the agents' spaces.
+    """
+    own = list(found.values())
+    is_alike = all(one == own[0] for one in own)
+    seen = [one.observation if is_alike else _without_mask(one.observation, masks=masks) for one in own]
+    observation, action = _largest(seen), _largest([one.action for one in own], are_actions=True)
+    if observation is None or action is None:
+        raise errors.EnvironmentFailure(
+            f"environment {name!r} has agents whose spaces one network cannot share: {described(found)}; expected "
+            "equal ones, or flat Boxes or Discrete, which are padded to the largest: fix it in your own wrapper"
+        )
+    spec, encode, decode = gym_spaces.read(name, observation, action, masks=masks)
+    seats = tuple(
+        _seat(agent, spaces, shown, observation, masks=masks)
+        for (agent, spaces), shown in zip(found.items(), seen, strict=True)
+    )
+    names = tuple(map(str, found)) if len(found) > 1 else ()
+    is_masked = any(seat.has_mask_part for seat in seats) or any(one.action != action for one in own)
+    has_mask = bool(spec.num_actions) and is_masked
+    spec = dataclasses.replace(spec, has_action_mask=has_mask, tasks=names, seats=names, fixed_seats=bool(names))
+    return Shared(spec, seats, observation, encode, decode)
+
+
+def described(found: Mapping[Any, Spaces]) -> str:
+    """Describes the spaces of each group of agents with equal spaces."""
+    groups: list[tuple[Spaces, list[str]]] = []
+    for agent, own in found.items():
+        members = next((names for spaces, names in groups if spaces == own), None)
+        if members is None:
+            groups.append((own, [str(agent)]))
+        else:
+            members.append(str(agent))
+    return "; ".join(f"{', '.join(names)}: {own.observation} and actions {own.action}" for own, names in groups)
+
+
+def _without_mask(space: Any, *, masks: bool) -> spaces.Space[Any]:
+    """Returns a space of observations without the mask; if only PettingZoo's conventional part is left, that part."""
+    if not (masks and gym_masks.is_part(space)):
+        return space  # type: ignore[no-any-return]
+    rest: Any = gym_masks.without(space)
+    return rest[_PART] if set(rest) == {_PART} else rest  # type: ignore[no-any-return]
+
+
+def _seat(agent: Any, own: Spaces, seen: Any, shared: Any, *, masks: bool) -> Seat:
+    """seen: its space of observations without padding. shared: the padded one."""
+    takes_part = isinstance(own.observation, spaces.Dict) and not isinstance(seen, spaces.Dict)
+
+    def padded(observation: Any) -> Any:
+        value = observation[_PART] if takes_part else observation
+        if seen == shared or not isinstance(seen, spaces.Box):
+            return value
+        full = np.zeros(shared.shape, shared.dtype)
+        full[: len(value)] = value
+        return full
+
+    def cut(action: Any) -> Any:
+        if not isinstance(own.action, spaces.Box) or own.action.shape == np.shape(action):
+            return action
+        return action[: own.action.shape[0]].astype(own.action.dtype)
+
+    return Seat(agent, own, masks and gym_masks.is_part(own.observation), padded, cut)
+
+
+def _largest(found: Sequence[Any], *, are_actions: bool = False) -> spaces.Space[Any] | None:
+    """Returns the space that holds all given spaces, with padding, or None if there is none.
+
+    are_actions: whether each number of continuous actions must have the same bounds in all of them.
+    """
+    first = found[0]
+    if all(space == first for space in found):
+        return first  # type: ignore[no-any-return]
+    if all(isinstance(space, spaces.Discrete) and space.start == first.start for space in found):
+        return max(found, key=lambda space: space.n)  # type: ignore[no-any-return]
+    if not all(isinstance(space, spaces.Box) and len(space.shape) == 1 for space in found):
+        return None
+    size = max(space.shape[0] for space in found)
+    dtype = np.result_type(*(space.dtype for space in found))
+    bounds = []
+    for name, joined in (("low", np.fmin), ("high", np.fmax)):
+        rows = np.full((len(found), size), np.nan)
+        for row, space in zip(rows, found, strict=True):
+            row[: space.shape[0]] = getattr(space, name)
+        if are_actions and (np.nanmin(rows, axis=0) != np.nanmax(rows, axis=0)).any():
+            return None
+        bounds.append(
+            joined.reduce(rows if are_actions else np.nan_to_num(rows, nan=0.0, posinf=np.inf, neginf=-np.inf))
+        )
+    return spaces.Box(*(bound.astype(dtype) for bound in bounds), dtype=dtype.type)
+
+
+# Adds the joint observation of an environment's agents, for a value that only training uses.
+NAME = "joint_observation"
+"""Name of the array, which only training sees."""
+
+
+class Joint:
+    """Adds the joint observation to a group's rows. spec: the group's spec with it."""
+
+    def __init__(self, name: str, env: Any, spec: types.EnvSpec, num_rows: int) -> None:
+        """Finds out how to join observations. env: a copy of the environment.
+
+        Raises EnvironmentFailure if its agents' observations cannot be joined.
+        """
+        self._size = max(1, len(spec.seats))
+        space = getattr(env, "state_space", None)
+        space = space if isinstance(space, spaces.Box) else None
+        self._has_state = space is not None
+        if space is None and spec.packed:
+            raise errors.EnvironmentFailure(
+                f"environment {name!r} has observations of several arrays and no state_space, so there is no joint "
+                "observation; give it a method state() and a Box state_space, or --ppo.central_value=false"
+            )
+        if space is not None:
+            size, low, high = int(np.prod(space.shape)), float(np.min(space.low)), float(np.max(space.high))
+        else:
+            own = spec.arrays[0]
+            size, low, high = self._size * int(np.prod(own.shape)), min(0.0, own.low), max(0.0, own.high)
+        self._array = types.ArraySpec(NAME, (size,), "float32", low, high, training_only=True)
+        self.spec = training_arrays.add(spec, self._array)
+        self._seen = np.zeros((num_rows, size // self._size if not self._has_state else 0), np.float32)
+        # whether the row's last observation ended its episode, or there was none
+        self._is_over = np.ones(num_rows, bool)
+
+    def add(
+        self, envs: Sequence[Any], observation: np.ndarray, shown: np.ndarray, final: np.ndarray, *, begins: bool
+    ) -> np.ndarray:
+        """Returns the bytes [E, ...] of observations with the joint one; agents that are out contribute zeros.
+
+        envs: the copies of the rows. shown, final: [E] bool, for each row. begins: whether all episodes begin.
+        """
+        rows, number = len(observation), len(envs)
+        if self._has_state:
+            joint = np.stack([self._state(env) for env in envs])
+        else:
+            seen, is_over = self._seen[:rows], self._is_over[:rows]
+            seen[is_over | begins] = 0.0
+            seen[shown] = observation[shown].reshape(np.count_nonzero(shown), -1)
+            is_over[:] = np.where(shown, final, is_over & (not begins))
+            joint = seen.reshape(number, -1)
+        packed = packing.pack((self._array,), {NAME: np.repeat(joint, rows // number, axis=0)})
+        own = np.ascontiguousarray(observation).reshape(rows, -1).view(np.uint8)
+        return np.concatenate([own, packed], axis=1)
+
+    def _state(self, env: Any) -> np.ndarray:
+        """Returns the environment's state as a vector. Raises Fault if its size is not the space's."""
+        found = np.asarray(env.state(), np.float32).reshape(-1)
+        if len(found) != self._array.shape[0]:
+            raise gym_protocol.Fault(f"a state() of {len(found)} numbers; expected {self._array.shape[0]}")
+        return found
+
 
 _FUNCTION = "--env=pettingzoo:MODULE:FUNCTION"
 _MADE_BY = ("parallel_env", "env")
@@ -69,9 +253,9 @@ class PettingZoo:
                 courses.append(pettingzoo_moves.AgentCourse(moves(name, envs[-1])))
             self.originals = [env.unwrapped for env in envs]
             env_base.check_distinct(name, self.originals)
-            self._shared = pettingzoo_spaces.share(name, self._spaces, masks=masks)
+            self._shared = share(name, self._spaces, masks=masks)
             spec, num_rows = self._shared.spec, size * len(envs)
-            self._joint = pettingzoo_joint.Joint(name, envs[0], spec, num_rows) if joint else None
+            self._joint = Joint(name, envs[0], spec, num_rows) if joint else None
         self.spec, self._envs, self._courses = self._joint.spec if self._joint else spec, envs, courses
         self._places = {seat.agent: place for place, seat in enumerate(self._shared.seats)}
         self._checks = [gym_protocol.observation_check(seat.own.observation) for seat in self._shared.seats]
@@ -113,7 +297,7 @@ class PettingZoo:
     def different_spaces(self) -> str:
         """The agents' spaces in words, or "" if all are equal."""
         first, *others = self._spaces.values()
-        return "" if all(own == first for own in others) else pettingzoo_spaces.described(self._spaces)
+        return "" if all(own == first for own in others) else described(self._spaces)
 
     @property
     def frames_per_second(self) -> float | None:
@@ -127,7 +311,7 @@ class PettingZoo:
 
     def _check_alike(self, env: Any) -> None:
         if (found := _spaces_of(self._name, env)) != self._spaces:
-            before, now = map(pettingzoo_spaces.described, (self._spaces, found))
+            before, now = map(described, (self._spaces, found))
             raise errors.EnvironmentFailure(
                 f"environment {self._name!r} has other agents or spaces each time it is made, such as {before}, then "
                 f"{now}; expected equal ones, because all share one network"
@@ -202,7 +386,7 @@ class PettingZoo:
         task = np.tile(np.arange(size, dtype=np.int32), len(seen)) if spec.seats else None
         return types.EnvStep(observation, reward, terminated, truncated, mask, task, shown if spec.seats else None)
 
-    def _legal(self, seat: pettingzoo_spaces.Seat, seen: pettingzoo_moves.AgentStep) -> np.ndarray:
+    def _legal(self, seat: Seat, seen: pettingzoo_moves.AgentStep) -> np.ndarray:
         """Returns the mask of an agent's own actions.
 
         For its last observation, all actions of the network are legal.
@@ -273,7 +457,7 @@ def _function(name: str) -> Callable[..., Any]:
     )
 
 
-def _spaces_of(name: str, env: Any) -> dict[Any, pettingzoo_spaces.Spaces]:
+def _spaces_of(name: str, env: Any) -> dict[Any, Spaces]:
     """Returns the spaces of an environment's agents. Raises EnvironmentFailure if it does not list agents."""
     agents = list(getattr(env, "possible_agents", None) or ())
     if not agents:
@@ -281,9 +465,7 @@ def _spaces_of(name: str, env: Any) -> dict[Any, pettingzoo_spaces.Spaces]:
             f"environment {name!r} lists no possible_agents; expected the names of all agents that an episode may "
             "have, each of which gets a row: set it in __init__"
         )
-    found = {
-        agent: pettingzoo_spaces.Spaces(env.observation_space(agent), env.action_space(agent)) for agent in agents
-    }
+    found = {agent: Spaces(env.observation_space(agent), env.action_space(agent)) for agent in agents}
     for agent, own in found.items():
         if not all(isinstance(space, spaces.Space) for space in own):
             raise errors.EnvironmentFailure(

@@ -125,9 +125,9 @@ def seated_by(settings: sections.EnvConfig) -> str:
     prefix = families.of(settings.id).prefix
     has_agents = prefix == "pettingzoo"
     if prefix == "football":
-        from seedzero.envs import football_sides
+        from seedzero.envs import football
 
-        has_agents = football_sides.has_sides(settings)
+        has_agents = football.has_sides(settings)
     if prefix != "spiel":
         return "several agents that share it" if has_agents else ""
     from seedzero.envs import spiel_seats

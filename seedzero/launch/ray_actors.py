@@ -23,7 +23,7 @@ from ray.util import metrics
 import seedzero
 from seedzero.bucket import run_copy
 from seedzero.checkpoints import run_dirs, run_lock
-from seedzero.core import errors, exit_codes
+from seedzero.core import errors
 from seedzero.launch import launch_plan
 from seedzero.processes import keepers, programs
 
@@ -170,9 +170,9 @@ class Learner(_Actor):
 
     def _judge(self, death: programs.Death) -> keepers.Verdict | None:
         assert self._order is not None
-        if death.status == exit_codes.BAD_USAGE:
+        if death.status == errors.BAD_USAGE:
             return keepers.Verdict(keepers.ProgramState.FAILED, death.last_line.removeprefix(_ERROR))
-        if self._index or death.status != exit_codes.DONE:
+        if self._index or death.status != errors.DONE:
             return None  # the first learner decides when training is over
         # Exit code 0 may also mean that SIGTERM ended it, for example because its machine is taken away.
         finished = _finished(self._order.plan.run_dir)

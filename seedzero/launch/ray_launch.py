@@ -21,7 +21,7 @@ import ray.exceptions
 
 import seedzero
 from seedzero.config import machines
-from seedzero.core import errors, exit_codes
+from seedzero.core import errors
 from seedzero.launch import launch_plan, ray_actors
 from seedzero.processes import keepers, signals
 
@@ -280,7 +280,7 @@ class Launch:
         for member in self._members:
             program = member.program
             if member.report and program.state is State.FAILED:
-                refused = member in self._learners and program.status == exit_codes.BAD_USAGE
+                refused = member in self._learners and program.status == errors.BAD_USAGE
                 kind = errors.UsageError if refused else errors.TrainingFailure
                 raise kind(f"{member.name} on {member.report.host}: {program.problem}; its output above says more")
 

@@ -8,8 +8,9 @@ from __future__ import annotations
 
 import functools
 import secrets
-from collections.abc import Callable, Mapping, Sequence
-from typing import Any
+import weakref
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any, NamedTuple
 
 import jax
 import numpy as np
@@ -17,10 +18,168 @@ import numpy as np
 from seedzero.agents import base
 from seedzero.config import configs, league_rules
 from seedzero.core import errors, opponents, types, user_code
-from seedzero.device import batches, meshes, placements, states
+from seedzero.device import apart, batches, meshes, placements, states
 from seedzero.league import matches, matchmaking, members, payoffs
-from seedzero.league_play import group_homes, league_draws, meetings, scripts, snapshot_pools, visitors
+from seedzero.league_play import group_homes, league_draws, snapshot_pools
 from seedzero.loop import places, players, rosters, seatings
+
+# Keeps who meets whom: the matches in progress, and the opponent in each game.
+_SELF = -1
+"""Takes the place of an opponent's number if the home plays against itself."""
+_LOST = -2
+"""Takes the place of an opponent's number if the match is cancelled; the home then makes all moves until it ends."""
+
+
+class Mover(NamedTuple):
+    """The rows of a batch that a player moves."""
+
+    mine: np.ndarray  # [B] bool
+    opponent: str  # its name; "" for the home, also in the place of a lost opponent
+    is_home: bool  # whether the home moves for itself
+
+
+class Meetings:
+    """The matches in progress by their games' slots [S]."""
+
+    def __init__(self, boards: matches.Boards, report: Callable[[str], None]) -> None:
+        """boards: without matches. report: shows the user a message."""
+        self._boards, self._report = boards, report
+        self._opponent = np.full(len(boards.number), _SELF)  # index in `_names` of each game's opponent
+        self._names: list[str] = []
+
+    def follow(self, joined: batches.Batch) -> matches.Moves:
+        """Follows the matches through a batch, and returns what its rows mean."""
+        summed_to_zero = self._boards.sums_to_zero
+        self._boards, moves = self._boards.advance(
+            joined.slot,
+            reward=joined.reward,
+            first=joined.first,
+            terminated=joined.terminated,
+            truncated=joined.truncated,
+            game=joined.game,
+            chair=joined.task,
+        )
+        if summed_to_zero and not self._boards.sums_to_zero:
+            self._report("league: returns of this game do not sum to zero; the own return of each side counts")
+        return moves
+
+    def begin(self, game: int) -> None:
+        """Begins a match of the home against itself."""
+        self._opponent[game] = _SELF
+
+    def join(self, game: int, opponent: str) -> None:
+        """Makes another player the home's opponent in a match that begins."""
+        if opponent not in self._names:
+            self._names.append(opponent)
+        self._opponent[game] = self._names.index(opponent)
+
+    def opponent(self, game: int) -> str:
+        """Returns the opponent in a game, or "" if the home plays against itself."""
+        place = self._opponent[game]
+        return "" if place == _SELF else self._names[place]
+
+    def movers(self, joined: batches.Batch, moves: matches.Moves) -> Iterator[Mover]:
+        """Yields the movers of a batch, the home first."""
+        movers = np.where(moves.home, _SELF, self._opponent[joined.game])
+        for place in sorted(set(movers.tolist())):
+            yield Mover(movers == place, self._names[place] if place >= 0 else "", place == _SELF)
+
+    def lose(self, slots: np.ndarray, *, goes_on: bool) -> int:
+        """Cancels the matches in slots [B] and returns their number. goes_on: as in `matches.Boards.lose`."""
+        self._boards, num_void = self._boards.lose(slots, goes_on=goes_on)
+        return num_void
+
+    def free(self, name: str) -> np.ndarray:
+        """Removes a player as opponent and returns the slots of games that had it."""
+        number = self._names.index(name) if name in self._names else len(self._names)
+        slots = np.flatnonzero(self._opponent == number)
+        self._opponent[slots] = _LOST
+        return slots
+
+
+# Copies the acting parameters of learning players to other places for matches there.
+class _Visitor(NamedTuple):
+    """A copy, and a weak reference to a leaf of its source, which returns None once that is deleted."""
+
+    params: base.Params
+    source: Any
+
+
+class Visitors:
+    """The newest copies that are ready, so that no match waits for an update in another place.
+
+    In lock step, copies are always of the newest published parameters, and calls wait for these. Used by the loop's
+    thread.
+    """
+
+    def __init__(self, *, lock_step: bool) -> None:
+        self._lock_step = lock_step
+        self._copies: dict[tuple[str, int], _Visitor] = {}
+
+    def welcome(self, player: players.Player, here: Sequence[places.Place]) -> None:
+        """Makes the first copies of a player before its updates begin. here: all places of the run."""
+        for place in here:
+            self.params(player, place)
+
+    def params(self, player: players.Player, place: places.Place) -> base.Params:
+        """Returns a player's published parameters on a place's devices.
+
+        Only the first copy may have to be waited for.
+        """
+        if player.place is place:
+            return player.params
+        newest = jax.tree.leaves(player.params)[0]
+        found = self._copies.get((player.name, place.number))
+        is_old = found is None or found.source() is not newest
+        if found is None or (is_old and (self._lock_step or apart.is_there(player.params))):
+            copied = jax.device_put(player.params, meshes.replicated(place.setup.mesh))
+            found = self._copies[player.name, place.number] = _Visitor(copied, weakref.ref(newest))
+        return found.params
+
+    def forget(self, name: str) -> None:
+        """Drops the copies of a retired player."""
+        self._copies = {key: copy for key, copy in self._copies.items() if key[0] != name}
+
+
+# Makes the moves of a league's scripted members: uniformly random ones, and those of bots that workers play.
+_MOVES = 8
+"""Second number of the random keys for moves."""
+
+
+class Scripts:
+    """Returns the hands of scripted members. Random moves depend on the seed, the slot, and its earlier such moves."""
+
+    def __init__(self, bots: Sequence[str], seed: int, num_slots: int, num_actions: int) -> None:
+        """bots: names of the members that workers play, in the order of `types.Assignment.bots`."""
+        self._numbers = {name: number for number, name in enumerate(bots, 1)}
+        self._seed, self._num_actions = seed, num_actions
+        self._num_moves = np.zeros(num_slots, np.int64)
+        self._epoch = 0
+
+    def reset(self, epoch: int) -> None:
+        """Begins again, because all environments do. epoch: a different number each time."""
+        self._num_moves[:], self._epoch = 0, epoch
+
+    def hand(self, name: str, joined: batches.Batch, mine: np.ndarray) -> seatings.Hand:
+        """Returns a member's hand for rows of a home's messages. mine: [N] bool."""
+        if name != opponents.RANDOM:
+            return seatings.Hand(mine, bot=self._numbers[name])
+        slots, masks = joined.slot[mine], joined.action_mask
+        legal = np.ones((len(slots), self._num_actions), bool) if masks is None else masks[mine]
+        keys = ((self._seed, _MOVES, slot, self._epoch, int(self._num_moves[slot])) for slot in slots.tolist())
+        drawn = [matchmaking.uniform(*key)[0] for key in keys]
+        self._num_moves[slots] += 1
+        return seatings.Hand(mine, given=uniform(legal, np.array(drawn)))
+
+
+def uniform(legal: np.ndarray, drawn: np.ndarray) -> np.ndarray:
+    """Returns uniformly random legal actions [B] int32.
+
+    legal: [B, A] bool, with at least one true value in each row. drawn: [B], random numbers in [0, 1).
+    """
+    ranks = (drawn * legal.sum(axis=1)).astype(np.int64)
+    found: np.ndarray = np.argmax(np.cumsum(legal, axis=1) > ranks[:, np.newaxis], axis=1)
+    return found.astype(np.int32)
 
 
 class LeagueSeating(seatings.Seating):
@@ -54,14 +213,14 @@ class LeagueSeating(seatings.Seating):
         self._has_seats, self._knows_bots = bool(spec.seats), knows_bots
         self.sides = league_rules.sides(config, spec)
         num_rows = num_slots + config.evaluation.num_envs  # the slots of evaluations follow the others
-        self._scripts = scripts.Scripts(config.league.bots, config.run.seed, num_rows, spec.num_actions)
+        self._scripts = Scripts(config.league.bots, config.run.seed, num_rows, spec.num_actions)
         self.random_hand = functools.partial(self._scripts.hand, opponents.RANDOM)
         self._settings = config.league
         self.pool, self.digits, self._report = pool, digits, report
         self.members = members.initial_pool(config.league)
         self.payoff = payoffs.Payoff()
         self.live: Mapping[str, players.Player] = {}  # the learning players by name, set once they exist
-        self.visitors = visitors.Visitors(lock_step=config.run.deterministic)
+        self.visitors = Visitors(lock_step=config.run.deterministic)
         self.homes = group_homes.GroupHomes(num_slots, config.worker.envs_per_group, self.members, places)
         self._draws = league_draws.Draws(config.league, config.run.seed, self.members, self.homes.table)
         self._num_void = 0
@@ -77,7 +236,7 @@ class LeagueSeating(seatings.Seating):
         zero = self.payoff.sums_to_zero
         size = len(self.homes.table)
         boards = matches.Boards.empty(size, has_seats=self._has_seats, sums_to_zero=zero, sides=self.sides)
-        self._meetings = meetings.Meetings(boards, self._report)
+        self._meetings = Meetings(boards, self._report)
         self._draws.reset()
         self._scripts.reset(sum(home.num_matches for home in self._draws.homes))
 

@@ -17,7 +17,7 @@ from seedzero.config import configs
 from seedzero.core import errors
 from seedzero.device import across
 from seedzero.learner import together
-from seedzero.loop import dispatchers, in_flight_calls, other_hosts
+from seedzero.loop import agreement, dispatchers, in_flight_calls
 
 EVERY_UPDATES = 100
 """Updates between two comparisons, which bounds how long parameters can drift apart."""
@@ -25,7 +25,7 @@ RESYNCED = "hosts_resynced"
 """Name of the metric: comparisons since the last row that found a difference."""
 
 
-class Alike(other_hosts.Alone):
+class Alike(agreement.Alone):
     """Compares and aligns the train states of all hosts, on the device loop's thread."""
 
     def __init__(

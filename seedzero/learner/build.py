@@ -6,14 +6,25 @@ import functools
 import time
 from collections.abc import Callable, Sequence
 
+from seedzero.agents import base
 from seedzero.config import configs
 from seedzero.core import types
 from seedzero.device import compilation_cache, device_programs, meshes, placements, setups, slow_compile, states
+from seedzero.equilibria import tabular
 from seedzero.league_play import building
-from seedzero.learner import alike, first_players, judging, run_memory, saving, seating, together
+from seedzero.learner import alike, first_players, run_memory, saving, seating, together
 from seedzero.live import record
-from seedzero.loop import device_loop, dispatchers, other_hosts, players
+from seedzero.loop import agreement, device_loop, dispatchers, players
 from seedzero.metrics import aggregator
+
+
+# Judges agents exactly for a league's builder.
+def judge(config: configs.Config, setup: setups.Setup) -> Callable[[base.Params], float]:
+    """Returns the exact judge of parameters, made at the first call. Raises UsageError if a builder needs it."""
+    make = functools.cache(lambda: tabular.judging(setup.agent, config.env.id))
+    if config.league.builder == "biased":
+        make()
+    return lambda params: make()(params)
 
 
 def device_loop_for(
@@ -48,7 +59,7 @@ def device_loop_for(
         learning = [make(name, begun.pool.of(name).number, made[at], begun.trains[name]) for name, at in begun.where]
         seats = seating.make(saves, made, learning, begun.pool, workers.roster)
         if config.league.on and spec.seats:
-            hooks = hooks._replace(judge=judging.judge(config, here[0]))
+            hooks = hooks._replace(judge=judge(config, here[0]))
         dispatcher = dispatchers.Dispatcher(
             config, tuple(made), tuple(learning), workers, gathered, time.monotonic, seats, observer
         )
@@ -62,7 +73,7 @@ def device_loop_for(
         for _, programs in prepared:
             programs.close()
         raise
-    agreed, kept = None if hosts is None else hosts.link.agreed, other_hosts.ALONE
+    agreed, kept = None if hosts is None else hosts.link.agreed, agreement.ALONE
     if hosts is not None:
         kept = alike.between(config, dispatcher, hosts, hooks.report)
     after_update = building.Building(config, dispatcher, hooks, make).after_update

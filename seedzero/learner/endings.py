@@ -2,11 +2,51 @@
 
 from __future__ import annotations
 
+import contextlib
+import dataclasses
 import math
 import threading
 import time
+from collections.abc import Callable
 
 from seedzero.core import errors
+from seedzero.device import patience
+
+# Ends a learner that runs out of time in a stuck call, which nothing can interrupt.
+GRACE_SECONDS = 10.0
+"""How long one call may last after the end of the budget."""
+_LOOK_SECONDS = 0.5
+
+
+@dataclasses.dataclass(eq=False)
+class Deadline:
+    """Leaves once a call has taken `GRACE_SECONDS` since the budget's end; if calls return, others may follow."""
+
+    seconds_left: Callable[[], float]  # returns what is left of the budget; negative if it is over
+    # returns a value that changes with every call that returns; None if no call is in flight
+    pulse: Callable[[], object | None]
+    leave: Callable[[], None]  # ends the process
+
+    def __post_init__(self) -> None:
+        self._last: object | None = None
+        self._since = 0.0  # what was left of the budget when the pulse changed, at most 0
+
+    def watched(self) -> contextlib.AbstractContextManager[None]:
+        """Watches from a separate thread while entered, because the main thread may wait for a call, too."""
+
+        def watch(over: threading.Event) -> None:
+            while not over.wait(_LOOK_SECONDS):
+                self.look()
+
+        return patience.beside("deadline", watch)
+
+    def look(self) -> None:
+        """Leaves if it is time."""
+        left, pulse = self.seconds_left(), self.pulse()
+        if pulse is None or pulse != self._last or left > 0:
+            self._last, self._since = pulse, min(left, 0.0)
+        elif left <= self._since - GRACE_SECONDS:
+            self.leave()
 
 
 class Ending:

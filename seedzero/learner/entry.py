@@ -10,9 +10,12 @@ from __future__ import annotations
 import contextlib
 import functools
 import pathlib
+import re
 import shlex
+import sys
+import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Sequence
 from concurrent import futures
 
 from seedzero.bucket import bucket, mirrors, remote
@@ -23,10 +26,9 @@ from seedzero.device import compilation_cache
 from seedzero.equilibria import game_tree
 from seedzero.learner import (
     callbacks,
-    deadline,
+    endings,
     learner_parts,
     local_socket,
-    paging,
     result,
     stages,
     starting,
@@ -35,7 +37,48 @@ from seedzero.learner import (
 )
 from seedzero.loop import device_loop
 from seedzero.monitoring import background, console, exporter
-from seedzero.processes import signals
+from seedzero.processes import programs, signals
+
+# Shows the page of a run while it trains, in a separate process that starts and ends with the run and only reads.
+_URL = re.compile(rb"http://\S+/")
+
+
+@contextlib.contextmanager
+def beside(
+    run_dir: pathlib.Path,
+    place: page_options.PagePlace,
+    *,
+    say: Callable[[str], None],
+    launch: Callable[[Sequence[str]], programs.Process] = programs.launch,
+) -> Iterator[None]:
+    """Shows a run by `seedzero page` while entered, and reports its address, or how it ended.
+
+    say: takes the messages, on any thread.
+    """
+
+    def write(line: bytes) -> None:
+        if found := _URL.search(line):
+            say(f"the page of this run: {found[0].decode()}")
+
+    program = programs.Program(write, programs.System(launch=launch))
+    command = [sys.executable, "-m", "seedzero.cli", "page", f"--run_dir={run_dir}", f"--port={place.port}"]
+    command += [f"--page.root={place.root}"] if place.root else []
+    command += ["--supervised"]
+
+    def live() -> None:
+        death = program.live(command, niceness=programs.IDLE)
+        if death is not None and not program.stopping.is_set():
+            say(f"the page of this run has ended, and training continues without it: {death}")
+
+    thread = threading.Thread(target=live, name="page", daemon=True)
+    thread.start()
+    try:
+        yield
+    finally:
+        program.finish()
+        program.kill()
+        thread.join()
+
 
 _TICK_SECONDS = 0.5
 WORKER_EXIT_SECONDS = 2.0
@@ -89,7 +132,7 @@ def train(
             for note in (*directory.notes, *filter(None, [ending])):
                 screen.message(note)
             if page is not None:
-                opened.enter_context(paging.beside(directory.path, page, say=screen.message))
+                opened.enter_context(beside(directory.path, page, say=screen.message))
 
             def command(name: str) -> str:
                 program, at = resume_command.partition(" train ")[0], f"--run_dir={shlex.quote(str(path))}"
@@ -172,7 +215,7 @@ def _hosted(parts: learner_parts.LearnerParts, caller: callbacks.Caller) -> tupl
     at_once = functools.partial(stopping.leave_at_once, parts, "left at once")
     interrupt, leave = (functools.partial(end, parts) for end in (stopping.interrupt, stopping.leave_late))
     stop_signals = signals.StopSignals(interrupt, say=screen.message, cleanup=at_once)
-    late = deadline.Deadline(functools.partial(stopping.seconds_left, parts), parts.stage.pulse, leave)
+    late = endings.Deadline(functools.partial(stopping.seconds_left, parts), parts.stage.pulse, leave)
     served = exporter.serving(metrics.host, metrics.port, view.scrape) if metrics.port >= 0 else None
     screen.follow(view.shown)
     with (

@@ -9,7 +9,7 @@ import tempfile
 import threading
 from collections.abc import Callable, Sequence
 
-from seedzero.core import exit_codes
+from seedzero.core import errors
 from seedzero.metrics import counts
 from seedzero.processes import programs
 
@@ -67,7 +67,7 @@ class Filmer:
             death = self._run([sys.executable, "-m", "seedzero.tables", str(self._run_dir), str(target)])
             if death is None or self._program.stopping.is_set():
                 return
-            if death.status != exit_codes.DONE:
+            if death.status != errors.DONE:
                 return self._give_up(str(death))
             try:
                 self._write(target.read_bytes(), counts.env_steps_of(json.loads(death.last_line)))

@@ -2,18 +2,190 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import pathlib
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple, TypeAlias
 
+import jax
+import numpy as np
+
 from seedzero.agents import base
-from seedzero.checkpoints import checkpoint
-from seedzero.config import configs
+from seedzero.bucket import run_copy
+from seedzero.checkpoints import checkpoint, manifest, origins, player_files, run_dirs, saved_files, trees
+from seedzero.config import configs, league_config
+from seedzero.core import errors
 from seedzero.device import across, acting, device_programs, setups, states, strategies
 from seedzero.league import members
 from seedzero.league_play import league_seating
-from seedzero.learner import first_states, saving, seating, together
+from seedzero.learner import saving, seating, together
 from seedzero.loop import dispatchers, places, players, seatings
 from seedzero.replay import ring_store
+
+# Makes the learning states that a new run begins with: random parameters, or another run's (`--init_from`).
+_MOST_NAMED = 5
+"""The most arrays with other shapes that a message lists."""
+
+
+def make(
+    saves: saving.Saves, here: Sequence[setups.Setup], where: Mapping[str, int], seeds: Mapping[str, int]
+) -> dict[str, base.TrainState]:
+    """Returns the states of a new run's learning players by name.
+
+    Optimizers and counters begin at zero, also with another run's parameters.
+
+    Args:
+      here: the places.
+      where: each player's place, by name.
+      seeds: the players' seeds, by name.
+
+    Raises ResumeError, CheckpointError or BucketError if the other run cannot be used, or its arrays do not fit.
+    """
+    made = {name: states.init_train(here[where[name]], seed) for name, seed in seeds.items()}
+    text, hosts = saves.config.run.init_from, saves.hosts
+    if not text or not (hosts is None or (hosts.index == 0 and hosts.step <= 0)):  # host 0's states are used by all
+        return made
+    given = read(origins.parse(text), saves.config, here[0].agent, next(iter(made.values())), saves.report)
+    return {name: states.with_fields(here[where[name]], train, given) for name, train in made.items()}
+
+
+def read(
+    origin: origins.Origin,
+    config: configs.Config,
+    agent: base.Agent,
+    like: base.TrainState,
+    report: Callable[[str], None],
+) -> dict[str, base.Params]:
+    """Returns fields of a player's train state from another run's newest checkpoint, as in `states.learned`.
+
+    like: a train state of the agent, of which shapes are enough. Errors are those of `make`.
+    """
+
+    def fetch(copy: run_copy.Copy) -> None:
+        if "-" in origin.player:
+            copy.fetch_player(origin.player)
+        else:
+            copy.fetch_state()
+
+    with run_copy.local(origin.place, fetch) as path:
+        there = run_dirs.read_saved(path).config
+        origins.check_agent(origin, there, config)
+        directory = path / "checkpoints"
+        try:
+            if "-" in origin.player:
+                wanted = states.snapshot(agent, like)
+                frozen = player_files.read(directory, origin.player, wanted.params, wanted.scales)
+                given = states.fields_of(agent, like, states.PlayerSnapshot(frozen.params, frozen.scales))
+                step = frozen.step
+            else:
+                given, found, skipped = _newest(directory, origin, agent, like)
+                step = found.step
+                for text in skipped.values():
+                    report(f"--init_from={origin.text}: {text}")
+        except _Misfit as misfit:
+            raise errors.ResumeError(_advice(misfit, origin, there, config)) from None
+    report(f"starts from update {step} of {origin.text}; optimizer and counters begin at 0")
+    if missing := sorted(set(agent.scales) - given.keys()):
+        report(f"that checkpoint lacks the statistics {', '.join(missing)}: they begin at 0, too")
+    return given
+
+
+class _Misfit(Exception):
+    """Describes a checkpoint's arrays with other shapes, in one text for each."""
+
+
+def _advice(misfit: _Misfit, origin: origins.Origin, there: configs.Config, here: configs.Config) -> str:
+    named = "; ".join(misfit.args[:_MOST_NAMED])
+    more = f"; and {len(misfit.args) - _MOST_NAMED} more" if len(misfit.args) > _MOST_NAMED else ""
+    differing = origins.differing(there, here)
+    why = f"settings differ: {'; '.join(differing)}" if differing else "the environments differ"
+    return (
+        f"--init_from={origin.text}: that run's parameters do not fit this run: {named}{more}. Probably because "
+        f"{why}; give the settings of that run, and an environment with its observations and actions"
+    )
+
+
+class _Found(NamedTuple):
+    """An array of a checkpoint, and the directory that contains it."""
+
+    part: str
+    leaf: trees.TreeLeaf
+
+
+def _newest(
+    directory: pathlib.Path, origin: origins.Origin, agent: base.Agent, like: base.TrainState
+) -> tuple[dict[str, base.Params], manifest.Manifest, dict[int, str]]:
+    """Returns the fields of a learning player in the newest whole checkpoint.
+
+    Returns the checkpoint's manifest, too, and why newer ones were skipped, by step. Raises _Misfit.
+    """
+    path, found, skipped = saved_files.find(directory, "last", "state")
+    saved_files.check_has_state(directory.parent, found)
+    prefix = _prefix(origin, [part for part in found.arrays if saved_files.part_of(part) == saved_files.PARAMS])
+    there = {
+        leaf.name: _Found(part, leaf)
+        for part in (f"{prefix}{saved_files.PARAMS}", f"{prefix}{checkpoint.STATE}")
+        for leaf in found.arrays.get(part, ())
+    }
+    try:
+        given = {
+            name: _load(path, there, f"{prefix}{key}", tree)
+            for name, (key, tree) in _saved_as(agent, like).items()
+            if name not in agent.scales or any(_is_below(leaf, f"{prefix}{key}") for leaf in there)
+        }
+    except errors.CheckpointError:
+        if path.is_dir():
+            raise
+        return _newest(directory, origin, agent, like)  # its learner has deleted it in the meantime
+    return given, found, skipped
+
+
+def _saved_as(agent: base.Agent, like: base.TrainState) -> dict[str, tuple[str, trees.Tree]]:
+    """Returns the key in checkpoints, and the tree, of each field to read; see `states.parts`."""
+    acting, fields = agent.acting(like), states.learned(agent, like)
+    if acting is fields.get("params"):
+        return {name: (name, tree) for name, tree in fields.items()}
+    apart = {name: tree is getattr(acting, name, None) for name, tree in fields.items()}
+    return {name: (f"{'params' if apart[name] else 'train'}/{name}", tree) for name, tree in fields.items()}
+
+
+def _prefix(origin: origins.Origin, parts: Sequence[str]) -> str:
+    """Returns the prefix of a player's part names; raises ResumeError if the checkpoint lacks the player."""
+    players = {part.split("/")[1]: part.removesuffix(saved_files.PARAMS) for part in parts if "/" in part}
+    players = players or {league_config.MAIN: ""}
+    player = origin.player or (league_config.MAIN if league_config.MAIN in players else "")
+    if player in players:
+        return players[player]
+    raise errors.ResumeError(
+        f"--init_from={origin.text}: "
+        + (f"there is no player {player}" if player else "its policies have names")
+        + f"; give --init_from={origin.place}:PLAYER, one of {', '.join(players)}"
+    )
+
+
+def _is_below(name: str, key: str) -> bool:
+    return name == key or name.startswith(f"{key}/")
+
+
+def _load(path: pathlib.Path, there: Mapping[str, _Found], key: str, like: trees.Tree) -> trees.Tree:
+    """Returns the tree under a key as numpy arrays. Raises _Misfit for missing, superfluous and different arrays."""
+    wanted = {leaf.name: leaf for leaf in trees.describe({key: like})}
+    found = {name: one for name, one in there.items() if _is_below(name, key)}
+    shapes = {name: trees.shape_text(leaf) for name, leaf in wanted.items()}
+    saved = {name: trees.shape_text(one.leaf) for name, one in found.items()}
+    nothing = trees.shape_text(None)
+    texts = [
+        f"{name} is {saved.get(name, nothing)} there and {shapes.get(name, nothing)} here"
+        for name in {**shapes, **saved}
+        if saved.get(name) != shapes.get(name)
+    ]
+    if texts:
+        raise _Misfit(*texts)
+    arrays: dict[str, np.ndarray] = {}
+    for part in {one.part for one in found.values()}:
+        leaves = [one.leaf for one in found.values() if one.part == part]
+        arrays |= dict(zip([leaf.name for leaf in leaves], trees.load(path / part, leaves), strict=True))
+    return jax.tree.unflatten(jax.tree.structure(like), [arrays[name] for name in wanted])
+
 
 Prepared: TypeAlias = Sequence[tuple[strategies.Strategy, device_programs.Programs]]
 """The parts of each place."""
@@ -61,7 +233,7 @@ def begin(
         pool = members.in_checkpoint(restored.counters, pool)
     if not trains:
         seeds = {name: players.seed_of(config.run.seed, pool.of(name).number) for name in pool.learning}
-        trains = first_states.make(saves, here, where, seeds)
+        trains = make(saves, here, where, seeds)
     if hosts is not None:  # the others may not have a checkpoint or a worker yet
         hosts.link.agreed.begin(max(0, hosts.step), hosts.resolved)
         together.check_environments(hosts.link, here[0].spec)

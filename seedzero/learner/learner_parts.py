@@ -6,31 +6,262 @@ import dataclasses
 import functools
 import secrets
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from concurrent import futures
+
+import jax
+import numpy as np
 
 from seedzero.bucket import mirrors
-from seedzero.checkpoints import run_dirs
-from seedzero.config import configs, worker_options
-from seedzero.core import env_ids, types
-from seedzero.device import memory, meshes, placements
-from seedzero.learner import (
-    build,
-    callbacks,
-    endings,
-    filming,
-    pooling,
-    receptions,
-    reports,
-    run_memory,
-    saving,
-    stages,
-    together,
-)
-from seedzero.loop import device_loop, dispatchers, rosters
-from seedzero.metrics import aggregator
+from seedzero.checkpoints import player_files, run_dirs, spec_file, trees
+from seedzero.config import configs, sections, worker_options
+from seedzero.core import env_ids, errors, opponents, plain_files, types
+from seedzero.device import memory, meshes, newest_rows, placements, states
+from seedzero.learner import build, callbacks, endings, filming, run_memory, saving, stages, together
+from seedzero.live import answer, observers
+from seedzero.loop import device_loop, dispatchers, evaluators, inboxes, rosters
+from seedzero.metrics import aggregator, counts, episodes
 from seedzero.monitoring import background, forecast, league_log, metrics_log, progress_lines, usage, views
 from seedzero.processes import programs, supervisor
-from seedzero.transport import addresses, security, servers
+from seedzero.transport import addresses, messages, model_pool, security, servers
+
+
+# Receives workers, as the server's handler on the server's thread.
+@dataclasses.dataclass(eq=False)
+class Reception:
+    """Keeps the roster and the inbox; if the spec is unknown, the first worker provides it."""
+
+    config: configs.Config
+    roster: rosters.Roster
+    view: views.View  # takes the spec, and answers status requests
+    report: Callable[[str], None]  # shows the user a message
+    on_join: Callable[[], None]  # called once a worker's environments are accepted
+    on_overdue: Callable[[str], None]  # takes the name of a local worker that has sent only heartbeats for too long
+    check: Callable[[types.EnvSpec], None]  # raises UsageError for environments that no network or replay suits
+    spec: types.EnvSpec | None = None  # the environments' spec; None: not known yet
+    has_begun: bool = False  # a worker's environments have been there
+    has_trained: bool = False  # so have those of a training worker
+
+    def __post_init__(self) -> None:
+        self.inbox = inboxes.Inbox()
+        self.step = functools.partial(self.inbox.step, self.roster.get, time.monotonic)  # handler, too
+        self.observer = observers.LiveObserver(
+            time.monotonic, newest_rows.NewestReader
+        )  # of the device loop, for pages
+        self._live = answer.LiveView(
+            self.observer, self.status, lambda: self.view.gathered.means(), self.roster.started, lambda: self.spec
+        )
+        self._has_made: set[str] = set()  # names of local workers whose environments were there
+
+    def show(self, spec: types.EnvSpec) -> None:
+        """Takes the spec for which networks are being built."""
+        self.spec = self.roster.spec = spec
+        self.view.progress.show(spec)
+
+    def assign(self, hello: messages.Hello) -> types.Assignment:
+        """Handler: returns a joining worker's environments."""
+        return self.roster.assign(hello)
+
+    def begin(self, session_id: str, spec: types.EnvSpec) -> None:
+        """Handler: a worker's environments are ready.
+
+        If the spec is unknown, networks are built for the first ones.
+        """
+        tasks, joining = spec.tasks, self.roster.get(session_id)
+        role = types.Role.TRAIN if joining is None else joining.role
+        is_own = self.config.env.id != env_ids.REMOTE  # some workers' environments name their own tasks
+        if is_own and role is types.Role.EVALUATE and (spec.seats or spec.num_players == 2):
+            spec = dataclasses.replace(spec, tasks=spec.seats)  # these only report the opponents of evaluations
+        elif spec.seats and tasks != spec.seats:
+            raise errors.SpecMismatch(f"the tasks of seats {list(spec.seats)} are {list(tasks)}; expected these seats")
+        if self.spec is None:
+            if self.config.env.id == env_ids.REMOTE:
+                self._check(spec)
+            self.show(spec)
+        assert self.spec is not None
+        spec_file.check_equal(spec, self.spec)
+        session = self.roster.begin(session_id, tasks, spec.num_seats(role))
+        if session.is_local:
+            self._has_made.add(session.worker_id)
+        self.has_begun = True
+        self.has_trained |= session.role is types.Role.TRAIN
+        self.inbox.news.tell()
+        self.on_join()
+        if session.role is types.Role.TRAIN and not self.config.run.deterministic:
+            self.report(f"worker {session.worker_id} joined with {len(session.all_slots)} environments{self._kept()}")
+            # A remote environment is evaluated by a separate worker, which may never come.
+            remote = self.config.env.id == env_ids.REMOTE
+            if remote and self.roster.has_evaluation and not self.roster.started(types.Role.EVALUATE):
+                self.report("evaluation is off until another worker joins that accepts it")
+
+    def _kept(self) -> str:
+        """Returns the share of the replay that the present environments fill.
+
+        "" for all of it, or without environments.
+        """
+        replay, present = self.config.replay, sum(self.roster.sizes())
+        if not 0 < present < replay.num_sharing or not self.config.agent.SAMPLES:
+            return ""
+        kept = replay.capacity * present // replay.num_sharing
+        return (
+            f"; {present} of {replay.num_sharing} are here, which fill {kept} of the replay's {replay.capacity} steps"
+        )
+
+    def _check(self, spec: types.EnvSpec) -> None:
+        """Rejects a worker whose environments no network or replay suits; the run can continue with others."""
+        try:
+            self.check(spec)
+        except errors.UsageError as error:
+            raise errors.SpecMismatch(f"this learner cannot be built for these environments: {error}") from None
+
+    def end(self, session_id: str, reason: str) -> None:
+        """Handler: a worker's session is over."""
+        session = self.roster.remove(session_id)
+        if session is None:
+            return
+        is_lost = reason != messages.GOODBYE
+        if session.started:
+            lost = counts.WORKER_LOST if is_lost else counts.WORKER_LEFT
+            self.inbox.end_session(session_id, session.role, session.all_slots, lost)
+        kept = self._kept() if is_lost and session.role is types.Role.TRAIN else ""
+        self.report(f"worker {session.worker_id} left: {reason}{kept}")
+        if not session.is_local:
+            return
+        # Environments may take long to be made at first; those that existed before are stuck in their reset.
+        if reason.startswith(messages.OVERDUE) and session.worker_id in self._has_made:
+            self.on_overdue(session.worker_id)
+        self._has_made.discard(session.worker_id)  # the next time it may be another process
+
+    def status(self) -> Mapping[str, object]:
+        """Handler: returns the status for `seedzero status`."""
+        return self.view.status()
+
+    def live(self, asked: messages.LiveAsk, present: Sequence[messages.Presence]) -> tuple[str, bytes]:
+        """Server: returns the live view for a page."""
+        return self._live.answer(asked, present)
+
+
+# Serves copies of a learner's players as a model pool, for policy servers on other machines.
+_COPY_SECONDS = 30.0
+"""Longest wait for the loop, which may be in the middle of a long call."""
+Loop = Callable[[], device_loop.DeviceLoop | None]
+
+
+def of_config(
+    settings: sections.ServeConfig, directory: run_dirs.RunDir, secured: security.ServerSecurity, loop: Loop
+) -> tuple[model_pool.ModelPool, str] | None:
+    """Returns the pool and its token, or None if the run has no pool.
+
+    Raises UsageError if the token is unusable, or is the one of the workers.
+    """
+    if not settings.token_file:
+        return None
+    token = security.read_token(settings.token_file, "--serve.token_file")
+    if token == secured.token:
+        raise errors.UsageError(
+            f"--serve.token_file={settings.token_file} holds the workers' token, and a worker may not fetch "
+            "parameters; write another one into a file of its own by `openssl rand -hex 32`"
+        )
+    return LearnerPool(directory, loop), token
+
+
+@dataclasses.dataclass(frozen=True)
+class LearnerPool:
+    """Offers a run's players as a `model_pool.ModelPool`. loop: returns the device loop once it is built."""
+
+    directory: run_dirs.RunDir
+    loop: Loop
+
+    def offer(self) -> model_pool.PoolOffer:
+        """Returns the players, with the updates of those that learn."""
+        learning = {player.name: player.num_updates for player in self._built().dispatcher.players}
+        texts = (plain_files.read(self.directory.path / name) for name in (run_dirs.CONFIG_FILE, spec_file.NAME))
+        try:
+            config, spec = (text.decode() for text in texts)
+        except FileNotFoundError:  # a new run writes spec.json once its first worker has joined
+            raise errors.UsageError("no worker has joined the learner yet; try again") from None
+        return model_pool.PoolOffer(config, spec, learning, tuple(player_files.names(self.directory.checkpoints)))
+
+    def parameters(self, player: str) -> model_pool.Parameters:
+        """Returns a player's parameters, copied by the loop between two calls, or from a frozen player's files."""
+        loop = self._built()
+        if player in player_files.names(self.directory.checkpoints):
+            setup = loop.dispatcher.places[0].setup
+            like = jax.eval_shape(lambda train: setup.agent.acting(train), states.abstract_train(setup))
+            frozen = player_files.read(self.directory.checkpoints, player, like)
+            return _parameters(frozen.step, frozen.params)
+        copied = loop.copies.ask(player)
+        try:
+            version, params = copied.result(_COPY_SECONDS)
+        except (TimeoutError, futures.CancelledError):
+            copied.cancel()  # so that the loop makes no copy that nobody takes
+            raise errors.UsageError(
+                f"the learner copied no parameters within {_COPY_SECONDS:g} s; try again"
+            ) from None
+        return _parameters(version, trees.copy(params))
+
+    def _built(self) -> device_loop.DeviceLoop:
+        if (loop := self.loop()) is None:
+            raise errors.UsageError("the learner has no networks yet, for no worker has joined, or its run is over")
+        return loop
+
+
+def _parameters(version: int, params: trees.Tree) -> model_pool.Parameters:
+    arrays = jax.tree.map(np.asarray, params)
+    return model_pool.Parameters(version, trees.digest(arrays), jax.tree.leaves(arrays))
+
+
+# Reports an evaluation to the screen, the metrics, the videos and the checkpoints.
+_MOST_TOLD = 5
+"""Opponents in a message, if there are more."""
+
+
+def evaluated(
+    view: views.View,
+    saves: saving.Saves,
+    films: filming.Filmer,
+    called: callbacks.Callbacks,
+    ended: evaluators.Ended,
+) -> None:
+    """Shows and writes the result of an evaluation, and saves the best parameters."""
+    result, update = ended.result, ended.running.update
+    values = {f"evaluation_{name}": value for name, value in result.flat().items()}
+    normalized = ended.human_normalized
+    if normalized is not None:
+        values["evaluation_human_normalized"] = normalized
+    if ended.best_score is not None:
+        values["evaluation_best_score"] = ended.best_score
+    began = {"update": update, "env_steps": ended.running.env_steps}  # training may have continued meanwhile
+    view.write_row({**began, "kind": "evaluation", **values}, gathered=False)
+    cut = f", {result.cut_off} of them cut off as too long" if result.cut_off else ""
+    best = "; the best so far" if ended.is_record else ""
+    if result.unfinished:
+        best = (
+            f"; cut short, since {result.unfinished} more had not ended in time: give it more time, or "
+            "--evaluation.max_episode_steps=N to end them earlier"
+        )
+    score = "" if normalized is None else f", human-normalized {normalized:.3f}"
+    shown = _against(opponents.mean_returns(result.task_returns))
+    shown += "".join(f", {name} {value:.4g}" for name, value in result.info.items())
+    scored = episodes.with_error(result.to_json(), len(ended.running.policies))
+    error = f" +- {scored['stderr_return']:.2g}" if "stderr_return" in scored else ""
+    view.screen.message(
+        f"evaluation at update {update}: return {result.mean_return:.4g}{error} over "
+        f"{result.episodes} episodes{cut}{shown}{score}{best}"
+    )
+    films.evaluated(saves.durable_update)
+    scores = {"human_normalized": normalized, "best_score": ended.best_score, "is_best": ended.is_best}
+    saved = saves.save_best(ended) if ended.is_best else None
+    called.note("on_evaluation", {**began, **result.to_json(), **scores}, saved)
+
+
+def _against(returns: Mapping[str, float]) -> str:
+    """Returns the part of a message with the mean returns against all opponents, or, of many, the lowest."""
+    is_long = len(returns) > _MOST_TOLD
+    told = dict(sorted(returns.items(), key=lambda pair: pair[1])[:_MOST_TOLD]) if is_long else returns
+    against = ", ".join(f"{name} {value:.3g}" for name, value in told.items())
+    rest = f", more against {len(returns) - len(told)} others" if is_long else ""
+    return f", against {against}{rest}" if against else ""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -42,7 +273,7 @@ class LearnerParts:
     ending: endings.Ending
     saves: saving.Saves
     view: views.View
-    reception: receptions.Reception
+    reception: Reception
     workers: supervisor.Supervisor
     server: servers.Server
     films: filming.Filmer
@@ -106,12 +337,12 @@ def make(
     )
     workers = _workers(directory, local, key, ending, screen, has_evaluator=roster.has_evaluation)
     check = functools.partial(run_memory.check, config)
-    reception = receptions.Reception(config, roster, view, say, ending.notify, workers.restart, check)
+    reception = Reception(config, roster, view, say, ending.notify, workers.restart, check)
     server = _server(directory, reception, local, hosts, lambda: stage.loop)
     progress.silent = server.silent
     films = filming.Filmer(directory.path, config.evaluation.video_every, write=log.write_video, say=say)
     hooks = device_loop.Hooks(
-        functools.partial(reports.evaluated, view, saves, films, called),
+        functools.partial(evaluated, view, saves, films, called),
         saves.save,
         functools.partial(view.write_row, {}),
         say,
@@ -145,10 +376,10 @@ def make(
 
 def _server(
     directory: run_dirs.RunDir,
-    reception: receptions.Reception,
+    reception: Reception,
     local: str,
     hosts: together.Together | None,
-    loop: pooling.Loop,
+    loop: Loop,
 ) -> servers.Server:
     config, transport = directory.config, directory.config.transport
     secured = security.for_server(transport.token_file, config.tls)
@@ -161,7 +392,7 @@ def _server(
         clock=time.monotonic,
         elsewhere=str if hosts is None else lambda: together.emptiest(hosts.link.details),
         live=reception.live,
-        pool=pooling.of_config(config.serve, directory, secured, loop),
+        pool=of_config(config.serve, directory, secured, loop),
     )
 
 

@@ -13,7 +13,7 @@ from seedzero.device import states
 from seedzero.league import members
 from seedzero.league_play import league_seating
 from seedzero.learner import saving
-from seedzero.loop import places, players, rosters, seat_homes, seatings
+from seedzero.loop import places, players, rosters, seatings
 
 
 def pool(config: configs.Config, spec: types.EnvSpec) -> members.Pool:
@@ -50,7 +50,7 @@ def _without_league(
     if not names:
         return seatings.Seating()
     numbers = {player.name: number for number, player in enumerate(learning)}
-    homes = seat_homes.SeatHomes([numbers[name] for name in names])
+    homes = seatings.SeatHomes([numbers[name] for name in names])
     table = homes.table(config.replay.num_slots)
     for number, player in enumerate(learning):
         player.mine = table == number

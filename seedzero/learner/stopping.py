@@ -5,8 +5,8 @@ from __future__ import annotations
 import os
 import time
 
-from seedzero.core import errors, exit_codes
-from seedzero.learner import deadline, learner_parts, saving, stages
+from seedzero.core import errors
+from seedzero.learner import endings, learner_parts, saving, stages
 from seedzero.loop import agreement, device_loop
 
 _INTERRUPTED = "interrupted"
@@ -21,7 +21,7 @@ def interrupt(parts: learner_parts.LearnerParts) -> None:
     loop = parts.stage.loop  # another thread may end it
     if loop is None and parts.hosts is not None:
         leave_at_once(parts, "left before all hosts had begun")
-        os._exit(exit_codes.INTERRUPTED)
+        os._exit(errors.INTERRUPTED)
     if loop is not None:
         stop(parts, loop, _INTERRUPTED)
         # In deterministic mode, the last state is not saved; a save in progress counts, and so does the last one.
@@ -72,20 +72,20 @@ def leave_late(parts: learner_parts.LearnerParts) -> None:
     """Thread of `deadline`: ends the process because a call does not return."""
     if parts.ending.is_interrupted and parts.seconds_left() > 0:
         leave_at_once(parts, "left while the networks were being built")
-        os._exit(exit_codes.INTERRUPTED)
-    passed = f"--max_seconds={parts.saves.config.run.max_seconds:g} passed {deadline.GRACE_SECONDS:g} s ago"
+        os._exit(errors.INTERRUPTED)
+    passed = f"--max_seconds={parts.saves.config.run.max_seconds:g} passed {endings.GRACE_SECONDS:g} s ago"
     if still_compiles(parts):
         what = _COMPILING
     else:
         what = "a call on the device does not return, so neither an evaluation nor a checkpoint ends this run"
     leave_at_once(parts, f"{passed}, and {what}")
-    os._exit(exit_codes.FAILED)
+    os._exit(errors.FAILED)
 
 
 def leave_others(parts: learner_parts.LearnerParts, reason: str) -> None:
     """Thread of the link: ends the process because some of the run's other hosts are gone."""
     leave_at_once(parts, f"{reason}; all hosts end, and resume from the last checkpoint once started again")
-    os._exit(exit_codes.TRY_LATER)
+    os._exit(errors.TRY_LATER)
 
 
 def finish(parts: learner_parts.LearnerParts, reason: str) -> str:

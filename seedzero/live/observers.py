@@ -16,7 +16,7 @@ from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
 
-from seedzero.live import buffer, record
+from seedzero.live import record
 
 IDLE_SECONDS = 10.0
 MAX_CALLS = 1024
@@ -60,7 +60,7 @@ class Watched:
     def __init__(self, slot: int, watch: int, asked: float) -> None:
         self.slot, self.watch, self.asked = slot, watch, asked
         self.wants_look = False
-        self._steps = buffer.Buffer[Step](MAX_STEPS, MAX_KEPT_BYTES)
+        self._steps = record.Buffer[Step](MAX_STEPS, MAX_KEPT_BYTES)
         # rows that are being read, and the number of the step in the last one
         self._look: tuple[Any, int] | None = None
         self._is_filled = False
@@ -165,7 +165,7 @@ class LiveObserver(record.Observer):
         self._clock = clock
         self._asked = 0.0
         self._lock = threading.Lock()
-        self._calls = buffer.Buffer[list[Any]](MAX_CALLS, first=1)
+        self._calls = record.Buffer[list[Any]](MAX_CALLS, first=1)
         self._watches = itertools.count()
         self._watched: dict[int, Watched] = {}
         self._make_reader = make_reader

@@ -23,26 +23,58 @@ from __future__ import annotations
 
 import contextlib
 import logging
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent import futures
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeAlias
 
 from seedzero.agents import base
 from seedzero.config import configs
 from seedzero.core import errors
 from seedzero.live import record
-from seedzero.loop import (
-    agreement,
-    copying,
-    dispatchers,
-    evaluators,
-    facts,
-    other_hosts,
-    phase,
-    rate_limiting,
-    scheduler,
-)
+from seedzero.loop import agreement, dispatchers, evaluators, facts, inboxes, phase, players, rate_limiting, scheduler
 from seedzero.metrics import counts
+
+# Copies of learning players' parameters for other threads, made by the device loop between two calls.
+Copied: TypeAlias = futures.Future[tuple[int, base.Params]]
+"""A player's updates, and its parameters; UsageError: no such player learns."""
+
+
+class ParamsCopies:
+    """The copies that were asked for. news: wakes the loop."""
+
+    def __init__(self, news: inboxes.News) -> None:
+        self._news = news
+        self._asked: list[tuple[str, Copied]] | None = []  # None: the loop is over
+
+    def ask(self, player: str) -> Copied:
+        """Any thread: asks for a copy of the newest parameters. Raises UsageError once the loop is over."""
+        copied = Copied()
+        with self._news:
+            if self._asked is None:
+                raise errors.UsageError("this run is over")
+            self._asked.append((player, copied))
+            self._news.tell()
+        return copied
+
+    def make(self, learning: Sequence[players.Player]) -> None:
+        """Loop's thread: makes the copies; they may still be being computed."""
+        with self._news:
+            asked, self._asked = self._asked or [], []
+        for name, copied in asked:
+            if not copied.set_running_or_notify_cancel():
+                continue
+            if (player := {player.name: player for player in learning}.get(name)) is None:
+                copied.set_exception(errors.UsageError(f"no player {name!r} is in this run"))
+            else:
+                copied.set_result((player.num_updates, player.copy_params()))
+
+    def close(self) -> None:
+        """After the loop's end: cancels what it has left."""
+        with self._news:
+            asked, self._asked = self._asked or [], None
+        for _, copied in asked:
+            copied.cancel()
+
 
 _log = logging.getLogger(__name__)
 
@@ -78,18 +110,18 @@ class DeviceLoop:
         dispatcher: dispatchers.Dispatcher,
         hooks: Hooks,
         agreed: agreement.Agreed | None = None,
-        alike: other_hosts.Alone = other_hosts.ALONE,
+        alike: agreement.Alone = agreement.ALONE,
         after_update: Callable[[], None] = lambda: None,
     ) -> None:
         """agreed, alike: shared with the run's other hosts; None, ALONE without any. after_update: a league's."""
-        self.agreed, self.alike, self.others = agreed, alike, other_hosts.OtherHosts(agreed)
+        self.agreed, self.alike, self.others = agreed, alike, agreement.OtherHosts(agreed)
         self.dispatcher = dispatcher
         self.run_phase = phase.RunPhase()
         self._config = config
         self._hooks = hooks
         self._after_update = after_update
         self._news = dispatcher.workers.inbox.news
-        self.copies = copying.ParamsCopies(self._news)
+        self.copies = ParamsCopies(self._news)
         if agreed is not None:
             agreed.follow(self._news.tell)
             agreed.steps = lambda: facts.own_counts(dispatcher)

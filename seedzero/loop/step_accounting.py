@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import collections
 import dataclasses
 import math
 from collections.abc import Mapping, Sequence
@@ -11,8 +12,68 @@ import numpy as np
 
 from seedzero.core import types
 from seedzero.device import batches
-from seedzero.loop import ledger, rate_limiting
+from seedzero.loop import rate_limiting
 from seedzero.metrics import aggregator, counts, episodes
+
+
+# Accounts for training steps: every step acknowledged to a worker is stored, pending or discarded.
+class Ledger:
+    """Counts the training steps of all slots. The device loop owns it."""
+
+    def __init__(self, num_slots: int) -> None:
+        self._pending = np.zeros(num_slots, bool)
+        self.counts = counts.Counts()
+
+    def record(self, slots: np.ndarray, first: np.ndarray, final: np.ndarray) -> int:
+        """Records one observation for each of several slots; returns the number of stored steps.
+
+        Args:
+          slots: [B] int, distinct training slots.
+          first: [B] bool, true: the first observation of an episode or run.
+          final: [B] bool, true: the last observation of an episode; its action begins no step.
+        """
+        was_pending = self._pending[slots]
+        num_stored = int(np.count_nonzero(was_pending & ~first))
+        num_lost = int(np.count_nonzero(was_pending & first))
+        num_begun = int(np.count_nonzero(~final))
+        self._pending[slots] = ~final
+        self._change(
+            counts.WORKER_LOST,
+            num_lost,
+            acknowledged=self.counts.acknowledged + num_begun,
+            stored=self.counts.stored + num_stored,
+            pending=self.counts.pending - num_stored - num_lost + num_begun,
+        )
+        return num_stored
+
+    def discard(self, slots: np.ndarray, reason: str) -> None:
+        """Counts the pending steps of slots without environments as discarded."""
+        num_lost = int(np.count_nonzero(self._pending[slots]))
+        self._pending[slots] = False
+        self._change(reason, num_lost, pending=self.counts.pending - num_lost)
+
+    def discard_stored(self, number: int, reason: str) -> None:
+        """Counts stored steps unseen by any update as discarded."""
+        self._change(reason, number, stored=self.counts.stored - number)
+
+    def to_json(self) -> dict[str, Any]:
+        """Returns the content for a checkpoint."""
+        found = dataclasses.asdict(self.counts)
+        del found["num_samples"]
+        return found
+
+    def restore(self, saved: Mapping[str, Any]) -> None:
+        """Restores a checkpoint; its environments are gone, and with them their pending steps."""
+        self._pending[:] = False
+        self.counts = counts.Counts(**saved)
+        self._change(counts.WORKER_LOST, self.counts.pending, pending=0)
+
+    def _change(self, reason: str, num_lost: int, **values: int) -> None:
+        """Discards steps and sets counters, in one step for other threads."""
+        discarded = collections.Counter(self.counts.discarded)
+        discarded[reason] += num_lost
+        self.counts = dataclasses.replace(self.counts, discarded=dict(+discarded), **values)
+
 
 STORED_PER_SLOT = "stored_per_slot"
 """In a checkpoint's counters, if homes change."""
@@ -29,7 +90,7 @@ class StepAccounting:
     homes_change: bool = False  # groups may come and go
 
     def __post_init__(self) -> None:
-        self.ledger = ledger.Ledger(self.layout.num_slots)
+        self.ledger = Ledger(self.layout.num_slots)
         self._episodes = episodes.Episodes(self.layout.num_slots, self.spec.num_players)
         self._stored_per_shard = np.zeros(self.layout.num_shards, np.int64)
         self._stored_per_slot = np.zeros(self.layout.num_slots, np.int64)  # if homes change

@@ -6,6 +6,7 @@ import contextlib
 import dataclasses
 import datetime
 import difflib
+import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
@@ -18,8 +19,6 @@ from seedzero.monitoring import (
     decay,
     exporter,
     forecast,
-    hosts_line,
-    league_line,
     league_log,
     metrics_log,
     progress_lines,
@@ -28,6 +27,26 @@ from seedzero.monitoring import (
     wandb_run,
     watch,
 )
+
+# Reports a run's other hosts on the console.
+EVERY_SECONDS = 60.0
+"""Time between two reports."""
+
+
+class HostsLine:
+    """Reports now and then how the other hosts are doing."""
+
+    def __init__(self) -> None:
+        self._told_at, self._told = -math.inf, ""
+
+    def observe(self, now: float, lines: Sequence[str]) -> str:
+        """Returns a message for the user, or "". now: in seconds. lines: one per host."""
+        text = "; ".join(lines)
+        if text == self._told or now - self._told_at < EVERY_SECONDS:
+            return ""
+        self._told_at, self._told = now, text
+        return text
+
 
 ENDLESS_SECONDS = 60.0
 """The console prints a message after this time without a finished episode."""
@@ -62,8 +81,8 @@ class View:
         self._more_to_check = self._more
         self._wandb: wandb_run.WandbRun | None = None
         self._watch = watch.Watch(self.config, self.directory.path, self.screen.message)
-        self._league = league_line.LeagueLine()
-        self._hosts = hosts_line.HostsLine()
+        self._league = league_log.LeagueLine()
+        self._hosts = HostsLine()
         self._is_endless_told = False
         self._stored_before: int | None = None  # steps before a resume
         self._seconds_before = 0.0  # time before the first step, while networks are built and compiled

@@ -21,8 +21,38 @@ import jax.numpy as jnp
 
 from seedzero.config import kinds, shared
 from seedzero.core import types
-from seedzero.networks import mlp, network_inputs, observations, own_torso, recurrence, text
-from seedzero.ops import convolution
+from seedzero.networks import mlp, network_inputs, observations, own_torso, recurrence
+from seedzero.ops import convolution, text_ops
+
+# Encodes texts: hashed words are embedded, and an LSTM reads them (IMPALA, Espeholt et al. 2018, figure 3).
+NUM_WORDS, NUM_BUCKETS = 24, 1000
+EMBEDDING_WIDTH, LSTM_WIDTH = 20, 64
+
+
+class Encoder(nn.Module):
+    """Maps texts [N, L] uint8 to features [N, LSTM_WIDTH], the state after the last word.
+
+    0 for texts without words.
+    """
+
+    dtype: Any
+
+    @nn.compact
+    def __call__(self, text: jax.Array) -> jax.Array:
+        words = text_ops.words(text, NUM_WORDS, NUM_BUCKETS)
+        embedded = nn.Embed(NUM_BUCKETS + 1, EMBEDDING_WIDTH, dtype=self.dtype)(words)
+
+        def step(cell: nn.Module, carry: Any, word: tuple[jax.Array, jax.Array]) -> tuple[Any, None]:
+            x, is_word = word
+            new, _ = cell(carry, x)
+            return jax.tree.map(lambda a, b: jnp.where(is_word[:, None], a, b), new, carry), None
+
+        scan = nn.scan(step, variable_broadcast="params", split_rngs={"params": False}, in_axes=1)
+        none = jnp.zeros((text.shape[0], LSTM_WIDTH), self.dtype)
+        (_, hidden), _ = scan(nn.OptimizedLSTMCell(LSTM_WIDTH, dtype=self.dtype), (none, none), (embedded, words > 0))
+        found: jax.Array = hidden
+        return found
+
 
 Params: TypeAlias = Any
 Out = TypeVar("Out")
@@ -253,7 +283,7 @@ class _ActorCritic(_Model):
 
     def torso(self, features: observations.Features, texts: tuple[jax.Array, ...]) -> jax.Array:
         x = super().torso(features, texts)
-        read = [text.Encoder(self.dtype)(given) for given in texts]
+        read = [Encoder(self.dtype)(given) for given in texts]
         return jnp.concatenate([x.reshape(x.shape[0], -1).astype(self.dtype), *read], axis=-1)
 
     def head(self, x: jax.Array, steps: Steps) -> tuple[jax.Array, jax.Array]:

@@ -11,17 +11,46 @@ import jax.numpy as jnp
 
 from seedzero.config import kinds, muzero_config, shared
 from seedzero.core import errors, types, user_code
-from seedzero.networks import (
-    actor_critic,
-    chance,
-    mlp,
-    network_inputs,
-    observations,
-    prefixes,
-    projection,
-    recurrence,
-    resnet,
-)
+from seedzero.networks import actor_critic, chance, mlp, network_inputs, observations, projection, recurrence, resnet
+
+# EfficientZero's value prefix (Ye et al. 2021, section 4.2): an LSTM along imagined steps predicts sums of rewards.
+Carry: TypeAlias = tuple[jax.Array, jax.Array]
+"""Cell and output of the LSTM, both [B, units] in the compute dtype."""
+
+IMAGE_CHANNELS = 16
+IMAGE_UNITS = 512
+"""EfficientZero's sizes for hidden states that are images."""
+
+
+class Head(nn.Module):
+    """Maps a hidden state [B, ...] and a carry to the next carry and logits [B, num_outputs] float32.
+
+    The logits are exactly 0 at initialization. The LSTM has `units` units, and the layer after it `width`.
+    """
+
+    units: int
+    width: int
+    num_outputs: int
+    dtype: Any
+
+    @nn.compact
+    def __call__(self, hidden: jax.Array, carry: Carry) -> tuple[Carry, jax.Array]:
+        x = hidden
+        if x.ndim > 2:
+            x = nn.Conv(IMAGE_CHANNELS, (1, 1), use_bias=False, dtype=self.dtype)(x)
+            x = nn.relu(nn.LayerNorm(dtype=self.dtype, reduction_axes=(-3, -2, -1), feature_axes=-1)(x))
+        x = x.reshape(x.shape[0], -1)
+        (cell, output), _ = nn.OptimizedLSTMCell(self.units, dtype=self.dtype)(carry, x)
+        x = nn.relu(nn.LayerNorm(dtype=self.dtype)(output))
+        x = nn.relu(nn.Dense(self.width, dtype=self.dtype)(x))
+        logits = mlp.output(self.num_outputs)(x.astype(jnp.float32))
+        return (cell.astype(self.dtype), output.astype(self.dtype)), logits
+
+    def initial_carry(self, batch_size: int) -> Carry:
+        """Returns the carry before the first step of a sum."""
+        zeros = jnp.zeros((batch_size, self.units), self.dtype)
+        return zeros, zeros
+
 
 Params: TypeAlias = Any
 Hidden: TypeAlias = jax.Array
@@ -47,10 +76,10 @@ class Projection(NamedTuple):
 class Prefix(NamedTuple):
     """The dynamics of models that predict sums of rewards, as functions."""
 
-    initial: Callable[[int], prefixes.Carry]  # batch size -> carry before the first step of a sum
+    initial: Callable[[int], Carry]  # batch size -> carry before the first step of a sum
     # (params, hidden, action [B] int32, carry) -> (next hidden, next carry, logits [B, bins] float32 for the sum of
     # rewards since the initial carry, including the edge to the next hidden state)
-    step: Callable[[Params, Hidden, jax.Array, prefixes.Carry], tuple[Hidden, prefixes.Carry, jax.Array]]
+    step: Callable[[Params, Hidden, jax.Array, Carry], tuple[Hidden, Carry, jax.Array]]
 
 
 class ChanceFunctions(NamedTuple):
@@ -132,7 +161,7 @@ class _Model(nn.Module):
         hidden = self.transition(hidden, action)
         return hidden, self.reward_head(hidden)
 
-    def step(self, hidden: jax.Array, action: jax.Array, carry: prefixes.Carry) -> Any:
+    def step(self, hidden: jax.Array, action: jax.Array, carry: Carry) -> Any:
         hidden = self.transition(hidden, action)
         carry, logits = self.reward_head(hidden, carry)
         return hidden, carry, logits
@@ -178,8 +207,8 @@ def make(
     if has_projection:
         units = projection.IMAGE_UNITS if kind == "resnet" else 2 * config.width
         model = model.clone(projector=projection.Projector(units, dtype), predictor=projection.Predictor(units, dtype))
-    units = prefixes.IMAGE_UNITS if kind == "resnet" else config.width
-    prefix_head = prefixes.Head(units, config.head_width, config.num_bins + spec.moves_again, dtype)
+    units = IMAGE_UNITS if kind == "resnet" else config.width
+    prefix_head = Head(units, config.head_width, config.num_bins + spec.moves_again, dtype)
     if muzero.value_prefix:
         model = model.clone(reward_head=prefix_head)
     if memory != "none":
@@ -319,7 +348,7 @@ def _call_all(model: Any, seen: observations.Features, action: jax.Array) -> Any
         if isinstance(model.core, recurrence.HiddenCore):
             one, state = jnp.zeros((1, 1)), recurrence.state_width(model.core.kind, model.core.units)
             model.remember(hidden[:, None], jnp.zeros((1, state)), one > 0, one, action[:, None])
-        if isinstance(model.reward_head, prefixes.Head):
+        if isinstance(model.reward_head, Head):
             carry = model.reward_head.initial_carry(len(action))
             return hidden, model.predict(hidden), model.step(hidden, action, carry)
         if isinstance(model.encoder, chance.Encoder):

@@ -10,8 +10,51 @@ from typing import Any
 
 import numpy as np
 
+from seedzero.core import json_object
 from seedzero.monitoring import metrics_log, rows
-from seedzero.page import thinning
+
+
+# Thins a curve for a screen: keeps the smallest and the largest value of each bucket of rows, and its mean.
+def window(x: np.ndarray, low: float | None, high: float | None) -> slice:
+    """Returns the indices of x within [low, high], and one more on each side; x [T] float64 never decreases."""
+    first = 0 if low is None else int(np.searchsorted(x, low, side="left")) - 1
+    end = len(x) if high is None else int(np.searchsorted(x, high, side="right")) + 1
+    return slice(max(0, first), min(len(x), max(end, 0)))
+
+
+def bucket_size(num_rows: int, num_buckets: int) -> int:
+    """Returns the number of rows in a bucket; 1 if there are too few rows to thin."""
+    return 1 if num_rows <= 2 * num_buckets + 2 else -(-num_rows // num_buckets)
+
+
+def means(y: np.ndarray, size: int) -> np.ndarray:
+    """Returns the mean of the finite values in each bucket of y [T], NaN if it has none."""
+    starts, is_number = np.arange(0, len(y), size), np.isfinite(y)
+    counts = np.add.reduceat(is_number.astype(np.float64), starts)
+    totals = np.add.reduceat(np.where(is_number, y, 0.0), starts)
+    return np.asarray(np.divide(totals, counts, out=np.full(len(starts), np.nan), where=counts > 0))
+
+
+def thin(y: np.ndarray, num_buckets: int) -> np.ndarray:
+    """Returns the indices of y [T] to keep, ascending: the first, the last, and at most 2 per bucket.
+
+    Buckets have equal numbers of rows. NaN is kept only in buckets of nothing but NaN.
+    """
+    size = bucket_size(len(y), num_buckets)
+    if size == 1:
+        return np.arange(len(y))
+    rest = -len(y) % size
+    padded = np.concatenate([y, np.full(rest, np.nan)]).reshape(-1, size)
+    starts = np.arange(len(padded)) * size
+    lowest = np.where(np.isnan(padded), np.inf, padded).argmin(axis=1) + starts
+    highest = np.where(np.isnan(padded), -np.inf, padded).argmax(axis=1) + starts
+    return np.unique(np.concatenate([[0], lowest, highest, [len(y) - 1]]))
+
+
+def shown(values: np.ndarray) -> list[float | None]:
+    """Returns numbers for JSON, rounded to 7 digits; None for NaN and infinities."""
+    return [json_object.number(value, 7) for value in values.tolist()]
+
 
 MAX_NAMES = 4096
 """Most metrics of a run; later ones are left out."""
@@ -121,15 +164,15 @@ class Columns:
         rows.
         """
         places, values = self.curve(name, x)
-        inside = thinning.window(places, low, high)
+        inside = window(places, low, high)
         places, values = places[inside], values[inside]
-        kept, size = thinning.thin(values, num_buckets), thinning.bucket_size(len(values), num_buckets)
-        found: Numbers = {"x": thinning.shown(places[kept]), "y": thinning.shown(values[kept])}
+        kept, size = thin(values, num_buckets), bucket_size(len(values), num_buckets)
+        found: Numbers = {"x": shown(places[kept]), "y": shown(values[kept])}
         if size > 1:
             ends = np.minimum(np.arange(size, len(values) + size, size), len(values))
-            y = thinning.shown(thinning.means(values, size))
+            y = shown(means(values, size))
             counts = np.diff(ends, prepend=0).tolist()
-            found["means"] = {"x": thinning.shown(places[ends - 1]), "y": y, "rows": counts}
+            found["means"] = {"x": shown(places[ends - 1]), "y": y, "rows": counts}
         return found
 
     def curve(self, name: str, x: str) -> tuple[np.ndarray, np.ndarray]:
@@ -154,7 +197,7 @@ class Columns:
         for name, places in self._rows.items():
             first = bisect.bisect_left(places, start)
             if first < len(places):
-                values = thinning.shown(np.array(self._values[name][first:], np.float64))
+                values = shown(np.array(self._values[name][first:], np.float64))
                 found[name] = {"rows": [row - start for row in places[first:]], "values": values}
         return {"x": {name: list(column[start:]) for name, column in self._x.items()}, "metrics": found}
 

@@ -14,7 +14,7 @@ from seedzero.api import run_groups, run_places
 from seedzero.checkpoints import run_dirs
 from seedzero.core import errors, printable
 from seedzero.monitoring import bands, series
-from seedzero.page import catalogue, library, queries, summaries, thinning
+from seedzero.page import catalogue, columns, library, queries, summaries
 
 MAX_RUNS = 64
 """Runs of one answer with curves."""
@@ -93,7 +93,7 @@ def _group(found: tuple[tuple[str, pathlib.Path, tuple[int, int]], ...], by: tup
 
 def _curve(x: np.ndarray, y: np.ndarray, smooth: int, low: float | None, high: float | None) -> bands.Curve:
     whole = bands.curve(x[np.isfinite(y)], y[np.isfinite(y)], smooth)
-    inside = thinning.window(whole.x, low, high)
+    inside = columns.window(whole.x, low, high)
     return bands.Curve(whole.x[inside], whole.y[inside])
 
 
@@ -104,5 +104,5 @@ def _facts(group: run_groups.RunGroup) -> dict[str, Any]:
 
 def _band(band: bands.Band) -> dict[str, Any]:
     arrays = {"x": band.x, "y": band.mean, "low": band.low, "high": band.high}
-    found = {name: None if array is None else thinning.shown(array) for name, array in arrays.items()}
-    return {**found, "pair": None if band.pair is None else [*map(thinning.shown, band.pair)], "longest": band.longest}
+    found = {name: None if array is None else columns.shown(array) for name, array in arrays.items()}
+    return {**found, "pair": None if band.pair is None else [*map(columns.shown, band.pair)], "longest": band.longest}

@@ -20,7 +20,7 @@ import numpy as np
 from starlette import requests
 
 from seedzero.core import errors, json_object, printable
-from seedzero.live import buffer
+from seedzero.live import record
 from seedzero.monitoring import running_learner
 from seedzero.page import catalogue, event_streams, queries
 
@@ -63,7 +63,7 @@ class Feed:
     def _begin(self, instance: str) -> None:
         self._instance, self._generation = instance, secrets.token_hex(4)
         most = MAX_CALLS if self._environment is None else MAX_STEPS
-        self._kept = buffer.Buffer[Any](most, MAX_KEPT_BYTES, first=1)
+        self._kept = record.Buffer[Any](most, MAX_KEPT_BYTES, first=1)
         self._cursor = 0  # the learner's cursor
         self._told: dict[str, Any] = {}
 

@@ -12,7 +12,7 @@ import numpy as np
 from starlette import requests
 
 from seedzero.core import errors, json_object, printable
-from seedzero.page import catalogue, queries, run_files, summaries, thinning
+from seedzero.page import catalogue, columns, queries, run_files, summaries
 from seedzero.tables import records
 
 FOLDER = "records"
@@ -168,8 +168,8 @@ def _sides(record: records.Record) -> np.ndarray | float:
 
 
 def _series(values: np.ndarray) -> dict[str, list[float | None]]:
-    kept = thinning.thin(values.astype(np.float64), _NUM_BUCKETS)
-    return {"x": kept.tolist(), "y": thinning.shown(values[kept])}
+    kept = columns.thin(values.astype(np.float64), _NUM_BUCKETS)
+    return {"x": kept.tolist(), "y": columns.shown(values[kept])}
 
 
 def _step(record: records.Record, number: int) -> dict[str, Any]:

@@ -7,7 +7,7 @@ import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
 
-from seedzero.core import exit_codes
+from seedzero.core import errors
 from seedzero.processes import pool, programs
 
 GRACE_SECONDS = 40.0
@@ -49,23 +49,23 @@ class Ensemble:
             commands = self._commands()
             num_programs, deaths = len(commands), self._live(commands)
             first = deaths.get(0)
-            if first is not None and first.status == exit_codes.DONE:
-                return exit_codes.DONE
+            if first is not None and first.status == errors.DONE:
+                return errors.DONE
             if self._stopping.is_set():
-                return exit_codes.DONE if all(_is_peaceful(death) for death in deaths.values()) else exit_codes.FAILED
+                return errors.DONE if all(_is_peaceful(death) for death in deaths.values()) else errors.FAILED
             # The others ended only because one failed.
             index, cause = next(
                 ((index, death) for index, death in deaths.items() if not _is_peaceful(death)), (0, first)
             )
-            if cause is not None and cause.status == exit_codes.BAD_USAGE:
-                return exit_codes.BAD_USAGE
+            if cause is not None and cause.status == errors.BAD_USAGE:
+                return errors.BAD_USAGE
             now = time.monotonic()
             failed_at = [at for at in failed_at if now - at < programs.FAILURE_WINDOW_SECONDS] + [now]
             if len(failed_at) >= programs.MAX_FAILURES * num_programs:
                 self._say(
                     f"{self._name(index)} failed {len(failed_at)} times within a minute, the last time with {cause}"
                 )
-                return exit_codes.FAILED
+                return errors.FAILED
             self._say(f"{self._name(index)}: {cause}; all start again together")
             long_life = now - began > programs.LONG_LIFE_SECONDS
             delay = programs.FIRST_DELAY_SECONDS if long_life else min(2 * delay, programs.MAX_DELAY_SECONDS)
@@ -110,4 +110,4 @@ class Ensemble:
 
 
 def _is_peaceful(death: programs.Death) -> bool:
-    return death.status in (exit_codes.DONE, exit_codes.TRY_LATER, exit_codes.INTERRUPTED)
+    return death.status in (errors.DONE, errors.TRY_LATER, errors.INTERRUPTED)

@@ -15,7 +15,7 @@ import threading
 from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
-from seedzero.core import errors, exit_codes
+from seedzero.core import errors
 from seedzero.processes import programs
 
 KILL_SECONDS = 5.0
@@ -139,14 +139,14 @@ class Keeper:
             death = self._program.live(command(), started=self._started)
             if death is None:
                 return None
-            self._change(status=death.status, problem="" if death.status == exit_codes.DONE else str(death))
+            self._change(status=death.status, problem="" if death.status == errors.DONE else str(death))
             with self._changed:
                 renewed, self._renewed = self._renewed, False
             if self._program.stopping.is_set() or renewed:
                 continue
             if (verdict := self._judge(death)) is not None:
                 return verdict
-            is_peaceful = death.status in (exit_codes.DONE, exit_codes.TRY_LATER)
+            is_peaceful = death.status in (errors.DONE, errors.TRY_LATER)
             delay = PEACE_SECONDS if is_peaceful else self._program.delay_seconds(death)
             if delay is None:
                 return Verdict(ProgramState.FAILED, death.too_often)

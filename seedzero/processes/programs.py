@@ -14,7 +14,7 @@ import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
-from seedzero.core import descendants, exit_codes, forks
+from seedzero.core import descendants, errors, forks
 
 MAX_LINE_BYTES = 8192
 OUTPUT_SECONDS = 1.0
@@ -105,7 +105,7 @@ class Death:
     @property
     def too_often(self) -> str:
         """Tells the user why the program is given up after this failure."""
-        often = "again" if self.status == exit_codes.REFUSED else f"{MAX_FAILURES} times"
+        often = "again" if self.status == errors.REFUSED else f"{MAX_FAILURES} times"
         return f"failed {often} within {FAILURE_WINDOW_SECONDS:g} s, the last time with {self}"
 
     def __str__(self) -> str:
@@ -174,12 +174,12 @@ class Program:
         that completed episodes begins a new count.
         """
         now = self._system.clock()
-        if death.status == exit_codes.FAILED_LATER:
+        if death.status == errors.FAILED_LATER:
             self._failures.clear()
-        if death.lived_seconds > LONG_LIFE_SECONDS or death.status == exit_codes.FAILED_LATER:
+        if death.lived_seconds > LONG_LIFE_SECONDS or death.status == errors.FAILED_LATER:
             self._deaths_in_a_row = 0
         if death.status != -signal.SIGKILL:
-            self._failures.extend([now] * (FAILURES_OF_A_REFUSAL if death.status == exit_codes.REFUSED else 1))
+            self._failures.extend([now] * (FAILURES_OF_A_REFUSAL if death.status == errors.REFUSED else 1))
             if len(self._failures) == MAX_FAILURES and now - self._failures[0] <= FAILURE_WINDOW_SECONDS:
                 return None
         delay = FIRST_DELAY_SECONDS * 2.0 ** min(self._deaths_in_a_row, 16)

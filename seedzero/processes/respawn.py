@@ -9,7 +9,7 @@ import signal
 import threading
 from collections.abc import Callable, Sequence
 
-from seedzero.core import errors, exit_codes
+from seedzero.core import errors
 from seedzero.processes import keepers, programs
 
 _log = logging.getLogger(__name__)
@@ -101,11 +101,11 @@ class Respawner:
 
 def _judge(death: programs.Death) -> keepers.Verdict | None:
     over = keepers.Verdict(keepers.ProgramState.FINISHED, "training is over")
-    return over if death.status == exit_codes.DONE else None
+    return over if death.status == errors.DONE else None
 
 
 def _exit_code(last: keepers.ProgramSnapshot) -> int:
     """Returns a shell's exit code for the last end."""
     if last.status is None:
-        return exit_codes.FAILED if last.state is keepers.ProgramState.FAILED else exit_codes.DONE
+        return errors.FAILED if last.state is keepers.ProgramState.FAILED else errors.DONE
     return 128 - last.status if last.status < 0 else last.status

@@ -15,7 +15,7 @@ import time
 from collections.abc import Callable
 from typing import Any
 
-from seedzero.core import descendants, exit_codes, forks
+from seedzero.core import descendants, errors, forks
 
 STOP_SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 ECHO_SECONDS = 0.1
@@ -111,7 +111,7 @@ class StopSignals:
             try:
                 self._cleanup()
             finally:
-                self._leave(exit_codes.INTERRUPTED)
+                self._leave(errors.INTERRUPTED)
 
 
 _masks = threading.local()

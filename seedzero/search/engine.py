@@ -9,7 +9,7 @@ import jax
 import jax.numpy as jnp
 
 from seedzero.config import muzero_config
-from seedzero.search import gumbel, inspection, puct, schedule, search_forest, selection, types
+from seedzero.search import gumbel, inspection, puct, search_forest, selection, types
 
 
 def search(
@@ -67,7 +67,7 @@ def sweep_widths(config: muzero_config.SearchSection, num_actions: int) -> tuple
     """Returns how many of a root's actions each network call takes, if all actions are legal."""
     if config.policy == "puct":
         return (1,) * config.num_simulations
-    return schedule.sweep_widths(min(config.num_considered, num_actions), config.num_simulations, config.rounds)
+    return gumbel.sweep_widths(min(config.num_considered, num_actions), config.num_simulations, config.rounds)
 
 
 def tree_bytes(batch_size: int, num_actions: int, config: muzero_config.SearchSection, *, num_codes: int = 0) -> int:
@@ -75,7 +75,7 @@ def tree_bytes(batch_size: int, num_actions: int, config: muzero_config.SearchSe
 
     num_codes: those of a model with chance.
     """
-    rounds = schedule.rounds(sweep_widths(config, num_actions))
+    rounds = gumbel.rounds(sweep_widths(config, num_actions))
     return max(_forest_bytes(batch_size * round_.width, round_.end, num_actions, num_codes) for round_ in rounds)
 
 

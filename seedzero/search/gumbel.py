@@ -7,13 +7,81 @@ rows of one batch [W * B]. Actions drop out at the start of a sweep, as in the p
 
 from __future__ import annotations
 
+import itertools
+import math
+from collections.abc import Sequence
 from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
 
 from seedzero.config import muzero_config
-from seedzero.search import inspection, lookup, schedule, search_forest, selection, types
+from seedzero.search import inspection, lookup, search_forest, selection, types
+
+# Schedules simulations: Sequential Halving's sweeps, and loops with growing tables. Plain integers, no JAX.
+SHORTEST_LOOP = 25
+"""PUCT's loop over simulations is halved until its first part has at most this many.
+
+A simulation touches every node of its tables, so small tables are fast, but each loop is compiled separately.
+"""
+
+
+class Round(NamedTuple):
+    """Consecutive sweeps of equal width, numbered throughout a search: `begin`, ..., `end` - 1."""
+
+    width: int
+    begin: int
+    end: int
+
+
+def sweep_widths(num_considered: int, num_simulations: int, num_rounds: int = 0) -> tuple[int, ...]:
+    """Returns how many root actions each sweep visits, once each (Karnin et al. 2013, Sequential Halving).
+
+    Each of log2(m) phases has an equal share of the budget and at least one sweep; the last phase takes what remains.
+    The last sweep may be shorter. num_rounds: the most phases; with 1 no action drops out, and 0 means no limit.
+    """
+    if num_considered <= 1:
+        return (1,) * num_simulations
+    num_phases = math.ceil(math.log2(num_considered))
+    num_phases = min(num_phases, num_rounds) if num_rounds else num_phases
+    widths: list[int] = []
+    width, remaining, phase = num_considered, num_simulations, 1
+    while remaining > 0:
+        for _ in range(max(1, num_simulations // (num_phases * width))):
+            widths.append(min(width, remaining))
+            remaining -= widths[-1]
+            if remaining == 0:
+                break
+        width = max(2, width // 2) if phase < num_phases else width
+        phase += 1
+    return tuple(widths)
+
+
+def width_table(num_considered: int, num_simulations: int, num_rounds: int = 0) -> tuple[tuple[int, ...], ...]:
+    """Returns the sweep widths for 0, 1, ..., `num_considered` actions, padded with zeros.
+
+    A position may have fewer legal actions than `num_considered`. If it has none, one is still visited.
+    """
+    rows = [sweep_widths(max(1, m), num_simulations, num_rounds) for m in range(num_considered + 1)]
+    longest = max(map(len, rows))
+    return tuple((*row, *(0,) * (longest - len(row))) for row in rows)
+
+
+def rounds(widths: Sequence[int]) -> tuple[Round, ...]:
+    """Groups the sweeps by width."""
+    found: list[Round] = []
+    for width, group in itertools.groupby(widths):
+        begin = found[-1].end if found else 0
+        found.append(Round(width, begin, begin + len(tuple(group))))
+    return tuple(found)
+
+
+def loops(num_simulations: int) -> tuple[Round, ...]:
+    """Returns PUCT's loops as rounds of width 1, each with as many simulations as all earlier loops together."""
+    ends = [num_simulations]
+    while ends[-1] > SHORTEST_LOOP:
+        ends.append(math.ceil(ends[-1] / 2))
+    return tuple(Round(1, begin, end) for begin, end in itertools.pairwise([0, *reversed(ends)]))
 
 
 def search(
@@ -71,7 +139,7 @@ class _Position(NamedTuple):
 
 
 class _Plan(NamedTuple):
-    rounds: tuple[schedule.Round, ...]  # sweeps of equal width
+    rounds: tuple[Round, ...]  # sweeps of equal width
     # [B, sweeps] int32, how many actions each position visits in each sweep, at most the round's width; None: that
     # width
     widths: jax.Array | None
@@ -93,12 +161,12 @@ def _plan(position: _Position) -> _Plan:
     num_simulations, num_rounds = position.config.num_simulations, position.config.rounds
     most = min(position.config.num_considered, position.logits.shape[-1])
     if position.valid_actions is None:
-        return _Plan(schedule.rounds(schedule.sweep_widths(most, num_simulations, num_rounds)), None, None)
-    table = schedule.width_table(most, num_simulations, num_rounds)
+        return _Plan(rounds(sweep_widths(most, num_simulations, num_rounds)), None, None)
+    table = width_table(most, num_simulations, num_rounds)
     num_considered = jnp.minimum(most, jnp.sum(position.valid_actions, axis=-1))
     widths = jnp.asarray(table, jnp.int32)[num_considered]
     num_sweeps = jnp.max(jnp.sum(widths > 0, axis=-1))
-    return _Plan(schedule.rounds([max(sweep) for sweep in zip(*table, strict=True)]), widths, num_sweeps)
+    return _Plan(rounds([max(sweep) for sweep in zip(*table, strict=True)]), widths, num_sweeps)
 
 
 def _start(position: _Position, root: types.Root, width: int) -> _Race:
@@ -130,7 +198,7 @@ def _halve(position: _Position, race: _Race, width: int) -> tuple[_Race, list[se
     )
 
 
-def _run_round(position: _Position, race: _Race, round_: schedule.Round, plan: _Plan) -> _Race:
+def _run_round(position: _Position, race: _Race, round_: Round, plan: _Plan) -> _Race:
     rules = _rules(position, race.actions)
     race = race._replace(forest=search_forest.enlarge(race.forest, round_.end - round_.begin, apart=True))
 

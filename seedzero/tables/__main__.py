@@ -8,7 +8,7 @@ import json
 import pathlib
 import sys
 
-from seedzero.core import descendants, errors, exit_codes
+from seedzero.core import descendants, errors
 from seedzero.tables import films
 
 MOST_STEPS, LONGEST_SIDE = 500, 200
@@ -21,6 +21,6 @@ try:
     found = films.film(pathlib.Path(sys.argv[1]), pathlib.Path(sys.argv[2]), MOST_STEPS, LONGEST_SIDE)
 except errors.Error as error:
     print(f"\n{' '.join(str(error).split())}", flush=True)
-    exit_codes.leave(exit_codes.FAILED)
+    errors.leave(errors.FAILED)
 print(f"\n{json.dumps(found)}", flush=True)
-exit_codes.leave(exit_codes.DONE)
+errors.leave(errors.DONE)

@@ -3,17 +3,212 @@
 from __future__ import annotations
 
 import collections
+import itertools
 import pathlib
-from collections.abc import Sequence
-from typing import Any, NamedTuple
+from collections.abc import Mapping, Sequence
+from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 
-from seedzero.actors import agent_choice, saved_agents, search_traces
+from seedzero.actors import (
+    acting_policy,
+    acting_program,
+    agent_choice,
+    codecs,
+    positions,
+    saved_actors,
+    saved_agents,
+    search_traces,
+)
 from seedzero.config import seats_config
-from seedzero.core import errors, opponents, types
-from seedzero.envs import env_base
-from seedzero.tables import courses, faces, human_records, recording, rivals, run_games, table
+from seedzero.core import errors, opponents, packing, types
+from seedzero.envs import env_base, pgx_games, spiel
+from seedzero.tables import courses, recording, records, run_games, table
+
+
+# Plays a saved agent, which looks at every position of a game, also the person's, as in self-play.
+class Finding(NamedTuple):
+    """The agent's findings about a position, [R, ...] by their names in records, and its memory after it."""
+
+    found: dict[str, np.ndarray]
+    memory: Any
+
+
+class Rival:
+    """The agent that plays in a course of games.
+
+    Attributes:
+      looks: its findings about the positions of this game; the newest one may be missing.
+      first_call: number of the agent's call at the game's first position.
+    """
+
+    def __init__(self, saved: saved_agents.SavedAgent, course: courses.Course, seed: int) -> None:
+        """seed: for its draws."""
+        self._saved, self._course, self._seed = saved, course, seed
+        self._program = acting_program.ActingProgram(saved.agent, saved.spec)
+        self.looks: list[Finding] = []
+        self.first_call = 0
+
+    def begin(self) -> None:
+        """Forgets the last game, after the course has begun another one."""
+        self.first_call += len(self.looks)
+        self.looks = []
+        num_rows = len(self._course.steps[0].reward)
+        self._actor = saved_actors.SavedActor(self._saved, num_rows, self._seed)
+        self._blank = self._actor.memory
+
+    def look(self) -> Finding:
+        """Returns the findings about the present position, which is looked at only once."""
+        if len(self.looks) < len(self._course.steps):
+            self._actor.memory, self._actor.num_calls = self._memory(), self._draws()[1]
+            found = self._actor.look(self._course.step, self._course.first)
+            self.looks.append(Finding(recording.named(found), self._actor.memory))
+        return self.looks[-1]
+
+    def go_back(self, number: int) -> None:
+        """Returns to an earlier position, by its number."""
+        self._course.go_back(number)
+        del self.looks[number + 1 :]
+
+    def think(self, seat: int, names: dict[int, str]) -> search_traces.Thought:
+        """Returns the thought about the position of a seat that moves; names: of its legal actions.
+
+        Raises UsageError if the agent learns only values.
+        """
+        saved, course = self._saved, self._course
+        row, place = course.row(seat), None
+        step, first = course.step.those(np.arange(row, row + 1)), course.first[row : row + 1]
+        seen = acting_program.seen(saved.spec, step, first, saved.mode, saved.update)
+        if saved.config.env.id.startswith("spiel:") and not course.has_rows and not saved.spec.has_chance:
+            taken = [int(actions[0]) for actions in course.actions]
+            place = positions.of_moves(saved.config.env.id, taken, course.step.observation[0])
+        rows = self._memory(), seen, self._draws(), place
+        thought = acting_policy.think(saved, self._program, codecs.of(saved.spec), *rows, slot=row)
+        return thought if thought.root is not None else search_traces.renamed(thought, names)
+
+    def _memory(self) -> Any:
+        """Returns the memory before the present position."""
+        number = len(self._course.actions)
+        return self.looks[number - 1].memory if number else self._blank
+
+    def _draws(self) -> tuple[int, int]:
+        """Returns the seed, and the number of the agent's call, which differs for each position of a session."""
+        return self._seed, self.first_call + len(self._course.actions)
+
+
+# Writes a person's games into records.
+def write(directory: pathlib.Path, header: Mapping[str, Any], content: Mapping[str, np.ndarray]) -> pathlib.Path:
+    """Writes a record as `human-N.npz` with the first free number N; returns the path.
+
+    Several processes may record into the directory at once. Raises UsageError if it cannot be written.
+    """
+    try:
+        directory.mkdir(parents=True, exist_ok=True)
+        path = next(filter(_takes, (directory / f"human-{number}.npz" for number in itertools.count(1))))
+        try:
+            records.write(path, header, content)
+        except OSError:
+            path.unlink()
+            raise
+    except OSError as error:
+        raise errors.UsageError(f"{directory} cannot be written: {error.strerror}; the game is not recorded") from None
+    return path
+
+
+def _takes(path: pathlib.Path) -> bool:
+    """Makes an empty file, and returns whether nobody else has taken its name. Raises OSError."""
+    try:
+        path.touch(exist_ok=False)
+    except FileExistsError:
+        return False
+    return True
+
+
+# Describes the positions and actions of a game in words, as a seat may see them.
+class Face(Protocol):
+    """Shows a game to one seat.
+
+    has_undo: whether a player may take moves back: nothing is hidden, and one player moves at a time.
+    """
+
+    has_undo: bool
+
+    def text(self, seat: int, step: types.EnvStep, row: int) -> str:
+        """Returns the position as a seat may see it; the observation is in this row of the step."""
+
+    def move(self, seat: int, action: int) -> str:
+        """Returns the game's name for an action that the seat may take now."""
+
+
+def of(env_id: str, env: Any) -> Face:
+    """Returns the face of a group of one game. env: made by `registry.make` and reset."""
+    kind, _, name = env_id.partition(":")
+    if kind == "spiel":
+        return SpielFace(name, env)
+    if kind == "pgx" and (board := pgx_games.board(name, env.spec.arrays[0].shape)) is not None:
+        return BoardFace(board, env.spec)
+    return ArraysFace(env.spec, has_undo=kind == "pgx")
+
+
+class SpielFace:
+    """Uses OpenSpiel's own descriptions: of the whole state if nothing is hidden, otherwise of what the seat knows."""
+
+    def __init__(self, name: str, env: Any) -> None:
+        self._env = env
+        kind = spiel.load(name).get_type()
+        is_open = kind.information == kind.Information.PERFECT_INFORMATION
+        self.has_undo = is_open and kind.dynamics == kind.Dynamics.SEQUENTIAL
+        self._knows = kind.provides_information_state_string
+
+    def text(self, seat: int, step: types.EnvStep, row: int) -> str:
+        state = self._env.states[0]
+        if self.has_undo:
+            return str(state)
+        return str(state.information_state_string(seat) if self._knows else state.observation_string(seat))
+
+    def move(self, seat: int, action: int) -> str:
+        """Returns OpenSpiel's name of the action, or "wait" if the seat has no choice."""
+        state = self._env.states[0]
+        player = state.current_player() if self.has_undo else seat
+        return str(state.action_to_string(player, action)) if state.legal_actions(player) else "wait"
+
+
+class BoardFace:
+    """Draws a board of Pgx from the observation of the side to move."""
+
+    has_undo = True
+
+    def __init__(self, board: pgx_games.PgxBoard, spec: types.EnvSpec) -> None:
+        self._board, self._spec = board, spec
+
+    def text(self, seat: int, step: types.EnvStep, row: int) -> str:
+        return self._board.text(_arrays(self._spec, step.observation[row])[self._spec.arrays[0].name], seat)
+
+    def move(self, seat: int, action: int) -> str:
+        return self._board.move(action)
+
+
+class ArraysFace:
+    """Lists the numbers that a seat observes, under the names of their arrays; actions are shown as numbers."""
+
+    def __init__(self, spec: types.EnvSpec, *, has_undo: bool) -> None:
+        self._spec, self.has_undo = spec, has_undo
+
+    def text(self, seat: int, step: types.EnvStep, row: int) -> str:
+        hidden = {array.name for array in self._spec.arrays if array.acting_only}
+        shown = _arrays(self._spec, step.observation[row]).items()
+        return "\n".join(f"{name}: {pgx_games.numbers(array)}" for name, array in shown if name not in hidden)
+
+    def move(self, seat: int, action: int) -> str:
+        return str(action)
+
+
+def _arrays(spec: types.EnvSpec, observation: np.ndarray) -> dict[str, np.ndarray]:
+    """Returns the arrays of one observation by name."""
+    if not spec.packed:
+        return {spec.arrays[0].name: observation}
+    return {name: array[0] for name, array in packing.unpack(spec.packed, observation[np.newaxis]).items()}
+
 
 _REMOTE = "a person can play only where this machine makes the environment"
 RESIGNED, LEFT = "resigned", "left"
@@ -66,9 +261,9 @@ class HumanTable:
             made.append(self._env)
             self._env.reset([0] * num_rows)  # completes the spec
             self.saved = saved_agents.load(choice, config, self._env.spec)
-            self._face = faces.of(config.env.id, self._env)
+            self._face = of(config.env.id, self._env)
         self._choice, self._course = choice, courses.Course(self._env)
-        self._rival = rivals.Rival(self.saved, self._course, choice.seed)
+        self._rival = Rival(self.saved, self._course, choice.seed)
         self._tally, self._num_games = collections.Counter[int](), 0
         self.records: list[str] = []
         self.begin(first_seat)
@@ -203,7 +398,7 @@ class HumanTable:
         if self.has_undo and not course.has_rows:
             arrays["move"] = np.array(self.names)
         header = recording.header(self._choice, self.saved, self.saved.config)
-        path = human_records.write(directory, {**header, **facts}, arrays)
+        path = write(directory, {**header, **facts}, arrays)
         self.records.append(str(path))
         return path
 

@@ -19,13 +19,335 @@ full or silent one for another, see hosts.py.
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
+import dataclasses
+import logging
+import math
 import queue
+import time
 import types as python_types
+from collections.abc import Callable
+
+import grpc
+from grpc import aio
 
 from seedzero.config import sections
 from seedzero.core import errors, types
-from seedzero.transport import addresses, connection, hosts, loop_thread, messages, security
+from seedzero.transport import (
+    addresses,
+    codec,
+    grpc_status,
+    handshake,
+    hosts,
+    inference_pb2,
+    loop_thread,
+    messages,
+    options,
+    outbox,
+    proxy,
+    security,
+    sessions,
+)
+
+# Keeps a worker connected: one stream after another, until a learner says End, an error is permanent, or close().
+_CONNECT_SECONDS = 10.0
+_MIN_HEARTBEAT_SECONDS = 0.01
+_logger = logging.getLogger(__name__)
+
+Event = types.Assignment | messages.Actions | messages.Restart | messages.End | Exception
+"""What the worker's thread sees. Its queue holds at most one Actions for each group, and one of each other kind."""
+
+
+@dataclasses.dataclass
+class WorkerSession:
+    """The present session. unanswered: number and content of each group's step that has no answer yet."""
+
+    assignment: types.Assignment  # as first received
+    spec: types.EnvSpec | None = None  # before the worker's start()
+    max_message_bytes: int = handshake.HANDSHAKE_BYTES  # larger messages are not sent
+    unanswered: dict[int, tuple[int, types.EnvStep]] = dataclasses.field(default_factory=dict)
+    answered: dict[int, int] = dataclasses.field(default_factory=dict)  # number of each group's last answer
+
+
+class WorkerStream:
+    """A stream and its waiting messages: at most a step for each group, a heartbeat and the handshake."""
+
+    def __init__(self, call: aio.StreamStreamCall[bytes, bytes]) -> None:
+        self.call = call  # gRPC's side of it
+        self.phase = sessions.NEW
+        self._outbox = outbox.Outbox(lambda data: call.write(data))
+        self._tasks = [asyncio.create_task(self._write())]
+
+    def put(self, data: bytes | None) -> None:
+        """Queues a message. None ends the stream after the waiting messages."""
+        self._outbox.put(data)
+
+    def beat_every(self, seconds: float) -> None:
+        """Writes heartbeats from now on."""
+        for task in self._tasks[1:]:
+            task.cancel()
+        self._tasks[1:] = [asyncio.create_task(self._beat(seconds))]
+
+    async def stop(self) -> None:
+        """Stops writing."""
+        for task in self._tasks:
+            task.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+
+    async def _beat(self, seconds: float) -> None:
+        while True:
+            await asyncio.sleep(seconds)
+            if not self._outbox.waiting:  # a waiting message renews the lease as well
+                self.put(codec.HEARTBEAT)
+
+    async def _write(self) -> None:
+        """Writes messages until None or the end of the stream, whose reason the reader knows."""
+        try:
+            await self._outbox.write_all()
+            await self.call.done_writing()
+        except (aio.AioRpcError, aio.BaseError, asyncio.InvalidStateError):
+            return
+
+
+class WorkerSide:
+    """The worker's side of the protocol. `wanted` is set while a session exists or is requested."""
+
+    def __init__(
+        self, at: hosts.Hosts, hello: messages.Hello, deliver: Callable[[Event], None], patience_seconds: float
+    ) -> None:
+        """patience_seconds: longest wait for a host that does not answer, until one reports its lease."""
+        self.wanted = asyncio.Event()
+        self._hosts, self._hello, self.deliver = at, hello, deliver
+        self._patience_seconds = patience_seconds
+        # time since which the worker has waited for an Assign; infinity if it is not waiting
+        self._alone_since = math.inf
+        self._session: WorkerSession | None = None
+        self._stream: WorkerStream | None = None
+
+    # --- from the worker's thread ---
+
+    def join(self) -> None:
+        self.wanted.set()
+        if self._stream:
+            self._stream.put(handshake.encode_hello(self._hello))
+        else:
+            self._alone_since = min(self._alone_since, time.monotonic())
+
+    def start(self, session_id: str, spec: types.EnvSpec) -> None:
+        if session := self._current(session_id):
+            session.spec = spec
+            if self._stream and self._stream.phase in (sessions.ASSIGNED, sessions.STARTED):
+                self._put(self._stream, lambda: handshake.encode_spec(spec))
+
+    def submit(self, session_id: str, group: int, sequence: int, step: types.EnvStep) -> None:
+        """Sends a step, now and after every reconnect until its answer comes."""
+        if session := self._current(session_id):
+            session.unanswered[group] = (sequence, step)
+            if self._stream and self._stream.phase is sessions.STARTED:
+                self._send(self._stream, session, group)
+
+    def _current(self, session_id: str) -> WorkerSession | None:
+        """Returns the session of this id, or None if it is over."""
+        return self._session if self._session and self._session.assignment.session_id == session_id else None
+
+    # --- from the connection ---
+
+    def attach(self, stream: WorkerStream) -> None:
+        """Takes a new stream and says Hello."""
+        self._stream = stream
+        session_id = self._session.assignment.session_id if self._session else ""
+        stream.put(handshake.encode_hello(dataclasses.replace(self._hello, session_id=session_id)))
+
+    def leave(self, reason: str, failed: bool) -> bool:
+        """Says Goodbye and ends an open stream; returns whether there was one."""
+        if self._stream is None:
+            return False
+        self._stream.put(codec.from_worker(goodbye=dict(reason=reason[: codec.MAX_REASON], failed=failed)))
+        self._stream.put(None)
+        return True
+
+    def detach(self) -> None:
+        """Drops the stream but keeps the session."""
+        self._stream = None
+        self._alone_since = min(self._alone_since, time.monotonic())
+
+    def release(self, is_refused: bool) -> bool:
+        """Returns whether the worker may go to another host. Ends a session that its host must have ended by now.
+
+        is_refused: whether the host has no room.
+        """
+        if is_refused and self._session is None:
+            return True
+        if time.monotonic() - self._alone_since < self._patience_seconds:
+            return False
+        self._on_restart(f"no connection for {self._patience_seconds:g} s")
+        return True
+
+    def receive(self, stream: WorkerStream, message: inference_pb2.LearnerMessage) -> None:
+        """Handles a message; raises InvalidMessage for a breach of the protocol."""
+        match message.WhichOneof("message"):
+            case "actions":
+                self._on_actions(message.actions)
+            case "assign":
+                self._on_assign(stream, message.assign)
+            case "start":
+                self._on_start(stream, message.start)
+            case "restart":
+                self._on_restart(message.restart.reason, stream)
+            case "end":
+                self.deliver(messages.End(message.end.reason))
+            case _:
+                raise errors.InvalidMessage("the learner sent a message without content")
+
+    def _on_assign(self, stream: WorkerStream, fields: inference_pb2.Assign) -> None:
+        assignment = handshake.assignment_of(fields)
+        stream.phase = stream.phase.after("assign")
+        stream.beat_every(max(fields.heartbeat_seconds, _MIN_HEARTBEAT_SECONDS))
+        self._alone_since, self._patience_seconds = math.inf, fields.lease_seconds
+        if self._session is None:
+            self._session = WorkerSession(assignment)
+            self.deliver(assignment)
+        elif assignment.session_id != self._session.assignment.session_id:
+            expected = f"{self._session.assignment.session_id} or a Restart"
+            raise errors.InvalidMessage(f"the learner assigned session {assignment.session_id}; expected {expected}")
+        elif self._session.spec is not None:
+            stream.put(handshake.encode_spec(self._session.spec))
+
+    def _on_start(self, stream: WorkerStream, fields: inference_pb2.Start) -> None:
+        if self._session is None or self._session.spec is None:
+            raise errors.InvalidMessage("the learner sent Start before a Spec")
+        if (seats := self._session.spec.seats) != tuple(fields.seats):
+            raise errors.VersionMismatch(
+                f"these environments have the seats {', '.join(seats)}, and the learner's version knows no seats; "
+                "install the same version of seedzero on both"
+            )
+        stream.phase = stream.phase.after("start")
+        self._session.max_message_bytes = fields.max_message_bytes
+        for group in self._session.unanswered:
+            self._send(stream, self._session, group)
+
+    def _on_actions(self, fields: inference_pb2.Actions) -> None:
+        session, group = self._session, fields.group
+        if session is None or session.spec is None:
+            raise errors.InvalidMessage("the learner sent Actions before Start")
+        if fields.sequence <= session.answered.get(group, -1):
+            return
+        sequence, _ = session.unanswered.get(group, (-1, None))
+        if fields.sequence != sequence:
+            step = f"step {fields.sequence} of group {group}"
+            raise errors.InvalidMessage(f"the learner answered {step}, which waits for no such answer")
+        assigned = session.assignment
+        actions = codec.actions_of(fields, assigned.envs_per_group, session.spec, len(assigned.bots))
+        del session.unanswered[group]
+        session.answered[group] = sequence
+        self.deliver(actions)
+
+    def _on_restart(self, reason: str, stream: WorkerStream | None = None) -> None:
+        if self._session is None:
+            return
+        over, self._session = self._session.assignment.session_id, None
+        _logger.warning("learner at %s: session %s is over: %s", self._hosts.present.address, over, reason)
+        self.wanted.clear()
+        if stream:
+            stream.phase = stream.phase.after("restart")
+        self.deliver(messages.Restart(reason))
+
+    def _send(self, stream: WorkerStream, session: WorkerSession, group: int) -> None:
+        """Encodes on the calling thread, while the worker's thread steps environments."""
+
+        def encode() -> bytes:
+            data = codec.encode_step(group, *session.unanswered[group])
+            codec.check_size(data, session.max_message_bytes)
+            return data
+
+        self._put(stream, encode)
+
+    def _put(self, stream: WorkerStream, encode: Callable[[], bytes]) -> None:
+        """Sends a message, or delivers an encoding error."""
+        try:
+            stream.put(encode())
+        except errors.Error as error:
+            self.deliver(error)
+        except Exception as error:  # a user's arrays may raise anything, and the event loop would only log it
+            self.deliver(errors.InvalidMessage(f"a message cannot be made: {type(error).__name__}: {error}"))
+
+
+class Connection:
+    """Keeps a worker connected; open() starts the connection."""
+
+    def __init__(self, at: hosts.Hosts, settings: sections.TransportConfig, side: WorkerSide) -> None:
+        self._hosts, self._settings, self._side = at, settings, side
+        self._closing = False
+
+    async def open(self) -> None:
+        """Starts the task that connects, once there is a message."""
+        self._task = asyncio.create_task(self._keep_connected())
+        self._task.add_done_callback(self._ended)
+
+    async def close(self, reason: str, failed: bool, timeout_seconds: float) -> None:
+        """Says Goodbye on an open stream and waits until it is sent, at most `timeout_seconds`."""
+        self._closing = True
+        if self._side.leave(reason, failed):
+            await asyncio.wait([self._task], timeout=timeout_seconds)
+        self._task.cancel()
+        await asyncio.wait([self._task])
+
+    async def _keep_connected(self) -> None:
+        while not self._closing:
+            await self._side.wanted.wait()
+            trouble = await self._converse(self._hosts.present)
+            if trouble is None or self._closing:
+                return
+            await asyncio.sleep(self._hosts.retry(trouble, self._side.release))
+
+    async def _converse(self, host: security.ClientSecurity) -> hosts.Trouble | None:
+        """Runs one stream from beginning to end; returns the reason to try again, or None.
+
+        Raises a permanent error.
+        """
+        async with security.channel(host, aio, options.client(self._settings)) as channel:
+            connect = channel.stream_stream(codec.CONNECT_METHOD, bytes, bytes)
+            call = connect(metadata=host.metadata)  # written and read below
+            try:
+                await asyncio.wait_for(call.wait_for_connection(), _CONNECT_SECONDS)
+                return await self._use(WorkerStream(call))
+            except TimeoutError:
+                return hosts.Trouble(f"no connection within {_CONNECT_SECONDS:g} s{proxy.remark(host.address)}")
+            except aio.AioRpcError as error:
+                code, details = error.code(), error.details() or ""
+                # On a thread, because it may try the port.
+                final = grpc_status.error_of(error) or await asyncio.to_thread(security.explain, code, details, host)
+                if final is not None:
+                    raise final from None
+                told = grpc_status.of_proxy(code, details) or f"{code.name}: {details}"
+                told += proxy.remark(host.address) if code is grpc.StatusCode.UNAVAILABLE else ""
+                is_full = code is grpc.StatusCode.RESOURCE_EXHAUSTED
+                return hosts.Trouble(told, is_full, grpc_status.elsewhere_of(error))
+            finally:
+                call.cancel()
+
+    async def _use(self, stream: WorkerStream) -> hosts.Trouble | None:
+        self._side.attach(stream)
+        try:
+            while isinstance(data := await stream.call.read(), bytes):
+                message = codec.decode_learner(data)
+                kind = message.WhichOneof("message")
+                self._side.receive(stream, message)
+                self._hosts.heard(kind)
+                if kind == "end":
+                    return None
+            return hosts.Trouble("the learner closed the stream")
+        finally:
+            self._side.detach()
+            await stream.stop()
+
+    def _ended(self, task: asyncio.Task[None]) -> None:
+        """Delivers the permanent error that ended the connection, because the worker may be waiting for an answer."""
+        error = None if task.cancelled() else task.exception()
+        if isinstance(error, Exception):
+            self._side.deliver(error)
+
 
 _DEFAULTS = sections.TransportConfig()
 CLOSE_SECONDS = 5.0
@@ -56,14 +378,14 @@ class Client(contextlib.AbstractContextManager["Client"]):
         self._hosts = hosts.Hosts(secured, hello.worker_id, settings.beat_seconds)
         # Bounded by the protocol: at most one answer for each group and one of each other kind of event, see
         # connection.py.
-        self._inbox: queue.SimpleQueue[connection.Event] = queue.SimpleQueue()
+        self._inbox: queue.SimpleQueue[Event] = queue.SimpleQueue()
         self._assignment: types.Assignment | None = None
         self._next_sequence: dict[int, int] = {}
         self._unanswered: set[int] = set()
         self._over: messages.End | Exception | None = None
         self._closed = False
-        self._side = connection.WorkerSide(self._hosts, hello, self._inbox.put, settings.lease_seconds)
-        self._connection = connection.Connection(self._hosts, settings, self._side)
+        self._side = WorkerSide(self._hosts, hello, self._inbox.put, settings.lease_seconds)
+        self._connection = Connection(self._hosts, settings, self._side)
         self._thread = loop_thread.LoopThread("seedzero-client")
         self._thread.run(self._connection.open())
 

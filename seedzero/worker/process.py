@@ -17,7 +17,7 @@ from collections.abc import Callable, Sequence
 from typing import NoReturn
 
 from seedzero.config import worker_options
-from seedzero.core import descendants, errors, exit_codes, logs, printable
+from seedzero.core import descendants, errors, logs, printable
 from seedzero.worker import worker
 
 _logger = logging.getLogger(__name__)
@@ -30,7 +30,7 @@ def main(words: Sequence[str] | None = None, *, env_factory: worker.EnvFactory |
         options = worker_options.read(sys.argv[1:] if words is None else words)
     except errors.UsageError as error:
         printable.say(f"error: {error}")
-        return exit_codes.BAD_USAGE
+        return errors.BAD_USAGE
     return run(options, env_factory=env_factory)
 
 
@@ -91,4 +91,4 @@ def _stop_when_told(
     if not ended.wait(close_seconds):
         if is_alone:
             descendants.kill_own()
-        os._exit(exit_codes.FAILED)
+        os._exit(errors.FAILED)

@@ -20,7 +20,7 @@ from collections.abc import Callable, Iterator, Sequence
 import numpy as np
 
 from seedzero.config import configs, sections, worker_options
-from seedzero.core import env_ids, errors, exit_codes, types
+from seedzero.core import env_ids, errors, types
 from seedzero.envs import bots, env_base, registry
 from seedzero.transport import client, messages, security
 
@@ -39,7 +39,7 @@ class WorkerProgress:
     @property
     def failure_code(self) -> int:
         """The exit code if the environments fail now."""
-        return exit_codes.FAILED_LATER if self.has_episodes else exit_codes.FAILED
+        return errors.FAILED_LATER if self.has_episodes else errors.FAILED
 
 
 def run(
@@ -89,7 +89,7 @@ def run(
                 code = _log(error, progress)
                 on_failure()
                 raise
-        return exit_codes.DONE
+        return errors.DONE
     except errors.Error as error:
         return _log(error, progress) if code is None else code
 
@@ -97,10 +97,10 @@ def run(
 def _log(error: errors.Error, progress: WorkerProgress) -> int:
     if isinstance(error, errors.UsageError):
         _logger.error("%s", error)
-        return exit_codes.BAD_USAGE
+        return errors.BAD_USAGE
     # In one record, whose last line is what the supervisor shows.
     _logger.error("%s%s: %s", env_base.trace(error), type(error).__name__, error)
-    return exit_codes.REFUSED if isinstance(error, errors.InvalidMessage) else progress.failure_code
+    return errors.REFUSED if isinstance(error, errors.InvalidMessage) else progress.failure_code
 
 
 def default_worker_id() -> str:

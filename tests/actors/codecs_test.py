@@ -13,7 +13,7 @@ from gymnasium.vector import utils as batches
 
 from seedzero.actors import acting_policy, codecs
 from seedzero.core import errors, types
-from seedzero.envs import envpool_spaces, gym_env, gym_spaces
+from seedzero.envs import envpool_env, gym_env, gym_spaces
 
 SHOWN: dict[str, spaces.Space[Any]] = {
     "box": spaces.Box(-1.0, 1.0, (3,)),
@@ -223,7 +223,7 @@ def test_keys_of_other_types_are_known_by_their_words() -> None:
 
 def test_pools_take_their_own_pictures() -> None:
     space = spaces.Box(0, 255, (3, 40, 50), np.uint8)
-    spec, encode, _ = envpool_spaces.read("mine", space, spaces.Discrete(2), ())
+    spec, encode, _ = envpool_env.read("mine", space, spaces.Discrete(2), ())
     value = space.sample()[np.newaxis]
     row, is_single = codecs.of(spec).encode(value)
     assert not is_single and spec.observation_shape == (40, 50, 3)

@@ -15,7 +15,7 @@ import numpy as np
 import pytest
 
 from seedzero import search as mcts
-from seedzero.agents import base, muzero, muzero_chance, muzero_loss, muzero_model, muzero_search, muzero_unroll
+from seedzero.agents import base, muzero, muzero_chance, muzero_loss, muzero_model, muzero_search
 from seedzero.config import configs, options
 from seedzero.core import types
 from seedzero.networks import muzero_net
@@ -213,7 +213,7 @@ def test_codes_are_the_encoder_s_and_behind_an_end_drawn_as_predicted() -> None:
     root, actions = jnp.zeros((num_rows, 1)), jnp.ones((num_rows, 2), jnp.int32)
     taken = jnp.broadcast_to(jnp.array([True, False]), (num_rows, 2))
     outcomes = muzero_chance.encode(parts, hand.params, windows, root, jax.random.key(3))
-    found = muzero_unroll.unroll(parts, hand.params, root, actions, taken, jax.random.key(0), outcomes)
+    found = muzero_loss.unroll(parts, hand.params, root, actions, taken, jax.random.key(0), outcomes)
     states, afterstates = np.asarray(found[3])[..., 0], np.asarray(found[4])[..., 0]
     assert (afterstates[:, 0] == 1).all() and (states[:, 1] == 31).all()  # of code 3
     drawn = np.round((states[:, 2] - afterstates[:, 1]) / 10).astype(int)
@@ -232,7 +232,7 @@ def test_codes_and_actions_behind_an_end_are_drawn_from_noise_of_their_own(monke
         return run
 
     monkeypatch.setattr(muzero_chance, "encode", keeping(muzero_chance.encode, lambda outcomes: outcomes.noise))
-    monkeypatch.setattr(muzero_unroll, "_noise", keeping(muzero_unroll._noise, lambda noise: noise))
+    monkeypatch.setattr(muzero_loss, "_noise", keeping(muzero_loss._noise, lambda noise: noise))
     config = make_config(muzero__chance_codes=3)  # as many as actions
     parts = muzero_model.make_parts(config, DIE, "cpu")
     params = jax.jit(functools.partial(muzero_model.init, parts))(jax.random.key(0))

@@ -12,7 +12,7 @@ import muzero_cases as cases
 import numpy as np
 import pytest
 
-from seedzero.agents import base, learning, muzero, muzero_augment, muzero_loss, muzero_model, muzero_unroll
+from seedzero.agents import base, learning, muzero, muzero_loss, muzero_model
 from seedzero.config import configs, options
 from seedzero.core import types
 from seedzero.networks import muzero_net, observations
@@ -177,7 +177,7 @@ def test_actions_behind_an_end_are_the_policys_earlier_ones_as_taken() -> None:
     # One window is whole; in the others the action of position 1 led nowhere.
     taken = jnp.array([[True, True], [True, False], [True, False], [True, False]])
     actions = jnp.array([[0, 0], [0, 0], [1, 1], [2, 2]])
-    unroll = jax.jit(functools.partial(muzero_unroll.unroll, parts, {}, jnp.zeros((4, 1)), actions, taken))
+    unroll = jax.jit(functools.partial(muzero_loss.unroll, parts, {}, jnp.zeros((4, 1)), actions, taken))
     states = np.stack([np.asarray(unroll(jax.random.key(i))[3])[..., 0] for i in range(40)])
     assert (states[:, :, 1] == [0, 0, 1, 2]).all()
     assert (states[:, 0, 2] == 0).all()
@@ -213,7 +213,7 @@ def test_an_end_by_chance_is_not_blamed_on_the_actions_behind_it() -> None:
     def rewards(params: Any) -> jax.Array:
         hidden = parts.network.represent(params, {types.OBSERVATION: jnp.ones((1, 4))})
         actions, taken = jnp.array([[0, 0]]), jnp.ones((1, 2), bool)
-        logits = muzero_unroll.unroll(parts, params, hidden, actions, taken, jax.random.key(0))[2]
+        logits = muzero_loss.unroll(parts, params, hidden, actions, taken, jax.random.key(0))[2]
         return muzero_model.unit(params) * muzero_model.decode(parts, logits[:, 1])
 
     found = np.asarray(rewards(state.params))
@@ -270,7 +270,7 @@ def _image_windows(
 def _augmented(config: configs.Config, spec: types.EnvSpec, windows: windowing.Windows) -> np.ndarray:
     """Returns the observations of the augmented windows."""
     parts = cases.hand_model(config)._replace(spec=spec)
-    augmented = jax.jit(functools.partial(muzero_augment.augment_windows, parts))(windows, jax.random.key(0))
+    augmented = jax.jit(functools.partial(muzero.augment_windows, parts))(windows, jax.random.key(0))
     return np.asarray(agent_cases.shown(augmented))
 
 
@@ -322,7 +322,7 @@ def test_unrolled_states_and_predictions_are_those_of_one_step_after_the_other(n
     windows = cases.make_windows(config)
     observation, actions = windowing.observed(windows, 0), windows.stored["action"][:, :num_steps]
     first, taken = network.represent(params, observation), jnp.ones(actions.shape, bool)
-    found = muzero_unroll.unroll(parts, params, first, actions, taken, jax.random.key(0))
+    found = muzero_loss.unroll(parts, params, first, actions, taken, jax.random.key(0))
     hidden, expected = network.represent(params, observation), []
     for k in range(num_steps + 1):
         policy, value = network.predict(params, hidden)
@@ -344,7 +344,7 @@ def test_actions_behind_an_end_are_drawn_from_the_policy_for_each_row_and_step()
     @jax.jit
     def steps(params: Any, key: jax.Array) -> Any:
         first = network.represent(params, observation)
-        hidden = muzero_unroll.unroll(parts, params, first, never.astype(jnp.int32), never, key)[3]
+        hidden = muzero_loss.unroll(parts, params, first, never.astype(jnp.int32), never, key)[3]
         every = [network.dynamics(params, hidden[:, 0], jnp.full(num_rows, action))[0] for action in range(3)]
         return hidden, jnp.stack(every), jax.nn.softmax(network.predict(params, hidden[:, 0])[0])
 

@@ -14,7 +14,7 @@ import numpy as np
 import pytest
 
 from seedzero import search as mcts
-from seedzero.agents import base, muzero, muzero_model, muzero_search, muzero_unroll
+from seedzero.agents import base, muzero, muzero_loss, muzero_model, muzero_search
 from seedzero.config import configs, options
 from seedzero.core import types
 from seedzero.networks import muzero_net
@@ -68,7 +68,7 @@ def test_rewards_of_the_search_sum_up_to_what_is_trained(monkeypatch: pytest.Mon
         observation = {types.OBSERVATION: seen}
         taken = jnp.ones(actions.shape, bool)
         first = parts.network.represent(params, observation)
-        logits = muzero_unroll.unroll(parts, params, first, actions, taken, jax.random.key(0))[2]
+        logits = muzero_loss.unroll(parts, params, first, actions, taken, jax.random.key(0))[2]
         embedding, rewards = muzero_search._model(parts).represent(params, observation), []
         first = embedding
         for k in range(3):

@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 
 from seedzero import search as mcts
-from seedzero.agents import base, muzero, muzero_model, muzero_unroll, sampled
+from seedzero.agents import base, muzero, muzero_loss, muzero_model, sampled
 from seedzero.config import configs, options
 from seedzero.core import types
 from seedzero.ops import binned_actions
@@ -222,8 +222,8 @@ def test_actions_behind_the_end_of_an_episode_are_vectors_of_the_policy() -> Non
     parts = muzero_model.Parts(FAST, SPEC, None, None, None)  # type: ignore[arg-type]
     num_dimensions, num_bins = len(SPEC.action_low), FAST.network.action_bins
     certain = jnp.where(jnp.arange(num_bins) == num_bins - 1, 50.0, 0.0)
-    (noise,) = muzero_unroll._noise(parts, jax.random.key(0), jnp.zeros((64, 1, num_dimensions)))
-    actions = muzero_unroll._absorbed(parts, jnp.tile(certain, (64, num_dimensions)), noise)
+    (noise,) = muzero_loss._noise(parts, jax.random.key(0), jnp.zeros((64, 1, num_dimensions)))
+    actions = muzero_loss._absorbed(parts, jnp.tile(certain, (64, num_dimensions)), noise)
     assert actions.shape == (64, num_dimensions)
     assert np.all((actions > 1 - 2 / num_bins) & (actions <= 1))
     assert len(np.unique(actions)) > 32

@@ -10,7 +10,7 @@ from typing import Any
 import full_disk
 import pytest
 
-from seedzero.api import search_journal
+from seedzero.api import trials
 from seedzero.core import errors
 
 optuna = pytest.importorskip("optuna")
@@ -23,8 +23,8 @@ def _no_fsync(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(os, "fsync", lambda descriptor: None)
 
 
-def _open(path: pathlib.Path, heard: list[str] | None = None) -> search_journal.SearchJournal:
-    return search_journal.SearchJournal(path, (heard if heard is not None else []).append)
+def _open(path: pathlib.Path, heard: list[str] | None = None) -> trials.SearchJournal:
+    return trials.SearchJournal(path, (heard if heard is not None else []).append)
 
 
 @pytest.fixture

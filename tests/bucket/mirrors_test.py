@@ -16,7 +16,7 @@ import numpy as np
 import pytest
 from fake_gcs import FakeGcs
 
-from seedzero.bucket import bucket, bucket_uploads, lease, mirrors, remote
+from seedzero.bucket import bucket, lease, mirrors, remote
 from seedzero.checkpoints import (
     checkpoint,
     checkpoint_dir,
@@ -476,7 +476,7 @@ def test_a_deletion_that_fails_is_told_and_done_the_next_time(here: Machine, gcs
 
 
 def test_who_waits_is_told_how_far_an_upload_is(here: Machine, gcs: FakeGcs, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(bucket_uploads, "_PROGRESS_SECONDS", 0.0)
+    monkeypatch.setattr(mirrors, "_PROGRESS_SECONDS", 0.0)
     opened = here.open()
     here.upload(10)
     assert not any("uploading" in text or "is in" in text for text in here.said)

@@ -16,7 +16,7 @@ from seedzero.checkpoints import run_dirs
 from seedzero.cli import launch
 from seedzero.cli import main as commands
 from seedzero.config import configs, presets
-from seedzero.core import exit_codes
+from seedzero.core import errors
 from seedzero.launch import launch_plan
 
 NODES = [{"CPU": 16.0, "GPU": 1.0}]
@@ -119,7 +119,7 @@ def test_a_machine_without_room_is_told_before_ray_starts(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     words = ["launch", "ray", "--preset=catch", "--address=local", f"--run_dir={tmp_path}/run"]
-    assert commands.main([*words, *more]) == exit_codes.BAD_USAGE
+    assert commands.main([*words, *more]) == errors.BAD_USAGE
     error = capsys.readouterr().err
     assert " CPU 3, " in error and " 1 node(s) " in error and " CPU 2; " in error and "--num_workers" in error
     assert not plans
@@ -148,7 +148,7 @@ def test_a_run_goes_on_without_the_files_that_its_first_learner_read(
     assert plans[0].train_words == (f"--run_dir={tmp_path}/run", "--tls.cert_file=", "--tls.key_file=")
     assert commands.main(["launch", "ray", "--num_workers=3", "--trust_run_dir", *words]) == 0
     assert plans[1].train_words[0] == "--trust_run_dir=true"
-    assert commands.main(["train", words[0]]) == exit_codes.BAD_USAGE
+    assert commands.main(["train", words[0]]) == errors.BAD_USAGE
     text = "had --token_file=/gone/token, which is not there; give --token_file=FILE, or --token_file= for none"
     assert text in capsys.readouterr().err
 
@@ -187,7 +187,7 @@ def test_mistakes_are_told_before_anything_starts(
     tmp_path: pathlib.Path,
     capsys: pytest.CaptureFixture[str],
 ) -> None:
-    assert _launch(tmp_path, *more) == exit_codes.BAD_USAGE
+    assert _launch(tmp_path, *more) == errors.BAD_USAGE
     err = capsys.readouterr().err
     assert text in err and not plans
 
@@ -199,5 +199,5 @@ def test_without_ray_the_next_step_is_told(
         monkeypatch.delitem(sys.modules, name)
     monkeypatch.setitem(sys.modules, "ray", None)
     monkeypatch.delattr("seedzero.launch.ray_launch", raising=False)
-    assert _launch(tmp_path) == exit_codes.BAD_USAGE
+    assert _launch(tmp_path) == errors.BAD_USAGE
     assert re.search("Ray, .*: .* install", capsys.readouterr().err)

@@ -15,7 +15,7 @@ import pytest
 from seedzero.cli import main as commands
 from seedzero.cli import parse, train
 from seedzero.config import page_options, presets
-from seedzero.core import errors, exit_codes
+from seedzero.core import errors
 from seedzero.learner import entry, result
 from seedzero.processes import signals
 
@@ -104,7 +104,7 @@ def test_the_preset_follows_the_spaces_that_the_arguments_make(calls: list[dict[
 def test_one_sentence_says_what_is_missing(
     args: list[str], message: str, calls: list[dict[str, Any]], capsys: pytest.CaptureFixture[str]
 ) -> None:
-    assert commands.main(["train", *args]) == exit_codes.BAD_USAGE
+    assert commands.main(["train", *args]) == errors.BAD_USAGE
     shown = capsys.readouterr().err
     assert message in shown and len(shown.splitlines()) == 1 and not calls
 
@@ -157,7 +157,7 @@ def test_a_file_in_place_of_a_run_directory_is_refused_early(
     tmp_path: pathlib.Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     (tmp_path / "file").touch()
-    assert commands.main(["train", "--preset=catch", f"--run_dir={tmp_path / 'file'}"]) == exit_codes.BAD_USAGE
+    assert commands.main(["train", "--preset=catch", f"--run_dir={tmp_path / 'file'}"]) == errors.BAD_USAGE
     err = capsys.readouterr().err
     assert f"--run_dir={tmp_path / 'file'} is a file; expected a directory" in err
 
@@ -180,7 +180,7 @@ def test_what_a_user_s_module_cannot_make_is_one_message_and_leaves_nothing(
 ) -> None:
     monkeypatch.chdir(tmp_path)
     (tmp_path / "their_envs.py").write_text(_MODULE)
-    assert commands.main(["train", f"--env=gym:their_envs:{env}-v0"]) == exit_codes.BAD_USAGE
+    assert commands.main(["train", f"--env=gym:their_envs:{env}-v0"]) == errors.BAD_USAGE
     *_, message = capsys.readouterr().err.splitlines()  # a busy machine is told before that it takes long
     assert message.startswith(f"seedzero: error: --env=gym:their_envs:{env}-v0: ") and reason in message
     assert {path.name for path in tmp_path.iterdir()} <= {"their_envs.py", "__pycache__"}
@@ -195,7 +195,7 @@ def test_a_missing_wandb_is_refused_before_a_run_directory_is_made(
 ) -> None:
     monkeypatch.setitem(sys.modules, "wandb", None)
     words = ["train", "--preset=catch", f"--run_dir={tmp_path / 'run'}", "--metrics.wandb=games"]
-    assert commands.main(words) == exit_codes.BAD_USAGE
+    assert commands.main(words) == errors.BAD_USAGE
     assert "-m pip install 'wandb<" in capsys.readouterr().err
     assert not calls and not (tmp_path / "run").exists()
 
@@ -204,7 +204,7 @@ def test_a_network_that_does_not_fit_is_refused_before_a_run_directory_is_made(
     calls: list[dict[str, Any]], tmp_path: pathlib.Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     words = ["--preset=cartpole", "--network.kind=resnet", f"--run_dir={tmp_path / 'run'}"]
-    assert commands.main(["train", *words]) == exit_codes.BAD_USAGE
+    assert commands.main(["train", *words]) == errors.BAD_USAGE
     assert "network.kind=resnet " in capsys.readouterr().err
     assert not calls and not (tmp_path / "run").exists()
 
@@ -228,7 +228,7 @@ def test_a_signal_before_training_began_leaves_with_success(number: signal.Signa
     assert "training" in done.stderr
 
 
-@pytest.mark.parametrize(("num_signals", "expected"), [(1, 5), (2, exit_codes.INTERRUPTED)])
+@pytest.mark.parametrize(("num_signals", "expected"), [(1, 5), (2, errors.INTERRUPTED)])
 def test_a_signal_after_training_keeps_the_exit_code_a_second_ends_it(num_signals: int, expected: int) -> None:
     code = (
         "import os, signal, sys\n"
@@ -256,8 +256,8 @@ def test_the_exit_code_tells_a_supervisor_of_another_learner(
     monkeypatch.setattr(entry, "train", occupied)
     monkeypatch.setattr(signals, "terminate_with_input", lambda: watched.append(True))
     args = ["train", "--preset=catch", f"--run_dir={tmp_path}"]
-    assert commands.main(args) == exit_codes.BAD_USAGE and not watched
-    assert commands.main([*args, "--supervised"]) == exit_codes.TRY_LATER and watched
+    assert commands.main(args) == errors.BAD_USAGE and not watched
+    assert commands.main([*args, "--supervised"]) == errors.TRY_LATER and watched
     assert capsys.readouterr().err.count("seedzero: error: in use by the learner with pid 7\n") == 2
 
 
@@ -271,7 +271,7 @@ def test_a_port_that_is_in_use_is_refused_and_leaves_no_run_directory(
     with socket.create_server(("127.0.0.1", 0)) as busy:
         for path in (tmp_path / "run", mine):
             words = ["--preset=catch", "--agent=ppo", setting.format(busy.getsockname()[1])]
-            assert commands.main(["train", *words, f"--run_dir={path}"]) == exit_codes.BAD_USAGE
+            assert commands.main(["train", *words, f"--run_dir={path}"]) == errors.BAD_USAGE
             assert "in use" in capsys.readouterr().err
     assert [file.name for file in tmp_path.iterdir()] == ["mine"]
     assert [file.name for file in mine.iterdir()] == ["notes.txt"]

@@ -107,7 +107,7 @@ sys.exit(main.main(sys.argv[4:]))
 """As STUCK_DISK, with an update that never returns."""
 
 
-@pytest.mark.slow  # tests/learner/deadline_test.py and stopping_test.py have stuck calls within a process
+@pytest.mark.slow  # tests/learner/endings_test.py and stopping_test.py have stuck calls within a process
 @pytest.mark.parametrize(("ends", "code"), [("budget", 1), ("ctrl-c", 130)])
 def test_a_stuck_call_ends_with_the_newest_checkpoint_and_says_what_is_lost(
     host: harness.Host, tmp_path: pathlib.Path, ends: str, code: int

@@ -137,7 +137,7 @@ def test_the_page_may_die_and_ends_with_the_run(host: harness.Host, learner: har
     assert not page.is_running()
 
 
-@pytest.mark.slow  # tests/learner/paging_test.py has pages that cannot be started, and their deaths
+@pytest.mark.slow  # tests/learner/entry_test.py has pages that cannot be started, and their deaths
 def test_a_page_on_a_port_in_use_is_a_line(host: harness.Host, tmp_path: pathlib.Path) -> None:
     with socket.create_server(("127.0.0.1", 0)) as other:
         port = other.getsockname()[1]

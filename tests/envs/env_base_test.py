@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 import math
 import os
 import sys
@@ -199,3 +200,17 @@ def test_after_an_interrupt_between_two_objects_no_thread_goes_on(monkeypatch: p
     for thread in set(threading.enumerate()) - before:
         thread.join(DEADLINE_SECONDS / 2)
         assert not thread.is_alive()
+
+
+def test_a_hidden_module_cannot_be_imported_until_the_end():
+    sys.modules.pop("this", None)
+    with env_base.without("this"), pytest.raises(ImportError):
+        importlib.import_module("this")
+    assert "this" not in sys.modules
+    assert importlib.util.find_spec("this") is not None
+
+
+def test_what_is_imported_already_stays():
+    with env_base.without("importlib"):
+        assert importlib.import_module("importlib") is importlib
+    assert sys.modules["importlib"] is importlib

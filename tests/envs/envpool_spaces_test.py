@@ -5,7 +5,7 @@ import pytest
 from gymnasium import spaces
 
 from seedzero.core import errors, packing
-from seedzero.envs import envpool_spaces, gym_wrappers
+from seedzero.envs import envpool_env, gym_wrappers
 
 FLOATS = np.finfo(np.float64)
 UNBOUNDED = dict(low=FLOATS.tiny, high=FLOATS.max, dtype=np.float64)
@@ -18,7 +18,7 @@ ACTIONS = spaces.Discrete(3)
 
 
 def read(observation, action=ACTIONS, wrappers=""):
-    return envpool_spaces.read("Game-v1", observation, action, gym_wrappers.parse(wrappers))
+    return envpool_env.read("Game-v1", observation, action, gym_wrappers.parse(wrappers))
 
 
 def shown(spec):

@@ -13,7 +13,7 @@ import pytest
 
 from seedzero.config import league_rules, presets, sections
 from seedzero.core import errors, types
-from seedzero.envs import env_base, football_sides, registry
+from seedzero.envs import env_base, football, registry
 from seedzero.tables import side_match
 
 SCENARIO = "football:academy_3_vs_1_with_keeper"
@@ -137,7 +137,7 @@ def test_other_numbers_of_players_are_refused(kwargs: str) -> None:
 
 
 def test_a_learner_without_gfootball_knows_the_spaces(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(football_sides, "PACKAGE", "gfootball_is_missing")
+    monkeypatch.setattr(football, "PACKAGE", "gfootball_is_missing")
     settings = sections.EnvConfig(id=SCENARIO, kwargs='{"left": 2, "right": 1}')
     assert registry.spec(settings).seats == ("left_0", "left_1", "right_0")
     assert registry.seated_by(settings) and not registry.seated_by(sections.EnvConfig(id=SCENARIO))
@@ -171,7 +171,7 @@ def test_the_preset_league_football_plays_matches_between_both_sides(engines: li
 
 
 def test_without_sides_it_is_envpool_s() -> None:
-    assert not football_sides.has_sides(sections.EnvConfig(id=SCENARIO, kwargs='{"render": false}'))
+    assert not football.has_sides(sections.EnvConfig(id=SCENARIO, kwargs='{"render": false}'))
 
 
 def test_gfootball_itself_shows_each_side_as_the_left_one_and_repeats_by_its_seed() -> None:

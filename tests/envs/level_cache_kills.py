@@ -16,7 +16,7 @@ import sys
 import tempfile
 from typing import NamedTuple
 
-from seedzero.envs import level_cache
+from seedzero.envs import dmlab
 
 LEVEL_BYTES = 4_000_000
 
@@ -62,7 +62,7 @@ def _start(words: list[str]) -> subprocess.Popen[str]:
     return subprocess.Popen(words, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
 
 
-class Direct(level_cache.Folder):
+class Direct(dmlab.Folder):
     """Writes to the place of a level at once."""
 
     def write(self, name: str, content: bytes) -> None:
@@ -73,8 +73,8 @@ class Direct(level_cache.Folder):
 
 def write_for_ever(directory: pathlib.Path, *, direct: bool) -> None:
     """Writes and fetches levels; ends with an error where a fetched one is torn."""
-    folder = (Direct if direct else level_cache.Folder)(directory)
-    cache = level_cache.LevelCache(folder.read, folder.write, str(directory))
+    folder = (Direct if direct else dmlab.Folder)(directory)
+    cache = dmlab.LevelCache(folder.read, folder.write, str(directory))
     with tempfile.TemporaryDirectory() as scratch:
         own, fetched = pathlib.Path(scratch) / "own.pk3", pathlib.Path(scratch) / "fetched.pk3"
         for number in itertools.count():

@@ -26,7 +26,7 @@ from jax import export as jax_export
 from seedzero.actors import acting_policy
 from seedzero.checkpoints import durable
 from seedzero.core import errors, types
-from seedzero.envs import envpool_spaces, gym_spaces
+from seedzero.envs import envpool_env, gym_spaces
 from seedzero.exports import exporting
 
 flatbuffers = pytest.importorskip("flatbuffers")
@@ -139,7 +139,7 @@ _NESTED, _, _ = gym_spaces.read(
     spaces.Box(-2.0, 2.0, (2, 2), np.float64),
 )
 _NUMBERS, _, _ = gym_spaces.read("mine", spaces.Discrete(5, start=2), spaces.MultiDiscrete([2, 3], start=[1, -1]))
-_POOL, _, _ = envpool_spaces.read("mine", spaces.Box(0, 255, (3, 40, 36), np.uint8), spaces.Discrete(3, start=7), ())
+_POOL, _, _ = envpool_env.read("mine", spaces.Box(0, 255, (3, 40, 36), np.uint8), spaces.Discrete(3, start=7), ())
 
 
 def test_a_mask_among_observations_is_an_input_of_its_own(tmp_path: pathlib.Path) -> None:

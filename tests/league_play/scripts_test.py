@@ -7,18 +7,18 @@ import collections
 import numpy as np
 
 from seedzero.device import batches
-from seedzero.league_play import scripts
+from seedzero.league_play import league_seating
 
 SLOTS = np.array([3, 0, 5], np.int32)
 MASK = np.array([[True, False, True, True], [False, True, False, False], [True, True, True, True]])
 ROWS = batches.Batch(SLOTS, np.zeros(3), np.zeros(3, bool), action_mask=MASK)
 
 
-def _make() -> scripts.Scripts:
-    return scripts.Scripts(("mcts-9", "a:b"), 7, 8, 4)
+def _make() -> league_seating.Scripts:
+    return league_seating.Scripts(("mcts-9", "a:b"), 7, 8, 4)
 
 
-def _random(moves: scripts.Scripts, mine: list[bool], rows: batches.Batch = ROWS) -> list[int]:
+def _random(moves: league_seating.Scripts, mine: list[bool], rows: batches.Batch = ROWS) -> list[int]:
     given = moves.hand("random", rows, np.array(mine)).given
     assert given is not None and given.dtype == np.int32
     return given.tolist()
@@ -27,9 +27,9 @@ def _random(moves: scripts.Scripts, mine: list[bool], rows: batches.Batch = ROWS
 def test_the_legal_actions_share_the_numbers_drawn() -> None:
     """Worked by hand: of n legal actions, the one of rank k has the numbers from k / n to below (k + 1) / n."""
     drawn = np.array([0.0, 0.34, 0.999])
-    assert scripts.uniform(MASK[[0, 0, 0]], drawn).tolist() == [0, 2, 3]
-    assert scripts.uniform(MASK[[1, 1, 1]], drawn).tolist() == [1, 1, 1]
-    assert scripts.uniform(MASK[[2, 2, 2]], np.array([0.24, 0.25, 0.75])).tolist() == [0, 1, 3]
+    assert league_seating.uniform(MASK[[0, 0, 0]], drawn).tolist() == [0, 2, 3]
+    assert league_seating.uniform(MASK[[1, 1, 1]], drawn).tolist() == [1, 1, 1]
+    assert league_seating.uniform(MASK[[2, 2, 2]], np.array([0.24, 0.25, 0.75])).tolist() == [0, 1, 3]
 
 
 def test_uniform_moves_are_equally_likely_and_follow_from_their_keys() -> None:

@@ -11,7 +11,7 @@ from seedzero.config import configs, sections
 from seedzero.core import types
 from seedzero.device import batches
 from seedzero.envs import registry
-from seedzero.learner import callbacks, endings, learner_parts, receptions, stages
+from seedzero.learner import callbacks, endings, learner_parts, stages
 from seedzero.loop import rosters
 from seedzero.metrics import counts
 from seedzero.monitoring import progress_lines
@@ -114,7 +114,7 @@ class PartsWorld:
         mirrored: Any = _Named(
             finish=lambda: self.calls.append("bucket ends"), uploads=_Named(report_progress=lambda: None), url="url"
         )
-        self.reception = receptions.Reception(
+        self.reception = learner_parts.Reception(
             config, roster, view, self.said.append, lambda: None, lambda name: None, lambda spec: None
         )
         if spec is not None:

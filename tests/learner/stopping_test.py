@@ -10,8 +10,8 @@ from typing import Any
 import parts_world
 import pytest
 
-from seedzero.core import errors, exit_codes
-from seedzero.learner import deadline, stages, stopping
+from seedzero.core import errors
+from seedzero.learner import endings, stages, stopping
 
 
 @pytest.mark.parametrize("durable", [100, None])
@@ -103,7 +103,7 @@ def test_a_stop_ends_a_build_that_does_not_return_soon_after(
 ) -> None:
     world = make_parts()
     world.stage.now = stage
-    late = deadline.Deadline(lambda: stopping.seconds_left(world.parts), lambda: "building", lambda: None)
+    late = endings.Deadline(lambda: stopping.seconds_left(world.parts), lambda: "building", lambda: None)
     late.look()
     assert stopping.seconds_left(world.parts) == float("inf")
     stopping.interrupt(world.parts)
@@ -112,5 +112,5 @@ def test_a_stop_ends_a_build_that_does_not_return_soon_after(
     monkeypatch.setattr("os._exit", left.append)
     if lasts:
         stopping.leave_late(world.parts)
-        assert left[0] == exit_codes.INTERRUPTED and "kill" in world.calls
+        assert left[0] == errors.INTERRUPTED and "kill" in world.calls
         assert world.said[0].endswith("; nothing was learned")

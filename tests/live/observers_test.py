@@ -13,7 +13,7 @@ import pytest
 
 from seedzero.core import types
 from seedzero.device import batches, newest_rows
-from seedzero.live import buffer, observers, record
+from seedzero.live import observers, record
 
 
 def _watched(world: loop_world.World, slot: int = 0) -> observers.LiveObserver:
@@ -176,7 +176,7 @@ def test_calls_end_on_one_thread_while_another_asks(make: loop_world.Make) -> No
 
 
 @pytest.mark.parametrize(
-    ("kind", "name"), [(observers.Watched, "take"), (buffer.Buffer, "add"), (newest_rows.NewestReader, "__init__")]
+    ("kind", "name"), [(observers.Watched, "take"), (record.Buffer, "add"), (newest_rows.NewestReader, "__init__")]
 )
 def test_a_failure_turns_the_observer_off_and_training_goes_on(
     make: loop_world.Make, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, kind: Any, name: str

@@ -8,6 +8,7 @@ import threading
 from collections.abc import Callable, Mapping
 from typing import TypeAlias
 
+import loop_world
 import pytest
 
 from seedzero.core import errors
@@ -244,3 +245,39 @@ def test_begin_waits_for_all_hosts() -> None:
     thread.join(60)
     assert not thread.is_alive() and told.is_set() and sent == [{"built": 3, "resolved": "same"}]
     assert host.take_other() is None
+
+
+STEPS = counts.Counts(stored=40, discarded={counts.UNFINISHED_UNROLL: 2}, num_samples=12)
+
+
+def _agreed(**others: counts.Counts) -> agreement.Agreed:
+    found = agreement.Agreed(0, 3, lambda message: None)
+    found.others = {int(name.removeprefix("host_")): each for name, each in others.items()}
+    return found
+
+
+def test_steps_never_fall_with_fewer_hosts() -> None:
+    """Of three hosts two come back, of which one may have lost its disk; then host 0 goes on alone."""
+    saved = agreement.OtherHosts(_agreed(host_1=STEPS, host_2=STEPS)).to_json()
+    for parts, kept in (((0, 1), [1]), ((0,), [])):
+        agreed = _agreed()
+        found = agreement.OtherHosts(agreed)
+        found.restore(saved, parts)
+        assert list(agreed.others) == kept
+        total = counts.total(list(found.counts().values()))
+        assert (total.env_steps, total.num_samples) == (84, 24)
+        alone = agreement.OtherHosts()
+        alone.restore(found.to_json())
+        assert counts.env_steps_of({"ledger": {"stored": 5}, **alone.to_json()}) == 89
+
+
+def test_a_host_that_was_always_alone_saves_nothing() -> None:
+    assert agreement.OtherHosts().to_json() == {} == agreement.OtherHosts(_agreed()).to_json()
+
+
+def test_a_checkpoint_has_them_and_the_screen_adds_them_up(make_queued: loop_world.Make) -> None:
+    world = make_queued()
+    large = counts.Counts(stored=1000, num_samples=900)
+    world.loop.others = agreement.OtherHosts(_agreed(host_1=large))
+    assert (world.loop.look().counts.stored, world.loop.look().num_samples) == (1000, 900)
+    assert counts.env_steps_of(world.loop.state().counters) == 1000

@@ -14,7 +14,7 @@ import pytest
 from seedzero.checkpoints import trees
 from seedzero.core import errors, types
 from seedzero.device import apart, states
-from seedzero.loop import agreement, dispatchers, other_hosts, phase, rate_limiting, scheduler
+from seedzero.loop import agreement, dispatchers, phase, rate_limiting, scheduler
 from seedzero.metrics import counts
 
 
@@ -225,7 +225,7 @@ def test_a_failed_call_ends_training_with_its_reason(device: loop_world.Device) 
 
 
 def test_hosts_agree_on_their_state_after_updates_and_before_a_checkpoint(make: loop_world.Make) -> None:
-    class Alike(other_hosts.Alone):
+    class Alike(agreement.Alone):
         def after_update(self) -> None:
             called.append(("after", world.num_updates))
 

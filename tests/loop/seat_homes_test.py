@@ -14,7 +14,7 @@ import pytest
 from seedzero.core import types
 from seedzero.device import batches
 from seedzero.league import members
-from seedzero.loop import players, rate_limiting, rosters, scheduler, seat_homes
+from seedzero.loop import players, rate_limiting, rosters, scheduler, seatings
 from seedzero.transport import messages
 
 NAMES = ("ant", "bee", "cat", "dog")
@@ -40,7 +40,7 @@ def _world(agent: str = "ppo", of_seats: Sequence[int] = (0, 1, 2, 3), **setting
     policies = json.dumps({seat: names[number] for seat, number in zip(NAMES, of_seats, strict=True)})
     own = {**AGENTS[agent], **GROUPS, "seats.policies": policies}
     device = loop_world.make_device(own, SPEC, layout=LAYOUT, sizes=(SIZE, 2 * SIZE))
-    world = loop_world.World(device, seat_homes.SeatHomes(of_seats), names=names, **settings)
+    world = loop_world.World(device, seatings.SeatHomes(of_seats), names=names, **settings)
     for number, player in enumerate(world.players):
         player.mine = np.array(of_seats)[np.arange(LAYOUT.num_train) % 4] == number
     return world

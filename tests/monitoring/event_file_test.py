@@ -13,13 +13,13 @@ import pytest
 from tensorboardX.proto import event_pb2, plugin_hparams_pb2
 
 from seedzero.config import configs
-from seedzero.monitoring import event_file
+from seedzero.monitoring import metrics_log
 
 
-def make(path: pathlib.Path, **settings: Any) -> event_file.EventFile:
+def make(path: pathlib.Path, **settings: Any) -> metrics_log.EventFile:
     values = {name.replace("__", "."): value for name, value in settings.items()}
     config = configs.override(configs.Config(), {"run.agent": "ppo", **values})
-    return event_file.EventFile(path / "tensorboard", pytest.fail, lambda: 1000.0, config)
+    return metrics_log.EventFile(path / "tensorboard", pytest.fail, lambda: 1000.0, config)
 
 
 def events(path: pathlib.Path) -> list[event_pb2.Event]:
@@ -77,7 +77,7 @@ def test_hyperparameters_have_numbers_texts_and_truth_values(tmp_path: pathlib.P
 
 def test_hyperparameters_leave_out_machines_budgets_and_values_that_are_no_json() -> None:
     values = {"run.agent": "ppo", "run.max_updates": 7, "transport.listen": "127.0.0.1:0", "run.seed": 3}
-    found = event_file.hyperparameters(configs.override(configs.Config(), values))
+    found = metrics_log.hyperparameters(configs.override(configs.Config(), values))
     assert found["run.seed"] == 3 and found["run.agent"] == "ppo"
     assert not {"run.max_updates", "run.stop_at_return", "transport.listen", "env.kwargs"} & found.keys()
     assert not {name for name in found if name.startswith(("muzero.", "sac.", "metrics."))}

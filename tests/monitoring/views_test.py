@@ -298,3 +298,12 @@ def test_the_end_names_drawn_actions_that_return_more(agent: str, is_told: bool,
     assert not view.worse_greedily()
     view.write_row({"update": 903, **scores}, gathered=False)
     assert ("--policy=sample" in view.worse_greedily()) == is_told
+
+
+def test_other_hosts_are_told_of_once_a_minute_if_anything_changed() -> None:
+    line = views.HostsLine()
+    assert line.observe(0, []) == ""
+    assert line.observe(1, ["host 1: 3 steps", "host 2: 4 steps"]) == "host 1: 3 steps; host 2: 4 steps"
+    assert line.observe(30, ["host 1: 5 steps"]) == ""
+    assert line.observe(61, ["host 1: 5 steps"]) == "host 1: 5 steps"
+    assert line.observe(200, ["host 1: 5 steps"]) == ""

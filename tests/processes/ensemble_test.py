@@ -9,7 +9,7 @@ from collections.abc import Sequence
 
 import pytest
 
-from seedzero.core import exit_codes
+from seedzero.core import errors
 from seedzero.processes import ensemble
 
 WAITS = "import sys; print('waits', flush=True); sys.stdin.read()"
@@ -42,11 +42,11 @@ class Programs:
 
 def test_all_that_end_well_have_ended_well() -> None:
     programs = Programs(["print(0)", "print(1)"])
-    assert programs.runs.run() == exit_codes.DONE
+    assert programs.runs.run() == errors.DONE
     assert sorted(programs.lines) == [(0, "0"), (1, "1")] and programs.said == []
 
 
-FOLLOWS = f"import sys; sys.exit({exit_codes.TRY_LATER})"
+FOLLOWS = f"import sys; sys.exit({errors.TRY_LATER})"
 
 
 @pytest.mark.parametrize(
@@ -60,31 +60,31 @@ FOLLOWS = f"import sys; sys.exit({exit_codes.TRY_LATER})"
 def test_all_start_again_where_one_fails(life: list[str], grace_seconds: float, said: str) -> None:
     # Without grace, nothing may end before program 0 does.
     programs = Programs(life, ["", "" if grace_seconds else WAITS], grace_seconds=grace_seconds)
-    assert programs.runs.run() == exit_codes.DONE
+    assert programs.runs.run() == errors.DONE
     assert programs.num_lives == 2 and programs.said == [said]
 
 
 def test_the_leader_that_ends_well_ends_all() -> None:
     programs = Programs(["", FOLLOWS])
-    assert programs.runs.run() == exit_codes.DONE and programs.num_lives == 1
+    assert programs.runs.run() == errors.DONE and programs.num_lives == 1
 
 
 @pytest.mark.parametrize("index", [0, 1])
 def test_a_refusal_is_the_end(index: int) -> None:
     life = [FOLLOWS] * 2
-    life[index] = f"import sys; sys.exit({exit_codes.BAD_USAGE})"
+    life[index] = f"import sys; sys.exit({errors.BAD_USAGE})"
     programs = Programs(life)
-    assert programs.runs.run() == exit_codes.BAD_USAGE and programs.num_lives == 1
+    assert programs.runs.run() == errors.BAD_USAGE and programs.num_lives == 1
 
 
 def test_too_many_failures_are_the_end(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(ensemble.programs, "MAX_DELAY_SECONDS", 0.01)
     programs = Programs(["import sys; sys.exit(3)", ""])
-    assert programs.runs.run() == exit_codes.FAILED
+    assert programs.runs.run() == errors.FAILED
     assert programs.num_lives == 10 and "exit code 3" in programs.said[-1]
 
 
-@pytest.mark.parametrize(("end", "code"), [("stop", exit_codes.DONE), ("kill", exit_codes.FAILED)])
+@pytest.mark.parametrize(("end", "code"), [("stop", errors.DONE), ("kill", errors.FAILED)])
 def test_stop_asks_all_to_end_and_kill_ends_them_at_once(end: str, code: int) -> None:
     programs = Programs([WAITS, WAITS])
     codes: list[int] = []
@@ -100,5 +100,5 @@ def test_a_program_that_cannot_be_started_is_named(tmp_path: pathlib.Path, monke
     monkeypatch.setattr(ensemble.programs, "MAX_DELAY_SECONDS", 0.01)
     said: list[str] = []
     runs = ensemble.Ensemble(lambda: [[str(tmp_path / "none")]], write=lambda *_: None, say=said.append)
-    assert runs.run() == exit_codes.FAILED
+    assert runs.run() == errors.FAILED
     assert "cannot be started" in said[-1]

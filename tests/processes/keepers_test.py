@@ -13,7 +13,7 @@ import made_up
 import pytest
 from made_up import TIMEOUT_SECONDS
 
-from seedzero.core import errors, exit_codes
+from seedzero.core import errors
 from seedzero.processes import keepers, programs
 
 State = keepers.ProgramState
@@ -98,7 +98,7 @@ def test_five_failures_within_a_minute_are_the_end_and_the_last_words_are_told()
         assert found.problem.startswith("failed 5 times within 60 s") and found.problem.endswith(words)
 
 
-@pytest.mark.parametrize("status", [0, exit_codes.TRY_LATER])
+@pytest.mark.parametrize("status", [0, errors.TRY_LATER])
 def test_an_end_in_peace_and_a_directory_in_use_wait_longer_and_are_no_failures(status: int) -> None:
     harness = Harness()
     for _ in range(2 * programs.MAX_FAILURES):

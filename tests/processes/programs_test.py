@@ -7,7 +7,7 @@ import sys
 
 import pytest
 
-from seedzero.core import exit_codes
+from seedzero.core import errors
 from seedzero.processes import programs
 
 
@@ -18,7 +18,7 @@ class Rule:
         self._now = 0.0
         self._program = programs.Program(lambda line: None, programs.System(clock=lambda: self._now))
 
-    def delay_seconds(self, now: float, *, lived_seconds: float, status: int = exit_codes.FAILED) -> float | None:
+    def delay_seconds(self, now: float, *, lived_seconds: float, status: int = errors.FAILED) -> float | None:
         self._now = now
         return self._program.delay_seconds(programs.Death(status, lived_seconds, ""))
 
@@ -40,13 +40,13 @@ def test_pauses_follow_from_the_lives_before(lives: list[tuple[float, float]], d
 def test_a_second_refusal_within_a_minute_is_the_end() -> None:
     for later, goes_on in ((60.0, False), (60.1, True)):
         rule = Rule()
-        assert rule.delay_seconds(0.0, lived_seconds=10.5, status=exit_codes.REFUSED) == 0.25
-        found = rule.delay_seconds(later, lived_seconds=10.5, status=exit_codes.REFUSED)
+        assert rule.delay_seconds(0.0, lived_seconds=10.5, status=errors.REFUSED) == 0.25
+        found = rule.delay_seconds(later, lived_seconds=10.5, status=errors.REFUSED)
         assert (found is not None) == goes_on
 
 
 def test_failures_of_a_worker_that_completes_episodes_never_add_up() -> None:
-    rule, status = Rule(), exit_codes.FAILED_LATER
+    rule, status = Rule(), errors.FAILED_LATER
     assert [rule.delay_seconds(float(now), lived_seconds=1.0, status=status) for now in range(9)] == [0.25] * 9
     delays = [rule.delay_seconds(9.0, lived_seconds=1.0) for _ in range(4)]
     assert delays == [0.5, 1.0, 2.0, None]  # with the last one of before, five without an episode in between

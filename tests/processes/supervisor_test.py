@@ -17,7 +17,7 @@ import made_up
 import pytest
 from made_up import TIMEOUT_SECONDS
 
-from seedzero.core import exit_codes
+from seedzero.core import errors
 from seedzero.processes import programs, supervisor
 
 # With processes that are made up.
@@ -333,7 +333,7 @@ def test_workers_end_when_the_learner_is_killed(calls: Calls) -> None:
     ("printed", "ending", "num_lives", "words"),
     [
         ("to the log", "'ale: no such game'", 5, ["worker evaluator ", " 5 times", "exit code 1: ale: no such game"]),
-        ("nan", exit_codes.REFUSED, 2, ["worker evaluator ", "exit code 65: nan"]),  # work that is refused
+        ("nan", errors.REFUSED, 2, ["worker evaluator ", "exit code 65: nan"]),  # work that is refused
     ],
 )
 def test_quick_failures_end_with_the_reason(

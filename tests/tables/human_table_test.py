@@ -14,7 +14,7 @@ import pytest
 
 from seedzero.actors import agent_choice
 from seedzero.core import errors
-from seedzero.tables import human_records, human_table, records, rethinking
+from seedzero.tables import human_table, records, rethinking
 
 KUHN, TIC_TAC_TOE = "spiel:kuhn_poker", "spiel:tic_tac_toe"
 
@@ -203,10 +203,10 @@ def test_games_that_end_at_once_in_two_processes_are_both_recorded(
     def write(path: pathlib.Path, header: Any, content: Any) -> None:
         written.append(path)
         if len(written) == 1:  # the other one ends while this one is written
-            found.append(human_records.write(tmp_path, {}, {}))
+            found.append(human_table.write(tmp_path, {}, {}))
 
-    monkeypatch.setattr(human_records.records, "write", write)
-    found.append(human_records.write(tmp_path, {}, {}))
+    monkeypatch.setattr(human_table.records, "write", write)
+    found.append(human_table.write(tmp_path, {}, {}))
     assert [path.name for path in found] == ["human-2.npz", "human-1.npz"]
     assert sorted(written) == sorted(found) == sorted(tmp_path.iterdir())
 
@@ -215,9 +215,9 @@ def test_a_game_that_cannot_be_written_leaves_no_file(tmp_path: pathlib.Path, mo
     def write(path: pathlib.Path, header: Any, content: Any) -> None:
         raise OSError(errno.ENOSPC, "No space left on device")
 
-    monkeypatch.setattr(human_records.records, "write", write)
+    monkeypatch.setattr(human_table.records, "write", write)
     with pytest.raises(errors.UsageError, match="No space left"):
-        human_records.write(tmp_path, {}, {})
+        human_table.write(tmp_path, {}, {})
     assert not list(tmp_path.iterdir())
 
 

@@ -16,8 +16,8 @@ import pytest
 import wire_world
 from hypothesis import stateful, strategies
 
-from seedzero.loop import inboxes, ledger, rosters
-from seedzero.transport import connection, messages, sessions, streams
+from seedzero.loop import inboxes, rosters, step_accounting
+from seedzero.transport import client, messages, sessions, streams
 
 Event = Callable[..., None]
 EVENTS: list[tuple[Event, dict[str, Sequence[Any]]]] = []
@@ -202,7 +202,7 @@ DEFECTS: dict[str, Plant] = {
         ),
     ),
     "steps without an answer are not sent on a new connection": _replace(
-        connection.WorkerSide,
+        client.WorkerSide,
         "_on_start",
         lambda original: lambda self, stream, fields: setattr(stream, "phase", stream.phase.after("start")),
     ),
@@ -215,13 +215,15 @@ DEFECTS: dict[str, Plant] = {
     ),
     "messages of a session that ended stay in the inbox": _replace(inboxes.Inbox, "drop_session", _nothing),
     "pending steps of lost workers are forgotten": _replace(
-        ledger.Ledger, "discard", lambda original: lambda self, slots, reason: self._pending.__setitem__(slots, False)
+        step_accounting.Ledger,
+        "discard",
+        lambda original: lambda self, slots, reason: self._pending.__setitem__(slots, False),
     ),
     "a worker goes on with its environments in a new session": _replace(
         wire_world.Process, "work", lambda original: lambda self: (original(self), setattr(self, "num_resets", 1))
     ),
     "a worker keeps its session after a Restart": _replace(
-        connection.WorkerSide,
+        client.WorkerSide,
         "_on_restart",
         lambda original: lambda self, reason, stream=None: self.deliver(messages.Restart(reason)),
     ),
@@ -231,7 +233,7 @@ DEFECTS: dict[str, Plant] = {
         lambda original: lambda self, session, reason, why: self.restart(session.assignment.session_id, why),
     ),
     "a step gets another number on a new connection": _replace(
-        connection.WorkerSide,
+        client.WorkerSide,
         "attach",
         lambda original: (
             lambda self, stream: (

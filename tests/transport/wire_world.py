@@ -25,9 +25,9 @@ from grpc import aio
 from seedzero.config import configs, sections
 from seedzero.core import errors, types
 from seedzero.device import batches
-from seedzero.learner import receptions
-from seedzero.loop import ledger, rosters
-from seedzero.transport import codec, connection, grpc_status, messages, sessions, streams
+from seedzero.learner import learner_parts
+from seedzero.loop import rosters, step_accounting
+from seedzero.transport import client, codec, grpc_status, messages, sessions, streams
 
 SPEC = types.EnvSpec((3,), "float32", 4)
 NUM_GROUPS, SIZE = 2, 2
@@ -85,10 +85,10 @@ class Process:
 
     def __init__(self, world: World, name: str, number: int) -> None:
         self.world, self.name, self.number = world, name, number
-        self.events: collections.deque[connection.Event] = collections.deque()
+        self.events: collections.deque[client.Event] = collections.deque()
         at = python_types.SimpleNamespace(present=python_types.SimpleNamespace(address="here"))
         hello = messages.Hello(name, "", (types.Role.TRAIN,), ("catch",), NUM_GROUPS * SIZE)
-        self.side = connection.WorkerSide(cast(Any, at), hello, self.events.append, SETTINGS.lease_seconds)
+        self.side = client.WorkerSide(cast(Any, at), hello, self.events.append, SETTINGS.lease_seconds)
         self.wire: Wire | None = None
         self.frozen_until = self.connects_at = world.now
         self.num_resets = 0
@@ -147,8 +147,10 @@ class Process:
 class Loop:
     """The device loop: takes messages, books them, and answers later. `seen`: of each session and group."""
 
-    reception: receptions.Reception
-    accounting: ledger.Ledger = dataclasses.field(default_factory=lambda: ledger.Ledger(LAYOUT.num_train))
+    reception: learner_parts.Reception
+    accounting: step_accounting.Ledger = dataclasses.field(
+        default_factory=lambda: step_accounting.Ledger(LAYOUT.num_train)
+    )
     acting: list[messages.StepRequest] = dataclasses.field(default_factory=list)
     seen: dict[tuple[str, int], tuple[float, int]] = dataclasses.field(default_factory=dict)
 
@@ -186,7 +188,7 @@ class World:
         )
         shown = python_types.SimpleNamespace(progress=python_types.SimpleNamespace(show=lambda spec: None))
         self.roster = rosters.Roster(config, LAYOUT, LAYOUT.num_train)
-        self.reception = receptions.Reception(
+        self.reception = learner_parts.Reception(
             config,
             self.roster,
             cast(Any, shown),

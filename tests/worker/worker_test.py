@@ -19,7 +19,7 @@ import scaled_catch
 from gymnasium import spaces
 
 from seedzero.config import families, sections, worker_options
-from seedzero.core import errors, exit_codes, types
+from seedzero.core import errors, types
 from seedzero.envs import catch, gym_env, registry
 from seedzero.transport import servers
 from seedzero.worker import process, worker
@@ -216,7 +216,7 @@ def test_a_session_sends_every_step_of_both_groups_and_ends_with_the_learner(ser
     running = run(worker_id="w", num_envs=6)
     learner.await_steps(40)
     learner.server.stop(finished=True, reason="enough")
-    assert running.code() == exit_codes.DONE
+    assert running.code() == errors.DONE
     hello = learner.hellos[0]
     assert (hello.worker_id, hello.max_envs, hello.environments) == (
         "w",
@@ -351,7 +351,7 @@ def test_a_bot_that_cannot_be_played_is_told_to_the_learner(address, run, assign
     reply = learner.server.reply
     learner.server.reply = lambda *answer: reply(*answer, np.ones(3, np.uint8))
     running = run()
-    assert reason in learner.await_end() and running.code() == exit_codes.FAILED
+    assert reason in learner.await_end() and running.code() == errors.FAILED
     learner.server.stop(finished=True, reason="enough")
 
 
@@ -371,7 +371,7 @@ def test_a_worker_outlives_its_learner_and_joins_the_next(serve, run, address):
     second.await_steps(5)
     assert len(second.hellos) == 1
     second.server.stop(finished=True, reason="enough")
-    assert running.code() == exit_codes.DONE
+    assert running.code() == errors.DONE
 
 
 def test_a_worker_resets_its_environments_at_another_host_when_its_own_dies(address, caplog):
@@ -394,7 +394,7 @@ def test_a_worker_resets_its_environments_at_another_host_when_its_own_dies(addr
     finally:
         learners[other].server.stop(finished=True, reason="enough")
         running.stop.set()
-        assert running.code() == exit_codes.DONE
+        assert running.code() == errors.DONE
 
 
 def test_stop_says_goodbye_and_ends_with_success(serve, run):
@@ -402,7 +402,7 @@ def test_stop_says_goodbye_and_ends_with_success(serve, run):
     running = run()
     learner.await_steps(3)
     running.stop.set()
-    assert running.code() == exit_codes.DONE
+    assert running.code() == errors.DONE
     assert learner.await_end() == "goodbye"
 
 
@@ -410,7 +410,7 @@ def test_a_worker_that_never_found_its_learner_can_be_stopped_and_says_that_it_w
     caplog.set_level(logging.INFO)
     running = run()
     running.stop.set()
-    assert running.code() == exit_codes.DONE
+    assert running.code() == errors.DONE
     assert caplog.messages[-1].endswith("told to stop")
 
 
@@ -443,7 +443,7 @@ def test_failing_environments_end_the_worker_tell_the_learner_and_leave_others_a
     other = run(worker_id="other", env_factory=catch.Catch)
     learner.await_steps(2)
     failing = run(worker_id="failing", env_factory=factory)
-    assert failing.code() == exit_codes.FAILED
+    assert failing.code() == errors.FAILED
     told = learner.await_end()
     assert told.startswith("failed")
     assert told == f"failed: {reason}" if factory is unlicensed else reason in told  # an own error is unchanged
@@ -451,7 +451,7 @@ def test_failing_environments_end_the_worker_tell_the_learner_and_leave_others_a
     assert len([record for record in complaints if reason in record.getMessage()]) == 1
     learner.await_steps(20, "session-1")
     other.stop.set()
-    assert other.code() == exit_codes.DONE
+    assert other.code() == errors.DONE
 
 
 class Gone(Fragile):
@@ -461,7 +461,7 @@ class Gone(Fragile):
 
 def test_an_error_of_close_does_not_hide_the_one_before_it(serve, run, caplog):
     learner = serve(dict(env="yours"))
-    assert run(env_factory=Gone).code() == exit_codes.FAILED
+    assert run(env_factory=Gone).code() == errors.FAILED
     assert "the ball is flat" in learner.await_end()
     assert "the ball is flat" in caplog.text and "the simulator is gone" not in caplog.text
 
@@ -481,7 +481,7 @@ def test_groups_are_closed_when_a_later_one_cannot_be_made_and_though_one_raises
             raise BrokenPipeError("the simulator is gone")
 
     learner = serve(dict(env="yours", num_groups=3))
-    assert run(env_factory=Simulator).code() == exit_codes.FAILED
+    assert run(env_factory=Simulator).code() == errors.FAILED
     assert "port 2000 is in use" in learner.await_end()
     assert sorted(map(id, closed)) == sorted(map(id, made)) and len(made) == 2
 
@@ -501,7 +501,7 @@ def test_groups_are_closed_when_a_later_one_cannot_be_made_and_though_one_raises
 )
 def test_what_cannot_be_made_is_told_to_the_learner(serve, run, assignment, reason):
     learner = serve(assignment)
-    assert run().code() == exit_codes.FAILED
+    assert run().code() == errors.FAILED
     told = learner.await_end()
     assert told.startswith("failed")
     assert reason in told
@@ -516,7 +516,7 @@ def test_actions_out_of_range_never_reach_the_environments(serve, run):
             return super().step(actions)
 
     serve(dict(env="yours"), action=3)
-    assert run(env_factory=Careful).code() == exit_codes.REFUSED
+    assert run(env_factory=Careful).code() == errors.REFUSED
     assert not reached
 
 
@@ -547,7 +547,7 @@ def masked(names):
 )
 def test_groups_that_differ_are_refused(serve, run, factory, reason):
     learner = serve(dict(env="yours"))
-    assert run(env_factory=factory).code() == exit_codes.FAILED
+    assert run(env_factory=factory).code() == errors.FAILED
     assert reason in learner.await_end()
 
 
@@ -558,7 +558,7 @@ def test_groups_of_one_simulator_are_refused(serve, run):
     def factory(num_envs):
         return gym_env.GymVectorEnv.from_factory(lambda: simulator, num_envs)
 
-    assert run(env_factory=factory).code() == exit_codes.FAILED
+    assert run(env_factory=factory).code() == errors.FAILED
     assert "environment 'yours' is the same object each time" in learner.await_end()
 
 
@@ -576,7 +576,7 @@ def test_own_gymnasium_environments_serve_a_remote_learner(serve, run):
 
 @pytest.mark.parametrize("server", ["nonsense", "a:1,nonsense", "a:1,", "a:1,unix:/nonsense"])
 def test_an_unreadable_address_is_bad_usage(caplog, server):
-    assert worker.run(worker_options.WorkerOptions(server)) == exit_codes.BAD_USAGE
+    assert worker.run(worker_options.WorkerOptions(server)) == errors.BAD_USAGE
     assert server in caplog.text or "'nonsense'" in caplog.text
 
 
@@ -622,7 +622,7 @@ def test_a_whole_session_of_every_family_never_imports_jax(serve, address):
     child.join()
     assert finished[0].returncode == 0, finished[0].stderr
     code, modules = json.loads(finished[0].stdout)
-    assert code == exit_codes.DONE
+    assert code == errors.DONE
     assert "ale_py" in modules
     assert "gymnasium" in modules
     assert "minatar" in modules
@@ -676,7 +676,7 @@ def test_a_supervised_process_ends_with_the_pipe_while_the_learner_is_away(addre
 
 def test_the_traceback_of_an_environment_is_logged_above_its_line(serve, run, caplog):
     serve(dict(env="yours"))
-    assert run(env_factory=Fragile).code() == exit_codes.FAILED
+    assert run(env_factory=Fragile).code() == errors.FAILED
     (text,) = [record.getMessage() for record in caplog.records if "the ball is flat" in record.getMessage()]
     first, *_, last = text.splitlines()
     assert first == "Traceback (most recent call last):" and last.startswith("EnvironmentFailure: environments of ")
@@ -706,7 +706,7 @@ class Exits(catch.Catch):
         return super().step(actions)
 
 
-@pytest.mark.parametrize(("after", "code"), [(2, exit_codes.FAILED), (30, exit_codes.FAILED_LATER)])
+@pytest.mark.parametrize(("after", "code"), [(2, errors.FAILED), (30, errors.FAILED_LATER)])
 def test_sys_exit_is_a_failure_with_its_line_and_episodes_make_it_a_later_one(serve, run, after, code):
     learner = serve(dict(env="yours"))
     assert run(env_factory=lambda num_envs: Exits(num_envs, sys.exit, after)).code() == code
@@ -717,7 +717,7 @@ def test_sys_exit_is_a_failure_with_its_line_and_episodes_make_it_a_later_one(se
 @pytest.mark.parametrize(
     ("how", "code", "told"),
     [
-        ("lambda: os._exit(0)", exit_codes.FAILED, "EnvironmentFailure: an environment called os._exit(0) ("),
+        ("lambda: os._exit(0)", errors.FAILED, "EnvironmentFailure: an environment called os._exit(0) ("),
         ("os.abort", -signal.SIGABRT, "Fatal Python error: Aborted"),
     ],
 )
@@ -734,7 +734,7 @@ def test_an_environment_that_ends_its_process_is_named_with_its_line(serve, addr
     """
     ended = run_script(OWN + textwrap.dedent(script), address)
     assert ended.returncode == code
-    assert told in ended.stderr and ended.stderr.count("os._exit(") == (code == exit_codes.FAILED)
+    assert told in ended.stderr and ended.stderr.count("os._exit(") == (code == errors.FAILED)
     assert re.search(r'"?, line \d+,? in (step|<lambda>)', ended.stderr)
 
 
@@ -749,7 +749,7 @@ def test_an_environment_that_never_returns_cannot_hold_a_process_that_shall_end(
 
         run(Stuck, close_seconds=0.1)
     """
-    assert run_script(OWN + textwrap.dedent(script), address).returncode == exit_codes.FAILED
+    assert run_script(OWN + textwrap.dedent(script), address).returncode == errors.FAILED
     assert learner.requests
 
 
@@ -772,7 +772,7 @@ def test_a_failed_environment_that_cannot_be_left_cannot_hold_its_process(serve,
         exit_codes.leave(run(Stuck, close_seconds=60 if sys.argv[2] == "True" else 0.1))
     """
     ended = run_script(OWN + textwrap.dedent(script), address, str(in_thread))
-    assert ended.returncode == exit_codes.FAILED
+    assert ended.returncode == errors.FAILED
     line = ended.stderr.splitlines()[-1]
     assert "the simulator is gone" in line
 
@@ -815,7 +815,7 @@ def test_a_signal_may_come_while_another_is_handled():
         worker.run = run
         raise SystemExit(process.main(["--server=127.0.0.1:9"]))
     """
-    assert run_script(script).returncode == exit_codes.DONE
+    assert run_script(script).returncode == errors.DONE
 
 
 def test_the_end_of_training_gives_environments_all_time_to_close(serve, address):
@@ -830,7 +830,7 @@ def test_the_end_of_training_gives_environments_all_time_to_close(serve, address
     with subprocess.Popen([sys.executable, "-c", OWN + textwrap.dedent(script), address], cwd=ROOT) as child:
         learner.await_steps(4)
         learner.server.stop(finished=True, reason="training is over")
-        assert child.wait(DEADLINE_SECONDS) == exit_codes.DONE
+        assert child.wait(DEADLINE_SECONDS) == errors.DONE
 
 
 @pytest.mark.parametrize(
@@ -838,7 +838,7 @@ def test_the_end_of_training_gives_environments_all_time_to_close(serve, address
     [([], "--server"), (["--server=x:1", "--num_envs=0"], "at least 1"), (["--server=x:1", "--role=idle"], "idle")],
 )
 def test_bad_arguments_exit_with_2(capsys, arguments, message):
-    assert process.main(arguments) == exit_codes.BAD_USAGE
+    assert process.main(arguments) == errors.BAD_USAGE
     assert message in capsys.readouterr().err
 
 
@@ -850,5 +850,5 @@ def test_the_example_of_a_remote_worker_runs(serve, address):
     learner.await_steps(30)
     learner.server.stop(finished=True, reason="enough")
     code, log = finish(child)
-    assert code == exit_codes.DONE, log
+    assert code == errors.DONE, log
     assert sum(request.step.reward.sum() for request in learner.requests) > 0

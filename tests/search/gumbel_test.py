@@ -8,7 +8,7 @@ import hypothesis
 import pytest
 from hypothesis import strategies
 
-from seedzero.search import schedule
+from seedzero.search import gumbel
 
 BUDGETS = (strategies.integers(1, 40), strategies.integers(1, 300))
 
@@ -30,7 +30,7 @@ BUDGETS = (strategies.integers(1, 40), strategies.integers(1, 300))
     ],
 )
 def test_sweeps_worked_by_hand(num_considered: int, num_simulations: int, widths: tuple[int, ...]) -> None:
-    assert schedule.sweep_widths(num_considered, num_simulations) == widths
+    assert gumbel.sweep_widths(num_considered, num_simulations) == widths
 
 
 @pytest.mark.parametrize(
@@ -49,22 +49,22 @@ def test_sweeps_worked_by_hand(num_considered: int, num_simulations: int, widths
 def test_a_limit_of_rounds_keeps_more_actions_to_the_end(
     num_considered: int, num_simulations: int, num_rounds: int, widths: tuple[int, ...]
 ) -> None:
-    assert schedule.sweep_widths(num_considered, num_simulations, num_rounds) == widths
+    assert gumbel.sweep_widths(num_considered, num_simulations, num_rounds) == widths
 
 
 def test_a_round_without_halving_fits_the_legal_actions() -> None:
-    assert schedule.width_table(4, 4, 1) == ((1, 1, 1, 1), (1, 1, 1, 1), (2, 2, 0, 0), (3, 1, 0, 0), (4, 0, 0, 0))
+    assert gumbel.width_table(4, 4, 1) == ((1, 1, 1, 1), (1, 1, 1, 1), (2, 2, 0, 0), (3, 1, 0, 0), (4, 0, 0, 0))
 
 
 @hypothesis.given(*BUDGETS, strategies.integers(1, 6))
 def test_a_limit_of_rounds_bounds_the_number_of_widths(considered: int, simulations: int, most: int) -> None:
-    widths = schedule.sweep_widths(considered, simulations, most)
-    assert sum(widths) == simulations and len(schedule.rounds(widths)) <= most + 1  # the last sweep may be shorter
+    widths = gumbel.sweep_widths(considered, simulations, most)
+    assert sum(widths) == simulations and len(gumbel.rounds(widths)) <= most + 1  # the last sweep may be shorter
 
 
 @hypothesis.given(*BUDGETS)
 def test_the_whole_budget_is_spent_and_the_race_never_widens(considered: int, simulations: int) -> None:
-    widths = schedule.sweep_widths(considered, simulations)
+    widths = gumbel.sweep_widths(considered, simulations)
     assert sum(widths) == simulations
     assert min(widths) >= 1
     assert max(widths) <= considered
@@ -73,15 +73,15 @@ def test_the_whole_budget_is_spent_and_the_race_never_widens(considered: int, si
 
 @hypothesis.given(*BUDGETS)
 def test_rounds_are_the_sweeps_in_order_and_each_width_has_one(considered: int, simulations: int) -> None:
-    widths = schedule.sweep_widths(considered, simulations)
-    rounds = schedule.rounds(widths)
+    widths = gumbel.sweep_widths(considered, simulations)
+    rounds = gumbel.rounds(widths)
     assert tuple(turn.width for turn in rounds for _ in range(turn.begin, turn.end)) == widths
     assert [turn.begin for turn in rounds] == [0, *(turn.end for turn in rounds[:-1])]
     assert len({turn.width for turn in rounds}) == len(rounds)
 
 
 def test_every_number_of_legal_actions_has_its_own_sweeps() -> None:
-    assert schedule.width_table(3, 4) == (
+    assert gumbel.width_table(3, 4) == (
         (1, 1, 1, 1),  # nothing is legal: one action is visited all the same
         (1, 1, 1, 1),
         (2, 2, 0, 0),
@@ -94,6 +94,6 @@ def test_every_number_of_legal_actions_has_its_own_sweeps() -> None:
     [(1, [1]), (25, [25]), (26, [13, 26]), (50, [25, 50]), (200, [25, 50, 100, 200])],
 )
 def test_loops_make_every_node_once_in_tables_that_double(num_simulations: int, ends: list[int]) -> None:
-    loops = schedule.loops(num_simulations)
+    loops = gumbel.loops(num_simulations)
     assert [loop.end for loop in loops] == ends
     assert [i for loop in loops for i in range(loop.begin, loop.end)] == list(range(num_simulations))

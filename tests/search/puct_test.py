@@ -7,14 +7,14 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from seedzero.search import noise
+from seedzero.search import puct
 
 
 def _p_value(drawn: float, supposed: float) -> float:
     """Returns how probable draws of one alpha are if it were another."""
     from scipy import stats  # type: ignore[import-untyped]  # takes seconds, in each process that reads this file
 
-    draws = np.exp(np.asarray(noise.log_gamma(jax.random.key(0), drawn, (20_000,)), np.float64))
+    draws = np.exp(np.asarray(puct.log_gamma(jax.random.key(0), drawn, (20_000,)), np.float64))
     return float(stats.kstest(draws, stats.gamma(supposed).cdf).pvalue)
 
 
@@ -28,12 +28,12 @@ def test_the_test_sees_a_wrong_alpha() -> None:
 
 
 def test_logarithms_are_finite_where_draws_are_too_small_for_a_float() -> None:
-    draws = noise.log_gamma(jax.random.key(1), 0.001, (10_000,))
+    draws = puct.log_gamma(jax.random.key(1), 0.001, (10_000,))
     assert np.isfinite(draws).all()
     assert np.min(draws) < -1000
 
 
 def test_draws_repeat_with_the_key_and_differ_from_each_other() -> None:
-    draw = jax.jit(noise.log_gamma, static_argnums=(1, 2))
+    draw = jax.jit(puct.log_gamma, static_argnums=(1, 2))
     np.testing.assert_array_equal(draw(jax.random.key(2), 0.3, (5,)), draw(jax.random.key(2), 0.3, (5,)))
     assert jnp.unique(draw(jax.random.key(3), 0.3, (100,))).size == 100

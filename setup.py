@@ -209,7 +209,7 @@ setuptools.setup(
     packages=setuptools.find_packages(include=["seedzero", "seedzero.*"]),
     package_data={
         "seedzero": ["py.typed"],
-        "seedzero.page": ["static/*.html", "static/*.css", "static/*.js", "static/vendor/*"],
+        "seedzero.interfaces.page": ["static/*.html", "static/*.css", "static/*.js", "static/vendor/*"],
     },
     install_requires=WORKER + LEARNER,
     extras_require=EXTRAS,

@@ -39,13 +39,13 @@ import saved_league
 from jax import export as jax_export
 
 import seedzero
+from seedzero.acting.tables import match, scoring
 from seedzero.api import exploitability, leagues, runs
-from seedzero.checkpoints import checkpoint, checkpoint_dir, run_dirs, spec_file
 from seedzero.cli import main as commands
 from seedzero.core import errors
-from seedzero.page import thoughts
-from seedzero.serving import acting_engine, http_acting
-from seedzero.tables import match, scoring
+from seedzero.interfaces.page import thoughts
+from seedzero.interfaces.serving import acting_engine, http_acting
+from seedzero.storage.checkpoints import checkpoint, checkpoint_dir, run_dirs, spec_file
 
 SEEDS = (0, 7)
 STEPS, ROWS = 4, 3

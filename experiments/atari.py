@@ -21,9 +21,9 @@ from typing import Any
 import numpy as np
 import runs
 
-from seedzero.checkpoints import run_dirs
 from seedzero.config import configs
 from seedzero.envs import registry
+from seedzero.storage.checkpoints import run_dirs
 
 EVALUATION_EPISODES = 32
 

@@ -23,7 +23,7 @@ from typing import Any, NamedTuple
 import runs
 import trained
 
-from seedzero.checkpoints import saved_files
+from seedzero.storage.checkpoints import saved_files
 
 LIMIT_SECONDS = 9_000.0
 """Most seconds that a run trains, resumes included."""

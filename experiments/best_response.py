@@ -308,11 +308,11 @@ class Searching(NamedTuple):
 
 def searching(run_dir: pathlib.Path, step: Any, rows: int, player: str | None = None) -> Searching:
     """Returns the players of a checkpoint; step, player as in `seedzero evaluate`. rows: size of the compiled call."""
-    from seedzero.actors import acting_program, agent_choice, saved_agents
-    from seedzero.checkpoints import run_dirs
+    from seedzero.acting.actors import acting_program, agent_choice, saved_agents
+    from seedzero.acting.tables import run_games
     from seedzero.core import types
     from seedzero.device import acting
-    from seedzero.tables import run_games
+    from seedzero.storage.checkpoints import run_dirs
 
     config = run_dirs.read_saved(run_dir).config
     game = run_games.game_of(config)

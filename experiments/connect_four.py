@@ -25,9 +25,9 @@ from typing import Any
 
 import numpy as np
 
-from seedzero.actors import agent_choice
+from seedzero.acting.actors import agent_choice
+from seedzero.acting.tables import scoring
 from seedzero.envs import turn_games
-from seedzero.tables import scoring
 
 COLUMNS, FULL = 7, 2
 FIRST_MOVES = (-1, -1, 0, 1, 0, -1, -1)

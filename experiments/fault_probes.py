@@ -23,11 +23,11 @@ import numpy as np
 import runs
 from grpc import aio
 
-from seedzero.benchmark import transport
-from seedzero.checkpoints import saved_files
 from seedzero.cli import main as commands
 from seedzero.config import sections
 from seedzero.core import env_ids, errors, types
+from seedzero.interfaces.benchmark import transport
+from seedzero.storage.checkpoints import saved_files
 from seedzero.transport import client, codec, handshake, messages, options, streams
 
 SPEC = types.EnvSpec((3,), "float32", 4)

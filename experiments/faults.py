@@ -49,7 +49,7 @@ class Result(NamedTuple):
     figure: str
 
 
-E2E, WIRE, BUCKET = "tests/e2e/", "tests/transport/", "tests/bucket/"
+E2E, WIRE, BUCKET = "tests/e2e/", "tests/transport/", "tests/storage/bucket/"
 WANDB = "tests/monitoring/wandb_run_test.py::"
 ROWS = (
     Row("load-1", "1 worker, 25 steps a second", "answered"),
@@ -104,8 +104,8 @@ ROWS = (
         "a kill between any two changes of the disk within a save",
         "the old or the new state, nothing else, no rest",
         (
-            "tests/checkpoints/durable_test.py",
-            "tests/checkpoints/player_files_test.py::test_a_kill_between_any_two_changes_of_the_disk_loses_no_player_and_leaves_none",
+            "tests/storage/checkpoints/durable_test.py",
+            "tests/storage/checkpoints/player_files_test.py::test_a_kill_between_any_two_changes_of_the_disk_loses_no_player_and_leaves_none",
             E2E + "stopping_test.py::test_killed_while_writing_its_replay_a_run_keeps_its_newest_parameters",
         ),
     ),
@@ -120,7 +120,7 @@ ROWS = (
         "a league whose builder adds and retires players, resumed on 1 to 4 other devices (a slow test)",
         "the players are dealt again; none is without environments",
         (
-            "tests/league_play/group_homes_test.py::test_a_league_of_any_players_is_dealt_to_other_devices",
+            "tests/learner/league_play/group_homes_test.py::test_a_league_of_any_players_is_dealt_to_other_devices",
             E2E + "several_players_test.py::test_a_league_of_players_that_come_and_go_resumes_on_other_devices",
         ),
     ),
@@ -161,7 +161,7 @@ ROWS = (
         (
             E2E + "stopping_test.py::test_one_signal_saves_and_leaves_and_the_same_command_goes_on_from_there",
             E2E + "running_learner_test.py::test_a_second_ctrl_c_leaves_at_once",
-            "tests/processes/signals_test.py",
+            "tests/learner/processes/signals_test.py",
         ),
     ),
     Row(
@@ -171,7 +171,7 @@ ROWS = (
         (
             E2E + "stopping_test.py::test_sigterm_ends_a_run_that_is_built_or_compiled",
             "tests/learner/stopping_test.py::test_a_stop_ends_a_build_that_does_not_return_soon_after",
-            "tests/loop/device_loop_test.py::TestLastEvaluation::test_a_signal_ends_it_without_waiting",
+            "tests/learner/loop/device_loop_test.py::TestLastEvaluation::test_a_signal_ends_it_without_waiting",
             "tests/learner/stopping_test.py::test_a_signal_while_the_last_state_is_saved_does_not_abandon_it",
         ),
     ),
@@ -199,9 +199,9 @@ ROWS = (
         "the learner leaves; directory, port and pipes are free; a signal is the child's alone",
         (
             "tests/core/forks_test.py",
-            "tests/processes/signals_test.py::test_a_forked_process_has_its_own_signals_and_keeps_nobody_from_leaving",
-            "tests/checkpoints/run_lock_test.py::test_what_a_learner_has_forked_does_not_keep_its_lock",
-            "tests/checkpoints/run_lock_test.py::test_a_lock_that_a_dead_process_has_left_names_no_living_one",
+            "tests/learner/processes/signals_test.py::test_a_forked_process_has_its_own_signals_and_keeps_nobody_from_leaving",
+            "tests/storage/checkpoints/run_lock_test.py::test_what_a_learner_has_forked_does_not_keep_its_lock",
+            "tests/storage/checkpoints/run_lock_test.py::test_a_lock_that_a_dead_process_has_left_names_no_living_one",
             WIRE + "server_client_test.py::test_what_a_killed_learner_had_forked_does_not_keep_its_port",
         ),
     ),
@@ -211,10 +211,10 @@ ROWS = (
         "an error at once; each thread its own answers; the server's rows are free",
         (
             "tests/core/forks_test.py::test_a_library_in_use_before_a_fork_is_refused_after_it_and_no_other",
-            "tests/actors/remote_policy_test.py::test_a_forked_process_is_told_at_once",
-            "tests/actors/remote_policy_test.py::test_threads_that_share_a_policy_get_the_answers_to_their_own_requests",
-            "tests/actors/remote_policy_test.py::test_a_dropped_policy_frees_its_rows",
-            "tests/actors/acting_policy_test.py::test_a_forked_process_is_told_at_once_and_a_copy_has_a_memory_of_its_own",
+            "tests/acting/actors/remote_policy_test.py::test_a_forked_process_is_told_at_once",
+            "tests/acting/actors/remote_policy_test.py::test_threads_that_share_a_policy_get_the_answers_to_their_own_requests",
+            "tests/acting/actors/remote_policy_test.py::test_a_dropped_policy_frees_its_rows",
+            "tests/acting/actors/acting_policy_test.py::test_a_forked_process_is_told_at_once_and_a_copy_has_a_memory_of_its_own",
         ),
     ),
     Row(
@@ -233,7 +233,7 @@ ROWS = (
         (
             "tests/worker/worker_test.py::test_sys_exit_is_a_failure_with_its_line_and_episodes_make_it_a_later_one",
             "tests/worker/worker_test.py::test_an_environment_that_ends_its_process_is_named_with_its_line",
-            "tests/processes/programs_test.py",
+            "tests/learner/processes/programs_test.py",
             "tests/envs/env_base_test.py",
         ),
     ),
@@ -256,7 +256,7 @@ ROWS = (
         "process-hang",
         "environments that hang when made, reset or closed",
         "killed, named, started again",
-        ("tests/processes/supervisor_test.py", "tests/learner/endings_test.py"),
+        ("tests/learner/processes/supervisor_test.py", "tests/learner/endings_test.py"),
     ),
     Row(
         "process-session",
@@ -316,7 +316,7 @@ ROWS = (
         "input-resume",
         "a resume with each setting changed",
         "taken, rejected with a reason, or kept with a message",
-        ("tests/checkpoints/run_dirs_test.py::test_every_changed_setting_is_taken_refused_or_kept_by_name",),
+        ("tests/storage/checkpoints/run_dirs_test.py::test_every_changed_setting_is_taken_refused_or_kept_by_name",),
     ),
     Row(
         "input-messages",
@@ -356,11 +356,11 @@ ROWS = (
         "no file can be opened while a checkpoint is saved; a disk that does not answer",
         "training continues and reports it, the next save counts; ending has a limit",
         (
-            "tests/checkpoints/trees_test.py::test_a_save_fails_at_once_while_no_file_can_be_opened",
-            "tests/checkpoints/checkpointers_test.py"
+            "tests/storage/checkpoints/trees_test.py::test_a_save_fails_at_once_while_no_file_can_be_opened",
+            "tests/storage/checkpoints/checkpointers_test.py"
             "::test_without_free_descriptors_a_save_is_reported_and_the_next_one_counts",
-            "tests/checkpoints/checkpointers_test.py::test_an_interrupted_run_leaves_a_disk_that_does_not_answer",
-            "tests/checkpoints/checkpointers_test.py",
+            "tests/storage/checkpoints/checkpointers_test.py::test_an_interrupted_run_leaves_a_disk_that_does_not_answer",
+            "tests/storage/checkpoints/checkpointers_test.py",
             "tests/monitoring/usage_test.py::test_without_a_free_descriptor_no_process_is_known",
         ),
     ),
@@ -375,9 +375,9 @@ ROWS = (
         "a read-only run directory, a file in its place, a link",
         "rejected with a reason",
         (
-            "tests/checkpoints/run_dirs_test.py::test_read_only_directory_is_refused",
-            "tests/checkpoints/run_dirs_test.py::test_file_in_place_of_a_directory_is_refused",
-            "tests/checkpoints/run_dirs_test.py::test_a_link_in_a_run_directory_is_refused_by_name_and_what_is_behind_it_stays",
+            "tests/storage/checkpoints/run_dirs_test.py::test_read_only_directory_is_refused",
+            "tests/storage/checkpoints/run_dirs_test.py::test_file_in_place_of_a_directory_is_refused",
+            "tests/storage/checkpoints/run_dirs_test.py::test_a_link_in_a_run_directory_is_refused_by_name_and_what_is_behind_it_stays",
         ),
     ),
     Row("storage-damage", "each file of a checkpoint truncated, deleted, flipped", "verification names each"),
@@ -392,8 +392,8 @@ ROWS = (
         "run directories of an earlier or later format, and with settings that this version lacks",
         "another format is rejected with the version that reads it; readers ignore such a setting, a resume names it",
         (
-            "tests/checkpoints/formats_test.py",
-            "tests/checkpoints/manifest_test.py::test_another_format_is_refused_with_the_version_that_reads_it",
+            "tests/storage/checkpoints/formats_test.py",
+            "tests/storage/checkpoints/manifest_test.py::test_another_format_is_refused_with_the_version_that_reads_it",
         ),
     ),
     Row(
@@ -419,8 +419,8 @@ ROWS = (
         "a kill between any two changes of the disk within an export",
         "the old or the new one, no file left after the next",
         (
-            "tests/exports/exporting_test.py::test_an_export_killed_at_any_change_of_the_disk_leaves_the_old_or_the_new_one",
-            "tests/exports/exporting_test.py::test_an_export_takes_the_place_of_an_earlier_one_whole_or_not_at_all",
+            "tests/acting/exports/exporting_test.py::test_an_export_killed_at_any_change_of_the_disk_leaves_the_old_or_the_new_one",
+            "tests/acting/exports/exporting_test.py::test_an_export_takes_the_place_of_an_earlier_one_whole_or_not_at_all",
         ),
     ),
     Row(
@@ -428,10 +428,10 @@ ROWS = (
         "your own files beside an export whose names look like temporary ones; a link instead of its mark",
         "they stay",
         (
-            "tests/exports/exporting_test.py::test_an_export_leaves_its_neighbours_alone",
-            "tests/exports/exporting_test.py::test_an_export_leaves_what_another_one_still_writes",
-            "tests/checkpoints/durable_test.py::test_among_others_files_a_mark_tells_a_leftover",
-            "tests/checkpoints/durable_test.py::test_a_mark_does_not_follow_a_link",
+            "tests/acting/exports/exporting_test.py::test_an_export_leaves_its_neighbours_alone",
+            "tests/acting/exports/exporting_test.py::test_an_export_leaves_what_another_one_still_writes",
+            "tests/storage/checkpoints/durable_test.py::test_among_others_files_a_mark_tells_a_leftover",
+            "tests/storage/checkpoints/durable_test.py::test_a_mark_does_not_follow_a_link",
         ),
     ),
     Row(
@@ -439,10 +439,10 @@ ROWS = (
         "two recordings into one directory; two videos, files or exports of one name",
         "the second recording is rejected with a reason; each file is whole",
         (
-            "tests/tables/recording_test.py::test_two_processes_do_not_record_into_one_directory",
-            "tests/tables/videos_test.py::test_of_two_videos_of_one_name_each_is_whole",
-            "tests/checkpoints/durable_test.py::test_two_writers_of_one_file_write_it_whole_beside_files_of_others",
-            "tests/checkpoints/run_lock_test.py::test_a_lock_whose_file_was_deleted_meanwhile_is_none",
+            "tests/acting/tables/recording_test.py::test_two_processes_do_not_record_into_one_directory",
+            "tests/acting/tables/videos_test.py::test_of_two_videos_of_one_name_each_is_whole",
+            "tests/storage/checkpoints/durable_test.py::test_two_writers_of_one_file_write_it_whole_beside_files_of_others",
+            "tests/storage/checkpoints/run_lock_test.py::test_a_lock_whose_file_was_deleted_meanwhile_is_none",
         ),
     ),
     Row(
@@ -471,8 +471,8 @@ ROWS = (
         "a followed run is deleted, replaced, damaged or goes back, or its learner trains another one",
         "the server continues with what it has; console and Describe say what is wrong, with the version served",
         (
-            "tests/serving/followers_test.py::test_a_run_that_is_gone_replaced_or_damaged_is_reported_with_the_version_served",
-            "tests/serving/learner_agents_test.py",
+            "tests/interfaces/serving/followers_test.py::test_a_run_that_is_gone_replaced_or_damaged_is_reported_with_the_version_served",
+            "tests/interfaces/serving/learner_agents_test.py",
             WIRE
             + "policy_servers_test.py::test_a_server_s_trouble_is_in_its_description_and_one_without_players_is_named",
         ),
@@ -484,7 +484,7 @@ ROWS = (
         (
             E2E + "stopping_test.py::test_a_budget_that_is_over_before_anybody_joins_is_a_failure",
             E2E + "vtrace_run_test.py::test_fewer_environments_than_a_batch_has_unrolls_are_no_reason_to_wait",
-            "tests/loop/facts_test.py",
+            "tests/learner/loop/facts_test.py",
         ),
     ),
     Row(
@@ -518,8 +518,8 @@ ROWS = (
         "strangers of this machine at the meeting of its hosts: 40 without a word, one with another host's hello",
         "refused before anything is read; the hosts meet",
         (
-            "tests/cluster/link_test.py::test_idle_strangers_take_no_hosts_place",
-            "tests/cluster/link_test.py::test_a_stranger_is_refused_before_anything_is_read",
+            "tests/learner/cluster/link_test.py::test_idle_strangers_take_no_hosts_place",
+            "tests/learner/cluster/link_test.py::test_a_stranger_is_refused_before_anything_is_read",
             "tests/learner/together_test.py::test_hosts_of_one_process_have_its_token_and_their_workers_have_not",
             "tests/api/local_hosts_test.py::test_hosts_share_a_token_of_this_start_that_no_command_line_shows",
         ),
@@ -544,9 +544,9 @@ ROWS = (
         "another user who would hold or read a run's lock; a pipe, a link or a directory in its place",
         "the lock is its user's alone; others learn only that nothing is known",
         (
-            "tests/checkpoints/run_lock_test.py::test_a_lock_is_its_user_s_alone_and_an_earlier_one_becomes_so",
-            "tests/checkpoints/run_lock_test.py::test_whoever_may_not_read_a_lock_does_not_know",
-            "tests/checkpoints/run_lock_test.py::test_what_is_no_file_is_no_lock",
+            "tests/storage/checkpoints/run_lock_test.py::test_a_lock_is_its_user_s_alone_and_an_earlier_one_becomes_so",
+            "tests/storage/checkpoints/run_lock_test.py::test_whoever_may_not_read_a_lock_does_not_know",
+            "tests/storage/checkpoints/run_lock_test.py::test_what_is_no_file_is_no_lock",
             "tests/monitoring/status_test.py::test_whoever_may_not_read_the_lock_is_told_that_nothing_is_known",
         ),
     ),
@@ -560,16 +560,16 @@ ROWS = (
         "security-page-cookie",
         "another program's cookie on the page's host: JSON, a space, an umlaut",
         "the owner's own cookie counts; a wrong one does not",
-        ("tests/page/guard_test.py::test_another_programs_cookie_hides_nothing",),
+        ("tests/interfaces/page/guard_test.py::test_another_programs_cookie_hides_nothing",),
     ),
     Row(
         "security-http",
         "a web page asks a policy server without a token, by DNS rebinding, too; chunks, gzip, sizes that are none",
         "refused before anything is read; chunks are read up to the limit",
         (
-            "tests/serving/http_acting_test.py::test_without_a_token_no_web_page_is_answered",
-            "tests/serving/http_acting_test.py::test_strangers_and_large_requests_are_refused_before_they_are_read",
-            "tests/serving/http_acting_test.py::test_content_in_chunks_is_read_up_to_the_limit",
+            "tests/interfaces/serving/http_acting_test.py::test_without_a_token_no_web_page_is_answered",
+            "tests/interfaces/serving/http_acting_test.py::test_strangers_and_large_requests_are_refused_before_they_are_read",
+            "tests/interfaces/serving/http_acting_test.py::test_content_in_chunks_is_read_up_to_the_limit",
         ),
     ),
     Row(
@@ -577,7 +577,7 @@ ROWS = (
         "a league of four times as many frozen players",
         "four times the work",
         (
-            "tests/page/league_view_test.py::test_four_times_the_players_take_four_times_the_work",
+            "tests/interfaces/page/league_view_test.py::test_four_times_the_players_take_four_times_the_work",
             "tests/league/elo_test.py::test_many_players_who_met_few_others_need_no_matrix_of_all_pairs",
         ),
     ),
@@ -585,13 +585,16 @@ ROWS = (
         "security-page-idle",
         "512 idle connections to the page; readers that take nothing of an answer",
         "the owner is answered; the slowest are dropped, within 64 MiB of memory",
-        ("tests/page/serve_test.py::test_idle_connections_shut_nobody_out", "tests/page/serve_test.py"),
+        (
+            "tests/interfaces/page/serve_test.py::test_idle_connections_shut_nobody_out",
+            "tests/interfaces/page/serve_test.py",
+        ),
     ),
     Row(
         "security-code",
         "run directories that name code",
         "nothing runs without consent",
-        ("tests/checkpoints/consent_test.py", "tests/checkpoints/own_runs_test.py"),
+        ("tests/storage/checkpoints/consent_test.py", "tests/storage/checkpoints/own_runs_test.py"),
     ),
 )
 

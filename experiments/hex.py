@@ -24,9 +24,9 @@ from typing import Any
 import connect_four
 import numpy as np
 
-from seedzero.actors import agent_choice
+from seedzero.acting.actors import agent_choice
+from seedzero.acting.tables import scoring
 from seedzero.envs import turn_games
-from seedzero.tables import scoring
 
 _TABLE_BITS, _BATCH = 22, 256
 Player = Callable[[Sequence[turn_games.State]], np.ndarray]

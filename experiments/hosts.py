@@ -32,8 +32,8 @@ from typing import Any
 import gymnasium
 import numpy as np
 
-from seedzero.checkpoints import run_dirs
 from seedzero.monitoring import metrics_log
+from seedzero.storage.checkpoints import run_dirs
 
 SETTINGS = ("--stop_at_return=inf", "--evaluation.every_updates=0", "--metrics.every_seconds=1")
 FEW = "--replay.samples_per_insert=0.5"

@@ -17,9 +17,9 @@ from typing import Any
 import numpy as np
 import solver
 
-from seedzero.actors import agent_choice
+from seedzero.acting.actors import agent_choice
+from seedzero.acting.tables import scoring
 from seedzero.envs import bots, spiel
-from seedzero.tables import scoring
 
 _BATCH = 64
 _TRIES = 100

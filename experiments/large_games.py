@@ -33,17 +33,17 @@ import jax
 import numpy as np
 import phantom
 
-from seedzero.actors import acting_program, agent_choice, saved_agents
+from seedzero.acting.actors import acting_program, agent_choice, saved_agents
+from seedzero.acting.equilibria import game_tree
 from seedzero.agents import agent_table, base
 from seedzero.api import exploitability, leagues
-from seedzero.checkpoints import saved_files
 from seedzero.config import configs, options, presets
 from seedzero.core import errors, opponents, types
 from seedzero.device import acting, patience
 from seedzero.envs import seats, spiel
-from seedzero.equilibria import game_tree
 from seedzero.league import members
 from seedzero.replay import windowing
+from seedzero.storage.checkpoints import saved_files
 
 MIXTURES = (exploitability.LAST, exploitability.LEAGUE, exploitability.UNIFORM)
 """The mixtures that a response can be learned against."""

@@ -21,9 +21,9 @@ from typing import Any
 import numpy as np
 import runs
 
+from seedzero.acting.equilibria import nash
 from seedzero.api import exploitability, leagues
 from seedzero.config import presets
-from seedzero.equilibria import nash
 
 RUNS: Mapping[str, Mapping[str, float]] = {
     "league": {},

@@ -23,9 +23,9 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from seedzero.actors import agent_choice, saved_agents
-from seedzero.checkpoints import run_dirs, spec_file
+from seedzero.acting.actors import agent_choice, saved_agents
 from seedzero.core import errors
+from seedzero.storage.checkpoints import run_dirs, spec_file
 
 _PREFIX = "gym:MinAtar/"
 

@@ -22,9 +22,9 @@ import numpy as np
 from PIL import Image, ImageDraw, ImageFont
 
 import seedzero
-from seedzero.checkpoints import run_dirs
 from seedzero.core import types
 from seedzero.envs import env_base, registry
+from seedzero.storage.checkpoints import run_dirs
 
 SIDE = 216
 """Side of a picture in pixels."""

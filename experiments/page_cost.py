@@ -31,7 +31,7 @@ from typing import Any
 import psutil
 
 from seedzero.core import errors
-from seedzero.live import observers
+from seedzero.learner.live import observers
 from seedzero.monitoring import status
 
 SETTINGS = ("--env=gym:CartPole-v1", "--agent=ppo", "--stop_at_return=inf", "--evaluation.every_updates=0")

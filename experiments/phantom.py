@@ -16,7 +16,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from seedzero.actors import acting_program
+from seedzero.acting.actors import acting_program
 from seedzero.agents import base
 from seedzero.core import types
 from seedzero.device import acting

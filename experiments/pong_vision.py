@@ -32,11 +32,11 @@ import optax  # type: ignore[import-untyped]
 from ale_py import roms
 
 from seedzero.agents import muzero_loss, muzero_model
-from seedzero.checkpoints import saved_files
 from seedzero.config import configs, presets
 from seedzero.core import types
 from seedzero.networks import network_inputs
 from seedzero.ops import nstep
+from seedzero.storage.checkpoints import saved_files
 
 BALL_X, BALL_Y, PADDLE_Y = 49, 54, 51
 """ALE's memory cells of Pong (Anand et al. 2019, "Unsupervised State Representation Learning in Atari")."""

@@ -35,11 +35,11 @@ import aggregates
 import numpy as np
 import runs
 
-from seedzero.checkpoints import durable, run_dirs
 from seedzero.config import evaluation_config, sections
 from seedzero.core import errors
 from seedzero.envs import registry
-from seedzero.metrics import episodes, human_scores
+from seedzero.monitoring.metrics import episodes, human_scores
+from seedzero.storage.checkpoints import durable, run_dirs
 
 _GRACE = 300.0
 """Seconds after its budget in which a run may compile, evaluate a last time and save."""

@@ -19,8 +19,8 @@ from typing import Any
 
 import numpy as np
 
-from seedzero.checkpoints import saved_files, trees
 from seedzero.monitoring import metrics_log
+from seedzero.storage.checkpoints import saved_files, trees
 
 COMMON = ("--deterministic", "--seed=3", "--stop_at_return=inf", "--evaluation.episodes=4", "--evaluation.num_envs=4")
 _CATCH = ("--preset=catch", "--max_updates=120")

@@ -24,11 +24,11 @@ from typing import Any
 
 import numpy as np
 
-from seedzero.actors import agent_choice
+from seedzero.acting.actors import agent_choice
+from seedzero.acting.tables import match, scoring
 from seedzero.config import configs
 from seedzero.envs import turn_games
 from seedzero.search import gumbel
-from seedzero.tables import match, scoring
 
 BATCH = 64
 _TIMED = 20

@@ -180,8 +180,8 @@ def _fetched(address: str, token: pathlib.Path, learner: subprocess.Popen[Any]) 
 def follow(path: pathlib.Path, num_changes: int) -> dict[str, Any]:
     """Returns the server's memory after the first tenth of many changes of parameters, and after all."""
     import seedzero
-    from seedzero.actors import agent_choice, saved_agents
-    from seedzero.checkpoints import checkpoint_dir, run_dirs
+    from seedzero.acting.actors import agent_choice, saved_agents
+    from seedzero.storage.checkpoints import checkpoint_dir, run_dirs
 
     run = runs.train(path, ["--preset=catch", "--agent=ppo", "--network.width=512", "--max_updates=20"]).path
     choice = agent_choice.AgentChoice(run, "last")
@@ -205,8 +205,8 @@ def follow(path: pathlib.Path, num_changes: int) -> dict[str, Any]:
 
 def javascript(run: str, player: str, num_games: int, path: pathlib.Path) -> dict[str, Any]:
     """Returns the results of games of main against a player by policy.js and by `league match`."""
+    from seedzero.acting.tables import match
     from seedzero.envs import spiel
-    from seedzero.tables import match
 
     game, generator = spiel.Game("connect_four"), np.random.default_rng(0)
     openings = [match.opening(game, generator).history() for _ in range(-(-num_games // 2))]

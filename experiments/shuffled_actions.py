@@ -23,9 +23,9 @@ import jax.numpy as jnp
 
 import seedzero
 from seedzero.agents import muzero_loss
-from seedzero.checkpoints import run_dirs
 from seedzero.core import errors
 from seedzero.monitoring import metrics_log
+from seedzero.storage.checkpoints import run_dirs
 
 LOSSES = ("loss_reward", "loss_value", "loss_policy")
 _OWN, _OTHER = "own_actions", "other_actions"

@@ -30,8 +30,8 @@ from typing import Any
 import gymnasium
 import psutil
 
-from seedzero.checkpoints import run_dirs
 from seedzero.monitoring import metrics_log
+from seedzero.storage.checkpoints import run_dirs
 
 UNDISTURBED_SECONDS = 120.0
 LOOK_SECONDS = 5.0

@@ -32,9 +32,12 @@ IMPORTED = ("jax", "flax", "optax", "seedzero.learner.entry")
 CALLED = {
     "seedzero.envs.registry": {"spec": "environments tried"},
     "seedzero.learner.build": {"device_loop_for": "learner built"},
-    "seedzero.loop.inboxes": {"Inbox.put": "first observations"},
-    "seedzero.loop.dispatchers": {"Dispatcher.act": "first batch", "Dispatcher.update": "first update asked for"},
-    "seedzero.loop.players": {"Player.run_update": "first update"},
+    "seedzero.learner.loop.inboxes": {"Inbox.put": "first observations"},
+    "seedzero.learner.loop.dispatchers": {
+        "Dispatcher.act": "first batch",
+        "Dispatcher.update": "first update asked for",
+    },
+    "seedzero.learner.loop.players": {"Player.run_update": "first update"},
 }
 """Module -> function in it -> name of the span of its first call."""
 EVENTS = {

@@ -18,8 +18,8 @@ from typing import Any
 
 import runs
 
-from seedzero.checkpoints import manifest, run_dirs, saved_files
 from seedzero.config import configs
+from seedzero.storage.checkpoints import manifest, run_dirs, saved_files
 
 EPISODES = 100
 ROOT = pathlib.Path(__file__).parent.parent

@@ -227,7 +227,7 @@ class Message(NamedTuple):
     """A text that users read.
 
     Attributes:
-      place: the file below seedzero/ and the function around it, as `loop/rosters.py Roster.assign`.
+      place: the file below seedzero/ and the function around it, as `learner/loop/rosters.py Roster.assign`.
       line: its line.
       text: with placeholders as in the source, as {name}.
     """

@@ -30,28 +30,28 @@ __all__ = [
 
 if TYPE_CHECKING:
     from seedzero import search
-    from seedzero.actors.acting_policy import Policy
-    from seedzero.actors.remote_policy import RemotePolicy, connect
-    from seedzero.actors.search_traces import Thought
+    from seedzero.acting.actors.acting_policy import Policy
+    from seedzero.acting.actors.remote_policy import RemotePolicy, connect
+    from seedzero.acting.actors.search_traces import Thought
+    from seedzero.acting.tables.records import Record, read_record
     from seedzero.api.runs import Evaluation, evaluate, export, load
     from seedzero.api.training import train
     from seedzero.core import errors
     from seedzero.learner.result import Result
-    from seedzero.tables.records import Record, read_record
 else:
     _PLACES = {
         "Evaluation": "seedzero.api.runs",
-        "Policy": "seedzero.actors.acting_policy",
-        "Record": "seedzero.tables.records",
-        "RemotePolicy": "seedzero.actors.remote_policy",
+        "Policy": "seedzero.acting.actors.acting_policy",
+        "Record": "seedzero.acting.tables.records",
+        "RemotePolicy": "seedzero.acting.actors.remote_policy",
         "Result": "seedzero.learner.result",
-        "Thought": "seedzero.actors.search_traces",
-        "connect": "seedzero.actors.remote_policy",
+        "Thought": "seedzero.acting.actors.search_traces",
+        "connect": "seedzero.acting.actors.remote_policy",
         "errors": "seedzero.core.errors",
         "evaluate": "seedzero.api.runs",
         "export": "seedzero.api.runs",
         "load": "seedzero.api.runs",
-        "read_record": "seedzero.tables.records",
+        "read_record": "seedzero.acting.tables.records",
         "search": "seedzero.search",
         "train": "seedzero.api.training",
     }

@@ -8,8 +8,8 @@ _WALL_CLOCK = re.compile(r"\btime\.time(?:_ns)?\b|\bdatetime\.(?:datetime|date)\
 SHOWN = {
     "api/run_places.py": "whether a learner on another machine renews its lease, shown as the run's state",
     "api/training.py": "the name of a new run directory",
-    "bucket/lease.py": "shown by `seedzero status`; other learners watch the object change",
-    "checkpoints/checkpointers.py": "the age of checkpoints in their listing",
+    "storage/bucket/lease.py": "shown by `seedzero status`; other learners watch the object change",
+    "storage/checkpoints/checkpointers.py": "the age of checkpoints in their listing",
     "cli/checkpoint.py": "the same",
     "cli/play_page.py": "the name of a recording",
     "envs/dmlab.py": "old rests; one that a process still writes is a level that is made anew",

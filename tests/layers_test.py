@@ -57,7 +57,7 @@ ALLOWED["cli"] = set(ALLOWED)
 """Layer -> the layers that it may import from, besides itself."""
 
 WORKER_SIDE = {"core", "config", "envs", "transport", "worker"}
-_CLIENT = "seedzero.actors.remote_policy"
+_CLIENT = "seedzero.acting.actors.remote_policy"
 """The client of a policy server, which runs where JAX is missing, too."""
 PURE = {"ops", "networks", "search", "replay", "agents", "league"}
 JAX = {"jax", "jaxlib", "flax", "optax", "mctx", "orbax", "chex"}
@@ -161,7 +161,7 @@ def test_what_a_worker_imports_through_others_never_imports_jax() -> None:
     reached = set(worker_side).union(*(_reachable(graph, name) for name in worker_side))
     bad = [found for found in _all_imports() if _module(found.file) in reached and found.name.split(".")[0] in JAX]
     assert not bad, _listing(bad)
-    assert "seedzero.bucket.bucket" in reached  # a worker's level cache
+    assert "seedzero.storage.bucket.bucket" in reached  # a worker's level cache
 
 
 def test_numeric_layers_have_no_threads_clocks_or_files() -> None:
@@ -177,7 +177,7 @@ def test_the_loop_decides_submits_and_counts_without_files_screens_or_signals() 
 
 def test_mctx_is_a_peer_to_measure_against_and_nothing_more() -> None:
     assert {found.file for found in _all_imports() if found.name.split(".")[0] == "mctx"} == {
-        PACKAGE / "benchmark/search.py"
+        PACKAGE / "interfaces/benchmark/search.py"
     }
 
 

@@ -15,13 +15,12 @@ import jax
 import numpy as np
 
 from seedzero.agents import agent_table, base
-from seedzero.checkpoints import trees
 from seedzero.config import configs, options, seats_config
 from seedzero.core import types
 from seedzero.device import batches, device_programs, meshes, newest_rows, setups, states
-from seedzero.league_play import building
-from seedzero.live import observers
-from seedzero.loop import (
+from seedzero.learner.league_play import building
+from seedzero.learner.live import observers
+from seedzero.learner.loop import (
     device_loop,
     dispatchers,
     evaluators,
@@ -34,8 +33,9 @@ from seedzero.loop import (
     seatings,
     step_accounting,
 )
-from seedzero.metrics import aggregator, counts, episodes
+from seedzero.monitoring.metrics import aggregator, counts, episodes
 from seedzero.replay import sources
+from seedzero.storage.checkpoints import trees
 from seedzero.transport import messages
 
 SPEC = types.EnvSpec((2,), "float32", 3)

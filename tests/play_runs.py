@@ -11,10 +11,10 @@ import numpy as np
 import saved_league
 
 from seedzero.agents import agent_table
-from seedzero.checkpoints import spec_file
 from seedzero.config import configs, options, presets
 from seedzero.core import types
 from seedzero.envs import registry
+from seedzero.storage.checkpoints import spec_file
 
 _SMALL: dict[str, options.Value] = {
     "network__width": 4,

@@ -10,7 +10,7 @@ import jax
 import numpy as np
 import pytest
 
-from seedzero.actors import acting_policy, acting_program, saved_agents
+from seedzero.acting.actors import acting_policy, acting_program, saved_agents
 from seedzero.agents import agent_table, base
 from seedzero.config import configs, options
 from seedzero.core import types

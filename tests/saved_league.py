@@ -10,9 +10,9 @@ from typing import Any
 import jax
 import numpy as np
 
-from seedzero.checkpoints import checkpoint_dir, run_dirs
 from seedzero.config import configs, options, presets
 from seedzero.league import members, payoffs
+from seedzero.storage.checkpoints import checkpoint_dir, run_dirs
 
 OLD, NEW = "main-0123456789ab", "main-ba9876543210"
 
@@ -63,8 +63,8 @@ def make_seats(
     host, changes: as of `make`; a league unless changes say otherwise.
     """
     from seedzero.agents import agent_table  # JAX
-    from seedzero.checkpoints import player_files, spec_file
     from seedzero.envs import spiel_seats
+    from seedzero.storage.checkpoints import player_files, spec_file
 
     spec = spiel_seats.SpielSeats(game).spec
 

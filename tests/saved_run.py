@@ -9,10 +9,10 @@ from typing import Any
 
 import numpy as np
 
-from seedzero.checkpoints import manifest, run_dirs, saved_files, spec_file
 from seedzero.config import configs, presets
 from seedzero.core import types
 from seedzero.monitoring import metrics_log
+from seedzero.storage.checkpoints import manifest, run_dirs, saved_files, spec_file
 
 
 def make(

@@ -18,11 +18,11 @@ import jax.numpy as jnp
 import numpy as np
 
 from seedzero.agents import base, own
-from seedzero.checkpoints import trees
 from seedzero.config import configs
 from seedzero.core import packing, types
 from seedzero.device import acting, batches
 from seedzero.replay import ring_store, sources, windowing
+from seedzero.storage.checkpoints import trees
 
 SLOTS, ROWS, EPISODE = 8, 24, 7
 """Number of environments, the fewest steps to play in each, and the length of their episodes."""

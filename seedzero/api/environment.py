@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from seedzero.config import sections
 from seedzero.core import env_ids, errors, printable, types, user_code
-from seedzero.processes import programs
+from seedzero.learner.processes import programs
 
 if TYPE_CHECKING:
     from seedzero.envs import check

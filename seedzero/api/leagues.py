@@ -9,13 +9,13 @@ import types
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
-from seedzero.actors import agent_choice
+from seedzero.acting.actors import agent_choice
 from seedzero.api import heatmap
-from seedzero.checkpoints import run_dirs, saved_files
 from seedzero.config import configs, league_config
 from seedzero.core import errors, opponents
 from seedzero.league import elo, lineage, matchmaking, members, payoffs
-from seedzero.metrics import counts
+from seedzero.monitoring.metrics import counts
+from seedzero.storage.checkpoints import run_dirs, saved_files
 from seedzero.transport import security
 
 
@@ -184,8 +184,8 @@ def play(
             f"{place}: player {players[kinds.index(members.SCRIPTED)]} is a scripted member without parameters; "
             "`seedzero league payoff` has its results"
         )
-    from seedzero.actors import remote_players
-    from seedzero.tables import scoring  # JAX
+    from seedzero.acting.actors import remote_players
+    from seedzero.acting.tables import scoring  # JAX
 
     names = [
         remote_players.Served(name, access) if opponents.is_address(name) else None if name == members.MAIN else name

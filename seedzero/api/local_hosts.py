@@ -13,12 +13,12 @@ import subprocess
 import sys
 from collections.abc import Mapping, Sequence
 
-from seedzero.bucket import bucket
-from seedzero.checkpoints import run_dirs
 from seedzero.config import cluster_config
 from seedzero.core import errors
 from seedzero.learner import callbacks, result
-from seedzero.processes import ensemble, signals, supervisor
+from seedzero.learner.processes import ensemble, signals, supervisor
+from seedzero.storage.bucket import bucket
+from seedzero.storage.checkpoints import run_dirs
 
 LOG = "host.log"
 """The file in its directory's logs that takes the output of a host, except host 0."""

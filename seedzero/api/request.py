@@ -9,9 +9,9 @@ from collections.abc import Mapping, Set
 from typing import NamedTuple
 
 from seedzero.api import environment
-from seedzero.checkpoints import origins
 from seedzero.config import combinations, configs, ends, families, machines, options, presets
 from seedzero.core import errors, opponents, types
+from seedzero.storage.checkpoints import origins
 
 TRUST = "trust_run_dir"
 """The flag with which a user consents to the code that a run directory names."""
@@ -51,7 +51,7 @@ def known(agent: str, run_dir: str | None) -> type[configs.Config]:
     """
     if agent or not run_dir or not os.path.exists(os.path.join(run_dir, "config.json")):
         return configs.kind_of(agent)
-    from seedzero.checkpoints import run_dirs
+    from seedzero.storage.checkpoints import run_dirs
 
     return type(run_dirs.read_resumable(run_dir).config)
 
@@ -118,8 +118,8 @@ def make(flags: Mapping[str, str], settings: Mapping[str, str], *, is_here: bool
 
 def _saved(run_dir: str, settings: Mapping[str, str], *, trusted: bool, is_here: bool) -> tuple[str, dict[str, str]]:
     """Returns preset and settings of the run in a directory, with new settings replacing its own."""
-    from seedzero.bucket import run_copy  # numpy, which an early mistake need not wait for
-    from seedzero.checkpoints import consent, run_dirs
+    from seedzero.storage.bucket import run_copy  # numpy, which an early mistake need not wait for
+    from seedzero.storage.checkpoints import consent, run_dirs
 
     if "://" not in run_dir and not os.path.exists(os.path.join(run_dir, run_dirs.CONFIG_FILE)):
         missing = "it holds no run" if os.path.exists(run_dir) else "there is no such directory"
@@ -150,8 +150,8 @@ def _check_origin(config: configs.Config, flags: Mapping[str, str], given: Mappi
 
     A resumed run has its parameters already, and the other run may be gone.
     """
-    from seedzero.bucket import run_copy  # numpy, which an early mistake need not wait for
-    from seedzero.checkpoints import consent, run_dirs, saved_files
+    from seedzero.storage.bucket import run_copy  # numpy, which an early mistake need not wait for
+    from seedzero.storage.checkpoints import consent, run_dirs, saved_files
 
     def steps(run_dir: str) -> list[int]:
         with run_copy.local(run_dir, run_copy.Copy.manifests) as path:

@@ -9,10 +9,10 @@ import pathlib
 import time
 from collections.abc import Callable, Iterator, Sequence
 
-from seedzero.bucket import bucket, lease, run_copy
-from seedzero.checkpoints import run_dirs, run_lock, spec_file
 from seedzero.core import errors
 from seedzero.monitoring import metrics_log, series
+from seedzero.storage.bucket import bucket, lease, run_copy
+from seedzero.storage.checkpoints import run_dirs, run_lock, spec_file
 
 TRAINING, FINISHED, STOPPED, UNKNOWN = "training", "finished", "stopped", run_lock.UNKNOWN
 """The states of a run: a learner is running; a budget or a return ended it; it can be resumed."""

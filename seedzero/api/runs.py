@@ -10,14 +10,14 @@ import pathlib
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias, cast
 
-from seedzero.actors import agent_choice
+from seedzero.acting.actors import agent_choice
 from seedzero.config import options
 from seedzero.core import errors, opponents
 from seedzero.league import members
 
 if TYPE_CHECKING:
-    from seedzero.actors import acting_policy
-    from seedzero.bucket import run_copy
+    from seedzero.acting.actors import acting_policy
+    from seedzero.storage.bucket import run_copy
     from seedzero.transport import security
 
 Step: TypeAlias = Literal["best", "last"] | int
@@ -118,7 +118,7 @@ def load(
       BucketError: the bucket cannot be read.
     """
     with opened(choose(run_dir, step, player, policy, trusted=trust_run_dir, seed=seed)) as choice:
-        from seedzero.actors import acting_policy  # JAX
+        from seedzero.acting.actors import acting_policy  # JAX
 
         return acting_policy.load(choice)
 
@@ -188,7 +188,7 @@ def evaluate_choice(
     Args:
       access: to the opponent's policy server; None uses plain text without a token.
     """
-    from seedzero.bucket import run_copy
+    from seedzero.storage.bucket import run_copy
 
     numbers = {"episodes": episodes, "max_episode_steps": choice.max_steps, "num_simulations": choice.simulations}
     for name, number in numbers.items():
@@ -199,8 +199,8 @@ def evaluate_choice(
         choice = copies.enter_context(opened(choice))
         if other is not None and "://" in other:
             other = str(copies.enter_context(run_copy.local(other, lambda copy: copy.fetch_params("last"))))
-        from seedzero.actors import remote_players
-        from seedzero.tables import scoring  # JAX
+        from seedzero.acting.actors import remote_players
+        from seedzero.acting.tables import scoring  # JAX
         from seedzero.transport import security
 
         is_served = other is not None and opponents.is_address(other)
@@ -255,8 +255,8 @@ def export_choice(
     directory = pathlib.Path(out).absolute()
     check_export(file_format, platforms, batch_size)
     with opened(choice) as choice:
-        from seedzero.actors import saved_agents  # JAX
-        from seedzero.exports import exporting
+        from seedzero.acting.actors import saved_agents  # JAX
+        from seedzero.acting.exports import exporting
 
         saved = saved_agents.load(choice, *saved_agents.read(choice))
         return exporting.export(saved, directory, platforms=platforms, batch_size=batch_size)
@@ -343,7 +343,7 @@ def opened(
 
     fetch: None fetches the parameters alone.
     """
-    from seedzero.bucket import run_copy
+    from seedzero.storage.bucket import run_copy
 
     def fetch_agent(copy: run_copy.Copy) -> None:
         if choice.player is not None and members.is_frozen(choice.player):

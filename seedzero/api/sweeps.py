@@ -13,9 +13,9 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import NamedTuple
 
 from seedzero.api import request, run_groups
-from seedzero.checkpoints import origins, run_dirs
 from seedzero.config import cluster_config, configs, options
 from seedzero.core import env_ids, errors
+from seedzero.storage.checkpoints import origins, run_dirs
 
 FINISHED, STOPPED, FAILED, SKIPPED = "finished", "stopped", "failed", "finished before"
 """States of a sweep's run."""

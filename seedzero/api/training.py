@@ -17,10 +17,10 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, TypeAlias, cast
 
 from seedzero.api import request
-from seedzero.bucket import bucket
 from seedzero.config import cluster_config, configs, options, own_agents, page_options, preset_files, presets
 from seedzero.core import env_ids, errors, plain_files, user_code
 from seedzero.learner import callbacks
+from seedzero.storage.bucket import bucket
 
 if TYPE_CHECKING:
     from seedzero.learner import result
@@ -142,7 +142,7 @@ def start(
         from seedzero.monitoring import wandb_run
 
         wandb_run.check()
-    from seedzero.checkpoints import run_dirs
+    from seedzero.storage.checkpoints import run_dirs
 
     several = num_hosts > 1 and index >= 0
     config, notes = (asked.config, []) if several else request.resolve(asked)  # hosts meet before JAX is used
@@ -238,7 +238,7 @@ def _name_of(value: object, setting: str) -> str:
 
 
 def _resume_command(run_dir: str, *, trusts: bool) -> str:
-    from seedzero.checkpoints import own_runs
+    from seedzero.storage.checkpoints import own_runs
 
     trusts = trusts and ("://" in run_dir or bool(own_runs.obstacle()))
     program = ["seedzero"] if shutil.which("seedzero") else [sys.executable, "-m", "seedzero.cli"]

@@ -13,10 +13,10 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 
 from seedzero.api import request, run_groups, sweeps
-from seedzero.checkpoints import run_dirs, run_lock
 from seedzero.config import configs, options, sections
 from seedzero.core import errors, packages, plain_files, printable
 from seedzero.monitoring import metrics_log, rows, series
+from seedzero.storage.checkpoints import run_dirs, run_lock
 
 
 # The journal of a search: lines of JSON as Optuna's own, which a full disk or a lost machine does not end.

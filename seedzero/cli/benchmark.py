@@ -17,10 +17,10 @@ ROWS: Mapping[str, tuple[str | int, ...]] = {
     "network": ("free", "small", "middle"),
     "policy": ("gumbel", "puct"),
 }
-"""Flags of `search` -> their choices, as in benchmark/search.py, which cannot be read without loading JAX."""
+"""Flags of `search` -> their choices, as in interfaces/benchmark/search.py, which cannot be read without loading JAX."""
 
 PLAYERS = (1, 2, 4, 8)
-"""Choices of `acting`'s flag --players, as in benchmark/players.py."""
+"""Choices of `acting`'s flag --players, as in interfaces/benchmark/players.py."""
 
 _WITHOUT_PRESET = {
     "transport": "which trains nothing; leave it out",
@@ -39,7 +39,7 @@ def run(arguments: parse.Arguments) -> int:
     if reports:
         chosen["report"] = row_printer(stream)
     # By name, so that each part loads only what it measures.
-    figures = importlib.import_module(f"seedzero.benchmark.{module}").run(**chosen)
+    figures = importlib.import_module(f"seedzero.interfaces.benchmark.{module}").run(**chosen)
     show(figures, stream, with_rows=not reports)
     if as_json:
         output.print_json(figures)

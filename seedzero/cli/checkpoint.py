@@ -13,7 +13,7 @@ from seedzero.core import errors, printable
 def run(arguments: parse.Arguments) -> int:
     """Lists or verifies the checkpoints of a run; returns the exit code, which is 1 for a damaged one."""
     as_json = arguments.switch("json")
-    from seedzero.bucket import run_copy
+    from seedzero.storage.bucket import run_copy
 
     path, verifies = arguments.flags["run_dir"], arguments.words[0] == "verify"
     rows = run_copy.checkpoint_rows(path, content=verifies)

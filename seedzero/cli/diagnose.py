@@ -15,9 +15,9 @@ if TYPE_CHECKING:
 def run(arguments: parse.Arguments) -> int:
     """Prints a verdict for each row of the table; returns the exit code, which is 1 if there are symptoms."""
     place = arguments.flags["run_dir"]
-    from seedzero.bucket import run_copy
-    from seedzero.checkpoints import run_dirs, spec_file
     from seedzero.monitoring import diagnosis, learning_curves, metrics_log, random_play, symptoms
+    from seedzero.storage.bucket import run_copy
+    from seedzero.storage.checkpoints import run_dirs, spec_file
 
     with run_copy.local(place, lambda copy: copy.fetch(metrics_log.METRICS_FILE)) as path:
         config = run_dirs.read_saved(path).config

@@ -9,7 +9,7 @@ import pathlib
 from collections.abc import Mapping
 from typing import Any
 
-from seedzero.actors import agent_choice
+from seedzero.acting.actors import agent_choice
 from seedzero.api import runs
 from seedzero.cli import output, parse, status
 from seedzero.config import combinations, configs
@@ -43,7 +43,7 @@ def run(arguments: parse.Arguments) -> int:
                     here, episodes, opponent=opponent, access=status.access(arguments) if is_served else None
                 ).to_json()
         else:
-            from seedzero.tables import served
+            from seedzero.acting.tables import served
 
             reports = served.Reports(output.say, output.progress("episodes"))
             result = served.evaluate(here, episodes, access, reports)
@@ -62,8 +62,8 @@ def run(arguments: parse.Arguments) -> int:
 
 def _drawn(choice: agent_choice.AgentChoice, result: Mapping[str, Any]) -> float | None:
     """Returns the return of training's drawn actions if a greedy score is lower by more than chance, else None."""
-    from seedzero.checkpoints import run_dirs, spec_file
     from seedzero.monitoring import learning_curves, symptoms
+    from seedzero.storage.checkpoints import run_dirs, spec_file
 
     if {"policy", "opponent", "player"} & result.keys() or "stderr_return" not in result:
         return None
@@ -171,10 +171,10 @@ def play(arguments: parse.Arguments) -> int:
 
         return play_page.run(arguments, choice)
     video = pathlib.Path(arguments.flags.get("video") or _free_name(pathlib.Path(_VIDEO)))
-    from seedzero.tables import videos
+    from seedzero.acting.tables import videos
 
     videos.check_path(video)  # before JAX is loaded
-    from seedzero.tables import films
+    from seedzero.acting.tables import films
 
     output.say(f"playing {choice.run_dir} into {video}")
     with runs.opened(choice) as here, output.others_aside():

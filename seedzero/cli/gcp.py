@@ -17,8 +17,8 @@ from typing import NamedTuple
 from seedzero.cli import main as commands
 from seedzero.cli import output, parse
 from seedzero.core import errors, logs
-from seedzero.launch import google_cloud
-from seedzero.processes import respawn
+from seedzero.interfaces.launch import google_cloud
+from seedzero.learner.processes import respawn
 
 PORT = 7777
 """The learner's port if Vertex AI assigns none."""

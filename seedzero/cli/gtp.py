@@ -18,8 +18,8 @@ def run(arguments: parse.Arguments) -> int:
     choice = evaluate.read_choice(arguments)
     answers = open(os.dup(1), "w", buffering=1, encoding="utf-8")  # noqa: SIM115
     with answers as out, runs.opened(choice) as here, output.others_aside():
+        from seedzero.acting.tables import gtp, scoring  # JAX
         from seedzero.envs import gtp_boards
-        from seedzero.tables import gtp, scoring  # JAX
 
         game, player = scoring.engine(here)
         try:

@@ -14,7 +14,7 @@ from seedzero.api import request
 from seedzero.cli import output, parse, train
 from seedzero.config import worker_options
 from seedzero.core import errors, packages
-from seedzero.launch import launch_plan
+from seedzero.interfaces.launch import launch_plan
 
 _TOKEN_FILE = "transport.token_file"
 _OF_THE_ADDRESS = ("transport.listen", _TOKEN_FILE, "tls.cert_file", "tls.key_file")
@@ -110,7 +110,7 @@ def _token(file: str) -> str:
 def load(user: str) -> types.ModuleType:
     """Returns the module for Ray. Raises UsageError without Ray. user: who needs it, for the message."""
     try:
-        from seedzero.launch import ray_launch
+        from seedzero.interfaces.launch import ray_launch
     except ModuleNotFoundError as error:
         if error.name is None or error.name.partition(".")[0] != "ray":
             raise

@@ -13,7 +13,7 @@ from seedzero.core import errors, json_object, opponents
 
 if TYPE_CHECKING:
     from seedzero.api import leagues
-    from seedzero.bucket import run_copy
+    from seedzero.storage.bucket import run_copy
 
 
 def run(arguments: parse.Arguments) -> int:
@@ -43,7 +43,7 @@ def run(arguments: parse.Arguments) -> int:
     if view == "nash":
         return league_nash.judge(arguments)
     from seedzero.api import leagues
-    from seedzero.bucket import run_copy
+    from seedzero.storage.bucket import run_copy
 
     place = arguments.flags["run_dir"]
     with run_copy.local(place, lambda copy: copy.fetch_params("last")) as path:
@@ -65,9 +65,9 @@ def _write(arguments: parse.Arguments, view: str, out: pathlib.Path) -> int:
         judged = league_nash.judged(arguments)
         return _written(arguments, out, _encoded(judged.to_export()), judged.update, len(judged.names))
     from seedzero.api import heatmap, leagues
-    from seedzero.bucket import run_copy
     from seedzero.league import members
     from seedzero.monitoring import league_log
+    from seedzero.storage.bucket import run_copy
 
     def fetch(copy: run_copy.Copy) -> None:
         copy.fetch_params("last")

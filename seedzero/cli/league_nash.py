@@ -11,9 +11,9 @@ from seedzero.cli import evaluate, output, parse
 from seedzero.core import errors, opponents
 
 if TYPE_CHECKING:
-    from seedzero.actors import agent_choice
+    from seedzero.acting.actors import agent_choice
     from seedzero.api import exploitability
-    from seedzero.checkpoints import saved_files
+    from seedzero.storage.checkpoints import saved_files
 
 _SMALLEST_SHOWN = 0.01
 _ALONE = "The run has no league, so it has no mixtures; only main is measured."
@@ -59,9 +59,9 @@ def judge(arguments: parse.Arguments) -> int:
 
 def _keep(place: str, found: Mapping[str, Any]) -> None:
     """Writes the newest judgement into the run directory, for the page, unless that is a bucket."""
-    from seedzero.bucket import bucket
-    from seedzero.checkpoints import run_dirs
     from seedzero.monitoring import league_log
+    from seedzero.storage.bucket import bucket
+    from seedzero.storage.checkpoints import run_dirs
 
     if bucket.parse(place) is not None:
         return

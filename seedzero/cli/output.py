@@ -101,7 +101,7 @@ def others_aside() -> Iterator[None]:
 
 def write_file(out: pathlib.Path, content: bytes) -> None:
     """Writes the file of --out as a whole. Raises UsageError if it cannot."""
-    from seedzero.checkpoints import durable
+    from seedzero.storage.checkpoints import durable
 
     try:
         with durable.new_file(out) as partial:

@@ -8,10 +8,10 @@ import pathlib
 import tempfile
 from collections.abc import Iterator
 
-from seedzero.bucket import bucket
 from seedzero.cli import output, parse
 from seedzero.config import page_options
 from seedzero.core import errors
+from seedzero.storage.bucket import bucket
 
 
 def run(arguments: parse.Arguments) -> int:
@@ -26,11 +26,11 @@ def run(arguments: parse.Arguments) -> int:
     if url is None and not os.path.isdir(place):
         raise errors.ResumeError(f"--run_dir={place}: there is no such directory; give a run, or a directory of runs")
     page_options.check_packages("seedzero page")
-    from seedzero.page import serve
+    from seedzero.interfaces.page import serve
     from seedzero.transport import security
 
     if arguments.switch("supervised"):
-        from seedzero.processes import signals
+        from seedzero.learner.processes import signals
 
         signals.terminate_with_input()
     token_file = arguments.flags.get("token_file", "")

@@ -8,14 +8,14 @@ import textwrap
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
-from seedzero.actors import agent_choice
-from seedzero.bucket import bucket
+from seedzero.acting.actors import agent_choice
 from seedzero.cli import output, parse, play_page
 from seedzero.config import page_options
 from seedzero.core import errors, printable
+from seedzero.storage.bucket import bucket
 
 if TYPE_CHECKING:
-    from seedzero.tables import human_table
+    from seedzero.acting.tables import human_table
 
 _WIDTH = 100
 _MOST_NUMBERED = 100
@@ -35,8 +35,8 @@ _COMMANDS = {
 def run(arguments: parse.Arguments, choice: agent_choice.AgentChoice) -> int:
     """Plays games with the person at standard input until the person leaves; returns the exit code."""
     check(arguments)
-    from seedzero.page import recordings
-    from seedzero.tables import human_table
+    from seedzero.acting.tables import human_table
+    from seedzero.interfaces.page import recordings
 
     choice = choice.absolute()
     if is_on_page := arguments.switch("page"):
@@ -63,7 +63,7 @@ def run(arguments: parse.Arguments, choice: agent_choice.AgentChoice) -> int:
 
 def _on_page(table: human_table.HumanTable, choice: agent_choice.AgentChoice) -> dict[str, Any]:
     """Serves the page with the person's seat until Ctrl-C; returns the result."""
-    from seedzero.page import human_seat, recordings, serve
+    from seedzero.interfaces.page import human_seat, recordings, serve
 
     human = human_seat.HumanSeat(table, choice.path / recordings.FOLDER)
 
@@ -136,7 +136,7 @@ class HumanSession:
 
     def _obey(self, word: str) -> None:
         """Makes a move, or obeys a command. Raises UsageError if that is impossible."""
-        from seedzero.tables import human_table
+        from seedzero.acting.tables import human_table
 
         table = self._table
         moves = {move.name: move.action for move in table.moves()}

@@ -14,11 +14,11 @@ import urllib.parse
 import webbrowser
 from collections.abc import Callable, Iterator
 
-from seedzero.actors import agent_choice
-from seedzero.bucket import bucket
+from seedzero.acting.actors import agent_choice
 from seedzero.cli import output, parse
 from seedzero.config import page_options
 from seedzero.core import errors
+from seedzero.storage.bucket import bucket
 
 HOST = "127.0.0.1"
 _NOT_COPIED = ("replay", "segments", "state", "tensorboard", "logs", "lock", "*.sock")
@@ -42,8 +42,8 @@ def _play(choice: agent_choice.AgentChoice, name: str) -> int:
     time = datetime.datetime.now(datetime.UTC).strftime("%Y%m%d-%H%M%S")
     folder = f"played-{time}"
     output.say(f"playing {name} into records/{folder}")
-    from seedzero.page import recordings, serve
-    from seedzero.tables import recording
+    from seedzero.acting.tables import recording
+    from seedzero.interfaces.page import recordings, serve
 
     out = choice.path / recordings.FOLDER / folder
     with output.others_aside():

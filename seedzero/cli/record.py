@@ -9,7 +9,7 @@ from seedzero.cli import evaluate, output, parse
 from seedzero.core import errors
 
 if TYPE_CHECKING:
-    from seedzero.tables import recording
+    from seedzero.acting.tables import recording
 
 _EPISODES = 20
 
@@ -23,7 +23,7 @@ def run(arguments: parse.Arguments) -> int:
     if "://" in out:
         raise errors.UsageError(f"--out={out}: episodes are written to this machine; give a directory")
     output.say(f"recording {run_dir} into {out}, {episodes} episodes")
-    from seedzero.tables import recording
+    from seedzero.acting.tables import recording
 
     written: list[recording.RecordedEpisode] = []
     tell = output.progress("episodes")

@@ -8,13 +8,13 @@ import pathlib
 import tempfile
 from collections.abc import Callable, Iterator, Sequence
 
-from seedzero.actors import agent_choice
+from seedzero.acting.actors import agent_choice
 from seedzero.api import runs
-from seedzero.bucket import bucket
 from seedzero.cli import evaluate, output, parse, status
 from seedzero.config import configs
 from seedzero.core import errors
 from seedzero.league import members
+from seedzero.storage.bucket import bucket
 
 _HOST = "127.0.0.1"
 _MAX_ROWS, _MAX_BATCH = 4096, 64
@@ -39,7 +39,7 @@ def run(arguments: parse.Arguments) -> int:
     choice = runs.choose(flags.get("run_dir", ""), *chosen, trusted=trusted, seed=seed, simulations=simulations)
     if _takes_newest(names, follows=arguments.switch("follow")):
         choice = choice.or_last()
-    from seedzero.serving import followers, learner_agents, policy_serving
+    from seedzero.interfaces.serving import followers, learner_agents, policy_serving
     from seedzero.transport import security
 
     secured = security.for_server(access.transport.token_file, access.tls)
@@ -98,7 +98,7 @@ def _opened(
 ) -> Iterator[tuple[pathlib.Path, Callable[[], None]]]:
     """Yields a run directory of this machine, and the function that brings newer parameters into it."""
     if _takes_newest(names, follows=follows):
-        from seedzero.bucket import run_copy  # JAX
+        from seedzero.storage.bucket import run_copy  # JAX
 
         frozen = None if _ALL in names else list(filter(members.is_frozen, names))
         with run_copy.followed(str(choice.run_dir), frozen) as found:

@@ -22,8 +22,8 @@ def run(arguments: parse.Arguments) -> int:
         raise errors.UsageError("seedzero status takes one of --run_dir=DIR and --server=HOST:PORT|unix:PATH")
     if run_dir and (unread := [name for name in _ACCESS if name in arguments.flags]):
         raise errors.UsageError(f"--{unread[0]} is for --server=HOST:PORT; give that instead of --run_dir")
-    from seedzero.bucket import bucket
     from seedzero.monitoring import status
+    from seedzero.storage.bucket import bucket
 
     url = bucket.parse(run_dir or "")
     if url is not None:

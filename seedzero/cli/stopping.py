@@ -11,7 +11,7 @@ from types import FrameType
 from seedzero.api import environment
 from seedzero.cli import output
 from seedzero.core import errors
-from seedzero.processes import signals
+from seedzero.learner.processes import signals
 
 
 @contextlib.contextmanager

@@ -21,7 +21,7 @@ from seedzero.core import errors
 
 if TYPE_CHECKING:
     from seedzero.api import sweeps, trials
-    from seedzero.processes import programs
+    from seedzero.learner.processes import programs
 
 _PROGRESS_SECONDS = 30.0
 """Seconds between two lines about each run."""
@@ -47,7 +47,7 @@ def run(arguments: parse.Arguments) -> int:
         raise errors.UsageError(f"--run_dir={directory}: a sweep needs a directory; upload it once the runs are over")
     with stopping.leaving_at_once("the sweep"):
         from seedzero.api import sweeps, trials
-        from seedzero.processes import signals
+        from seedzero.learner.processes import signals
 
         asked = _asked(arguments, fixed, directory)
         root = asked.root
@@ -130,7 +130,7 @@ def _texts(arguments: parse.Arguments) -> dict[str, str]:
 
 class _Sweep:
     def __init__(self, grid: sweeps.Grid, num_parallel: int) -> None:
-        from seedzero.processes import pool
+        from seedzero.learner.processes import pool
 
         self._grid = grid
         self._began: dict[str, float] = {}
@@ -183,7 +183,7 @@ class _Sweep:
         output.say(f"{each.name}: begins ({place}); log: {_log(each.path)}")
 
     def _write(self, each: sweeps.PlannedRun, line: bytes) -> bool:
-        from seedzero.processes import supervisor
+        from seedzero.learner.processes import supervisor
 
         supervisor.write_log(_log(each.path), line)
         text = line.decode(errors="replace").strip()

@@ -31,7 +31,7 @@ def run(arguments: parse.Arguments) -> int:
     supervised = arguments.switch("supervised")
     with stopping.leaving_at_once("training"):
         if supervised:
-            from seedzero.processes import signals
+            from seedzero.learner.processes import signals
 
             signals.terminate_with_input()
         try:

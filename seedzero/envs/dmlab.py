@@ -22,10 +22,10 @@ from typing import Any
 
 import numpy as np
 
-from seedzero.bucket import bucket
 from seedzero.config import sections
 from seedzero.core import errors, packages, packing, types
 from seedzero.envs import env_base, pictures
+from seedzero.storage.bucket import bucket
 
 # Caches levels that DeepMind Lab has compiled, for later episodes, other workers and other runs.
 REPORT_EVERY = 100

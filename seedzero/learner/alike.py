@@ -17,7 +17,7 @@ from seedzero.config import configs
 from seedzero.core import errors
 from seedzero.device import across
 from seedzero.learner import together
-from seedzero.loop import agreement, dispatchers, in_flight_calls
+from seedzero.learner.loop import agreement, dispatchers, in_flight_calls
 
 EVERY_UPDATES = 100
 """Updates between two comparisons, which bounds how long parameters can drift apart."""

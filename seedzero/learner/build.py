@@ -6,16 +6,16 @@ import functools
 import time
 from collections.abc import Callable, Sequence
 
+from seedzero.acting.equilibria import tabular
 from seedzero.agents import base
 from seedzero.config import configs
 from seedzero.core import types
 from seedzero.device import compilation_cache, device_programs, meshes, placements, setups, slow_compile, states
-from seedzero.equilibria import tabular
-from seedzero.league_play import building
 from seedzero.learner import alike, first_players, run_memory, saving, seating, together
-from seedzero.live import record
-from seedzero.loop import agreement, device_loop, dispatchers, players
-from seedzero.metrics import aggregator
+from seedzero.learner.league_play import building
+from seedzero.learner.live import record
+from seedzero.learner.loop import agreement, device_loop, dispatchers, players
+from seedzero.monitoring.metrics import aggregator
 
 
 # Judges agents exactly for a league's builder.

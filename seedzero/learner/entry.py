@@ -18,12 +18,10 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from concurrent import futures
 
-from seedzero.bucket import bucket, mirrors, remote
-from seedzero.checkpoints import own_runs, run_dirs
+from seedzero.acting.equilibria import game_tree
 from seedzero.config import combinations, configs, ends, page_options
 from seedzero.core import env_ids, errors, types, user_code
 from seedzero.device import compilation_cache
-from seedzero.equilibria import game_tree
 from seedzero.learner import (
     callbacks,
     endings,
@@ -35,9 +33,11 @@ from seedzero.learner import (
     stopping,
     together,
 )
-from seedzero.loop import device_loop
+from seedzero.learner.loop import device_loop
+from seedzero.learner.processes import programs, signals
 from seedzero.monitoring import background, console, exporter
-from seedzero.processes import programs, signals
+from seedzero.storage.bucket import bucket, mirrors, remote
+from seedzero.storage.checkpoints import own_runs, run_dirs
 
 # Shows the page of a run while it trains, in a separate process that starts and ends with the run and only reads.
 _URL = re.compile(rb"http://\S+/")

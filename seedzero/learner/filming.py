@@ -10,8 +10,8 @@ import threading
 from collections.abc import Callable, Sequence
 
 from seedzero.core import errors
-from seedzero.metrics import counts
-from seedzero.processes import programs
+from seedzero.learner.processes import programs
+from seedzero.monitoring.metrics import counts
 
 MAX_SECONDS = 900.0
 """Longest time that a video may take."""
@@ -64,7 +64,7 @@ class Filmer:
     def _film(self) -> None:
         with tempfile.TemporaryDirectory(prefix="seedzero-film-") as folder:
             target = pathlib.Path(folder) / "evaluation.gif"
-            death = self._run([sys.executable, "-m", "seedzero.tables", str(self._run_dir), str(target)])
+            death = self._run([sys.executable, "-m", "seedzero.acting.tables", str(self._run_dir), str(target)])
             if death is None or self._program.stopping.is_set():
                 return
             if death.status != errors.DONE:

@@ -10,16 +10,16 @@ import jax
 import numpy as np
 
 from seedzero.agents import base
-from seedzero.bucket import run_copy
-from seedzero.checkpoints import checkpoint, manifest, origins, player_files, run_dirs, saved_files, trees
 from seedzero.config import configs, league_config
 from seedzero.core import errors
 from seedzero.device import across, acting, device_programs, setups, states, strategies
 from seedzero.league import members
-from seedzero.league_play import league_seating
 from seedzero.learner import saving, seating, together
-from seedzero.loop import dispatchers, places, players, seatings
+from seedzero.learner.league_play import league_seating
+from seedzero.learner.loop import dispatchers, places, players, seatings
 from seedzero.replay import ring_store
+from seedzero.storage.bucket import run_copy
+from seedzero.storage.checkpoints import checkpoint, manifest, origins, player_files, run_dirs, saved_files, trees
 
 # Makes the learning states that a new run begins with: random parameters, or another run's (`--init_from`).
 _MOST_NAMED = 5

@@ -12,17 +12,17 @@ from concurrent import futures
 import jax
 import numpy as np
 
-from seedzero.bucket import mirrors
-from seedzero.checkpoints import player_files, run_dirs, spec_file, trees
 from seedzero.config import configs, sections, worker_options
 from seedzero.core import env_ids, errors, opponents, plain_files, types
 from seedzero.device import memory, meshes, newest_rows, placements, states
 from seedzero.learner import build, callbacks, endings, filming, run_memory, saving, stages, together
-from seedzero.live import answer, observers
-from seedzero.loop import device_loop, dispatchers, evaluators, inboxes, rosters
-from seedzero.metrics import aggregator, counts, episodes
+from seedzero.learner.live import answer, observers
+from seedzero.learner.loop import device_loop, dispatchers, evaluators, inboxes, rosters
+from seedzero.learner.processes import programs, supervisor
 from seedzero.monitoring import background, forecast, league_log, metrics_log, progress_lines, usage, views
-from seedzero.processes import programs, supervisor
+from seedzero.monitoring.metrics import aggregator, counts, episodes
+from seedzero.storage.bucket import mirrors
+from seedzero.storage.checkpoints import player_files, run_dirs, spec_file, trees
 from seedzero.transport import addresses, messages, model_pool, security, servers
 
 

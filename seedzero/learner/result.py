@@ -5,9 +5,9 @@ from __future__ import annotations
 import dataclasses
 import pathlib
 
-from seedzero.checkpoints import saved_files
 from seedzero.config import configs
-from seedzero.metrics import counts
+from seedzero.monitoring.metrics import counts
+from seedzero.storage.checkpoints import saved_files
 
 
 @dataclasses.dataclass(frozen=True)

@@ -8,11 +8,11 @@ from typing import NamedTuple
 
 import jax
 
-from seedzero.checkpoints import checkpoint, checkpointers, trees
 from seedzero.config import configs, sections
 from seedzero.core import control_groups, errors, types
 from seedzero.device import host_frames, meshes, setups, states
-from seedzero.league_play import snapshot_pools
+from seedzero.learner.league_play import snapshot_pools
+from seedzero.storage.checkpoints import checkpoint, checkpointers, trees
 
 # Decides where the replay goes, comparing its bytes with the free memory.
 _GIB = 2**30

@@ -13,16 +13,16 @@ from concurrent import futures
 from typing import Any
 
 from seedzero.agents import base
-from seedzero.bucket import mirrors
-from seedzero.checkpoints import checkpoint, checkpointers, run_dirs, saved_files, trees
 from seedzero.config import configs, sections
 from seedzero.core import errors
 from seedzero.device import meshes, states
 from seedzero.learner import together
-from seedzero.loop import dispatchers, evaluators, facts, phase, replay_rate
-from seedzero.metrics import counts
+from seedzero.learner.loop import dispatchers, evaluators, facts, phase, replay_rate
 from seedzero.monitoring import league_log, metrics_log
+from seedzero.monitoring.metrics import counts
 from seedzero.replay import ring_store
+from seedzero.storage.bucket import mirrors
+from seedzero.storage.checkpoints import checkpoint, checkpointers, run_dirs, saved_files, trees
 
 _LEAGUE_BYTES = "league_bytes"
 """In a checkpoint's counters: the size of the league's history."""

@@ -6,14 +6,14 @@ from collections.abc import Sequence
 
 import jax
 
-from seedzero.checkpoints import player_files
 from seedzero.config import configs, seats_config
 from seedzero.core import types
 from seedzero.device import states
 from seedzero.league import members
-from seedzero.league_play import league_seating
 from seedzero.learner import saving
-from seedzero.loop import places, players, rosters, seatings
+from seedzero.learner.league_play import league_seating
+from seedzero.learner.loop import places, players, rosters, seatings
+from seedzero.storage.checkpoints import player_files
 
 
 def pool(config: configs.Config, spec: types.EnvSpec) -> members.Pool:

@@ -12,8 +12,8 @@ import enum
 from collections.abc import Callable, Mapping
 
 from seedzero.core import types
-from seedzero.loop import device_loop
-from seedzero.metrics import counts
+from seedzero.learner.loop import device_loop
+from seedzero.monitoring.metrics import counts
 
 
 class Stage(enum.Enum):

@@ -5,9 +5,9 @@ from __future__ import annotations
 import contextlib
 import time
 
-from seedzero.checkpoints import spec_file
 from seedzero.core import errors, printable
 from seedzero.learner import learner_parts
+from seedzero.storage.checkpoints import spec_file
 from seedzero.transport import descriptors, invitation, security
 
 

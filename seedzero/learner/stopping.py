@@ -7,7 +7,7 @@ import time
 
 from seedzero.core import errors
 from seedzero.learner import endings, learner_parts, saving, stages
-from seedzero.loop import agreement, device_loop
+from seedzero.learner.loop import agreement, device_loop
 
 _INTERRUPTED = "interrupted"
 _COMPILING = "the networks are still being built and compiled, so give it more"

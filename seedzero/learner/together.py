@@ -21,14 +21,14 @@ from typing import Any
 import numpy as np
 
 import seedzero
-from seedzero.bucket import bucket, lease, remote
-from seedzero.checkpoints import manifest, run_dirs, saved_files
-from seedzero.cluster import hub, link, member, messages, reach, roll
 from seedzero.config import cluster_config, configs, machines, sections
 from seedzero.core import errors, forks, json_object, types
 from seedzero.device import collectives, compilation_cache
-from seedzero.loop import device_loop, facts, rosters
-from seedzero.metrics import counts
+from seedzero.learner.cluster import hub, link, member, messages, reach, roll
+from seedzero.learner.loop import device_loop, facts, rosters
+from seedzero.monitoring.metrics import counts
+from seedzero.storage.bucket import bucket, lease, remote
+from seedzero.storage.checkpoints import manifest, run_dirs, saved_files
 from seedzero.transport import security
 
 _OF_A_HOST = {
@@ -251,7 +251,7 @@ def digest(config: configs.Config) -> str:
 @contextlib.contextmanager
 def _watched(found: link.Link, seconds: float) -> Iterator[None]:
     """Starts a process, while entered, that ends this one if it hangs for too long."""
-    command = [sys.executable, "-m", "seedzero.cluster.watchdog", str(os.getpid()), str(seconds)]
+    command = [sys.executable, "-m", "seedzero.learner.cluster.watchdog", str(os.getpid()), str(seconds)]
     with subprocess.Popen(command, stdin=subprocess.PIPE, start_new_session=True) as process:
         assert process.stdin is not None
         stdin = process.stdin

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 
 from seedzero.config import configs
-from seedzero.metrics import counts
+from seedzero.monitoring.metrics import counts
 
 MARGIN = 1.05
 """Updates after the decay, as a share of it, that deserve a warning; padded batches add some unplanned updates."""

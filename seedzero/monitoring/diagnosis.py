@@ -9,8 +9,8 @@ from typing import NamedTuple
 
 from seedzero.config import agent_settings, configs, options
 from seedzero.core import types
-from seedzero.metrics import clipping
 from seedzero.monitoring import learning_curves, symptoms
+from seedzero.monitoring.metrics import clipping
 
 HEALTHY, UNHEALTHY, NOT_RECORDED, TOO_EARLY = "healthy", "not healthy", "not recorded", "too early"
 NOT_CHECKED = "not checked"

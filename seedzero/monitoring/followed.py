@@ -12,10 +12,10 @@ import threading
 import time
 from collections.abc import Callable
 
-from seedzero.bucket import bucket, remote, run_copy
-from seedzero.checkpoints import durable, run_dirs
 from seedzero.core import errors
 from seedzero.monitoring import league_log, metrics_log, status
+from seedzero.storage.bucket import bucket, remote, run_copy
+from seedzero.storage.checkpoints import durable, run_dirs
 
 EVERY_SECONDS = 15.0
 """Time between two looks; longer if a look takes more than a tenth of it."""

@@ -6,7 +6,7 @@ import math
 
 from seedzero.config import configs
 from seedzero.core import types
-from seedzero.metrics import counts
+from seedzero.monitoring.metrics import counts
 
 MEASURED_SECONDS = 30.0
 """Shortest time to measure, starting with the first update."""

@@ -13,8 +13,8 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from seedzero.core import json_object
-from seedzero.metrics import counts
 from seedzero.monitoring import rows
+from seedzero.monitoring.metrics import counts
 
 # Reports a league on the console.
 EVERY_SECONDS = 60.0

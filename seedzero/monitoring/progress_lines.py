@@ -6,7 +6,7 @@ import collections
 from collections.abc import Callable
 
 from seedzero.core import types
-from seedzero.metrics import counts
+from seedzero.monitoring.metrics import counts
 
 _WINDOW_SECONDS = 10.0
 _STALL_SECONDS = 30.0

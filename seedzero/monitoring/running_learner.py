@@ -7,9 +7,9 @@ import os
 import pathlib
 from typing import Any
 
-from seedzero.checkpoints import run_dirs, run_lock
 from seedzero.core import errors
 from seedzero.monitoring import status
+from seedzero.storage.checkpoints import run_dirs, run_lock
 from seedzero.transport import addresses, messages, probe
 
 ENDED = "no learner is at work in this run: there is nothing live to see"

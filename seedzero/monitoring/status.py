@@ -9,9 +9,9 @@ import time
 from collections.abc import Callable
 from typing import Any
 
-from seedzero.bucket import bucket, lease
-from seedzero.checkpoints import run_dirs, run_lock
 from seedzero.core import errors, json_object
+from seedzero.storage.bucket import bucket, lease
+from seedzero.storage.checkpoints import run_dirs, run_lock
 from seedzero.transport import probe, security
 
 NOT_STARTED = "the learner has not answered yet"

@@ -12,8 +12,8 @@ from typing import NamedTuple
 
 from seedzero.config import agent_settings, configs
 from seedzero.core import types
-from seedzero.metrics import clipping
 from seedzero.monitoring import learning_curves
+from seedzero.monitoring.metrics import clipping
 
 FEW_STEPS = 300
 """Within this number of optimizer steps, values are still close to their initial ones."""

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from seedzero.metrics import aggregator
 from seedzero.monitoring import usage
+from seedzero.monitoring.metrics import aggregator
 
 _ROLLOUT = {"episode_return", "first_mover_return", "episode_length", "episodes"}
 _TIME = {"update", "env_steps", "seconds", "weights_version", "batch_rows", "batch_fill"}

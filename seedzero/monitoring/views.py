@@ -10,9 +10,7 @@ import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
-from seedzero.checkpoints import run_dirs
 from seedzero.config import configs, families
-from seedzero.metrics import aggregator, counts
 from seedzero.monitoring import (
     background,
     console,
@@ -27,6 +25,8 @@ from seedzero.monitoring import (
     wandb_run,
     watch,
 )
+from seedzero.monitoring.metrics import aggregator, counts
+from seedzero.storage.checkpoints import run_dirs
 
 # Reports a run's other hosts on the console.
 EVERY_SECONDS = 60.0

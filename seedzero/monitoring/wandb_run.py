@@ -12,9 +12,9 @@ import threading
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from seedzero.checkpoints import run_dirs, run_lock
 from seedzero.core import errors, json_object, packages, plain_files
 from seedzero.monitoring import metrics_log, tags
+from seedzero.storage.checkpoints import run_dirs, run_lock
 
 FILE = "wandb.json"
 """File in the run directory with project and id, by which a resume continues the same W&B run."""

@@ -19,7 +19,7 @@ from seedzero.agents import agent_table, base, muzero
 from seedzero.config import configs, options
 from seedzero.core import types
 from seedzero.device import acting, batches, meshes, setups, states, steps
-from seedzero.loop import queue_rate
+from seedzero.learner.loop import queue_rate
 from seedzero.replay import sources, windowing
 
 NUM_ENVS = 32

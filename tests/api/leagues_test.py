@@ -13,14 +13,14 @@ import pytest
 import saved_league
 
 import seedzero
-from seedzero.actors import agent_choice
+from seedzero.acting.actors import agent_choice
 from seedzero.agents import agent_table
 from seedzero.api import leagues, runs
-from seedzero.checkpoints import player_files, run_dirs, spec_file
 from seedzero.config import configs
 from seedzero.core import errors
 from seedzero.envs import spiel
 from seedzero.league import members, payoffs
+from seedzero.storage.checkpoints import player_files, run_dirs, spec_file
 
 
 def _read(path: pathlib.Path) -> leagues.SavedLeague:

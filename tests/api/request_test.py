@@ -11,10 +11,10 @@ import jax
 import pytest
 
 from seedzero.api import environment, request
-from seedzero.checkpoints import run_dirs
 from seedzero.config import configs, kinds, sections
 from seedzero.core import errors
 from seedzero.envs import gym_wrappers
+from seedzero.storage.checkpoints import run_dirs
 
 _MODULE = """
 import gymnasium

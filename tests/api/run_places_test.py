@@ -11,9 +11,9 @@ import pytest
 import saved_run
 
 from seedzero.api import run_places
-from seedzero.bucket import lease
 from seedzero.core import errors
 from seedzero.monitoring import series
+from seedzero.storage.bucket import lease
 
 
 def _find(*places: str) -> list[str]:

@@ -13,11 +13,11 @@ import numpy as np
 import pytest
 
 import seedzero
-from seedzero.actors import agent_choice
+from seedzero.acting.actors import agent_choice
+from seedzero.acting.tables import scoring
 from seedzero.api import runs
-from seedzero.bucket import run_copy
 from seedzero.core import errors
-from seedzero.tables import scoring
+from seedzero.storage.bucket import run_copy
 
 
 @pytest.mark.parametrize("seed", [-1, 2**31])

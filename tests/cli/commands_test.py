@@ -14,15 +14,15 @@ from typing import Any
 import pytest
 import saved_run
 
-from seedzero.actors import agent_choice
+from seedzero.acting.actors import agent_choice
+from seedzero.acting.tables import films, scoring, served
 from seedzero.api import runs
-from seedzero.checkpoints import run_dirs, saved_files, spec_file
 from seedzero.cli import checkpoint
 from seedzero.cli import main as commands
 from seedzero.config import configs, presets, worker_options
 from seedzero.core import types
 from seedzero.monitoring import status
-from seedzero.tables import films, scoring, served
+from seedzero.storage.checkpoints import run_dirs, saved_files, spec_file
 from seedzero.worker import process
 
 
@@ -339,7 +339,7 @@ def test_benchmark_prints_the_figures_of_its_part(
     as_json: bool, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     part = python_types.SimpleNamespace(run=lambda: {"ratio": 0.75, "workers": 4})
-    monkeypatch.setitem(sys.modules, "seedzero.benchmark.transport", part)
+    monkeypatch.setitem(sys.modules, "seedzero.interfaces.benchmark.transport", part)
     assert commands.main(["benchmark", "transport", *(["--json"] if as_json else [])]) == 0
     out, err = capsys.readouterr()
     if as_json:
@@ -364,7 +364,7 @@ def test_benchmark_search_prints_each_row_as_it_comes(
             printed.append(capsys.readouterr())
         return {"platform": "cpu", "rows": rows}
 
-    monkeypatch.setitem(sys.modules, "seedzero.benchmark.search", python_types.SimpleNamespace(run=run))
+    monkeypatch.setitem(sys.modules, "seedzero.interfaces.benchmark.search", python_types.SimpleNamespace(run=run))
     args = ["--batch=128,8", "--policy=gumbel,puct", *(["--json"] if as_json else [])]
     assert commands.main(["benchmark", "search", *args]) == 0
     lines = [captured.err if as_json else captured.out for captured in printed]
@@ -382,7 +382,7 @@ def test_benchmark_acting_with_players_measures_their_price(
         report({"agent": "ppo", "players": 4})
         return {"platform": "cpu", "rows": [{"agent": "ppo", "players": 4}]}
 
-    monkeypatch.setitem(sys.modules, "seedzero.benchmark.players", python_types.SimpleNamespace(run=run))
+    monkeypatch.setitem(sys.modules, "seedzero.interfaces.benchmark.players", python_types.SimpleNamespace(run=run))
     assert commands.main(["benchmark", "acting", "--players=4,1", "--preset=catch", "--agent=ppo"]) == 0
     assert capsys.readouterr().out == "agent  players\nppo          4\nplatform  cpu\n"
 

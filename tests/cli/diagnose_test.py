@@ -8,11 +8,11 @@ from typing import Any
 
 import pytest
 
-from seedzero.checkpoints import run_dirs, spec_file
 from seedzero.cli import main as commands
 from seedzero.config import presets
 from seedzero.core import types
 from seedzero.monitoring import diagnosis, metrics_log, random_play
+from seedzero.storage.checkpoints import run_dirs, spec_file
 
 _ROW: dict[str, Any] = {
     "env_steps": 5_000,

@@ -8,10 +8,10 @@ import io
 import numpy as np
 import pytest
 
+from seedzero.acting.tables import scoring
 from seedzero.api import runs
 from seedzero.cli import main as commands
 from seedzero.envs import spiel
-from seedzero.tables import scoring
 
 
 @pytest.fixture

@@ -12,12 +12,12 @@ from typing import Any
 
 import pytest
 
-from seedzero.checkpoints import run_dirs
 from seedzero.cli import launch
 from seedzero.cli import main as commands
 from seedzero.config import configs, presets
 from seedzero.core import errors
-from seedzero.launch import launch_plan
+from seedzero.interfaces.launch import launch_plan
+from seedzero.storage.checkpoints import run_dirs
 
 NODES = [{"CPU": 16.0, "GPU": 1.0}]
 ARGS = ["launch", "ray", "--num_workers=3", "--preset=catch"]
@@ -195,9 +195,9 @@ def test_mistakes_are_told_before_anything_starts(
 def test_without_ray_the_next_step_is_told(
     monkeypatch: pytest.MonkeyPatch, tmp_path: pathlib.Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    for name in [name for name in sys.modules if name.startswith("seedzero.launch.ray_")]:
+    for name in [name for name in sys.modules if name.startswith("seedzero.interfaces.launch.ray_")]:
         monkeypatch.delitem(sys.modules, name)
     monkeypatch.setitem(sys.modules, "ray", None)
-    monkeypatch.delattr("seedzero.launch.ray_launch", raising=False)
+    monkeypatch.delattr("seedzero.interfaces.launch.ray_launch", raising=False)
     assert _launch(tmp_path) == errors.BAD_USAGE
     assert re.search("Ray, .*: .* install", capsys.readouterr().err)

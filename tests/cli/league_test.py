@@ -9,11 +9,11 @@ from typing import Any
 import pytest
 import saved_league
 
-from seedzero.actors import agent_choice
+from seedzero.acting.actors import agent_choice
+from seedzero.acting.tables import scoring
 from seedzero.cli import main as commands
+from seedzero.interfaces.page import league_view
 from seedzero.league import members, payoffs
-from seedzero.page import league_view
-from seedzero.tables import scoring
 
 
 @pytest.fixture(scope="module")

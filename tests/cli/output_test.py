@@ -13,12 +13,12 @@ from typing import Any
 
 import pytest
 
+from seedzero.acting.tables import films, recording, scoring
 from seedzero.api import environment, leagues
 from seedzero.cli import main as commands
 from seedzero.cli import output
 from seedzero.core import errors
-from seedzero.page import serve
-from seedzero.tables import films, recording, scoring
+from seedzero.interfaces.page import serve
 
 
 def test_progress_is_told_now_and_then(capsys: pytest.CaptureFixture[str]) -> None:

@@ -10,7 +10,7 @@ import fake_gcs
 import pytest
 
 from seedzero.cli import main as commands
-from seedzero.page import serve
+from seedzero.interfaces.page import serve
 
 
 @pytest.mark.parametrize(

@@ -11,8 +11,8 @@ from typing import Any
 import play_runs
 import pytest
 
+from seedzero.acting.tables import records
 from seedzero.cli import main as commands
-from seedzero.tables import records
 
 
 @pytest.fixture(scope="module")

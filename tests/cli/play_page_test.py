@@ -11,11 +11,11 @@ from typing import Any
 
 import pytest
 
-from seedzero.actors import agent_choice
+from seedzero.acting.actors import agent_choice
+from seedzero.acting.tables import recording
 from seedzero.cli import main as commands
 from seedzero.cli import play_page
-from seedzero.page import serve
-from seedzero.tables import recording
+from seedzero.interfaces.page import serve
 
 
 @pytest.fixture

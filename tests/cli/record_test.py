@@ -8,9 +8,9 @@ from typing import Any
 
 import pytest
 
-from seedzero.actors import agent_choice
+from seedzero.acting.actors import agent_choice
+from seedzero.acting.tables import recording
 from seedzero.cli import main as commands
-from seedzero.tables import recording
 
 _EPISODES = [
     recording.RecordedEpisode("episode-000000.npz", 1.0, 9, False, ""),

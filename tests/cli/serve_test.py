@@ -19,7 +19,7 @@ import seedzero
 from seedzero.cli import main as commands
 from seedzero.cli import output
 from seedzero.core import errors, printable
-from seedzero.serving import acting_engine
+from seedzero.interfaces.serving import acting_engine
 from seedzero.transport import probe
 
 

@@ -14,8 +14,8 @@ import pytest
 
 from seedzero.cli import main as commands
 from seedzero.cli import sweep, train
+from seedzero.learner.processes import pool
 from seedzero.monitoring import console
-from seedzero.processes import pool
 
 _STAND_IN = """
 import pathlib, select, sys

@@ -17,7 +17,7 @@ from seedzero.cli import parse, train
 from seedzero.config import page_options, presets
 from seedzero.core import errors
 from seedzero.learner import entry, result
-from seedzero.processes import signals
+from seedzero.learner.processes import signals
 
 _MODULE = """
 import gymnasium
@@ -233,7 +233,7 @@ def test_a_signal_after_training_keeps_the_exit_code_a_second_ends_it(num_signal
     code = (
         "import os, signal, sys\n"
         "from seedzero.cli import stopping\n"
-        "from seedzero.processes import signals\n"
+        "from seedzero.learner.processes import signals\n"
         "with stopping.leaving_at_once('training'):\n"
         "    with signals.StopSignals(lambda: None, say=print, cleanup=lambda: None):\n"
         "        pass\n"

@@ -10,9 +10,9 @@ from collections.abc import Callable
 
 import pytest
 
-from seedzero.checkpoints import formats
 from seedzero.config import configs, options, own_agents, presets
 from seedzero.core import errors
+from seedzero.storage.checkpoints import formats
 
 _MODULE = """
 import dataclasses

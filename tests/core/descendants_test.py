@@ -12,7 +12,7 @@ from collections.abc import Callable
 import pytest
 
 from seedzero.core import descendants
-from seedzero.processes import programs
+from seedzero.learner.processes import programs
 
 TIMEOUT_SECONDS = 600.0
 WORKER = """

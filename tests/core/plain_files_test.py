@@ -11,12 +11,12 @@ from typing import Any
 
 import pytest
 
-from seedzero.checkpoints import manifest, run_dirs, saved_files, segments, spec_file
+from seedzero.acting.tables import records
 from seedzero.config import configs
 from seedzero.core import errors, plain_files
+from seedzero.interfaces.page import run_files, summaries
 from seedzero.monitoring import league_log, learning_curves, rows, series
-from seedzero.page import run_files, summaries
-from seedzero.tables import records
+from seedzero.storage.checkpoints import manifest, run_dirs, saved_files, segments, spec_file
 
 STEP = "checkpoints/steps/000000000001"
 READERS: dict[str, tuple[str, Callable[[pathlib.Path], Any]]] = {

@@ -23,8 +23,8 @@ import pytest
 
 from seedzero.cli import gcp
 from seedzero.core import errors
-from seedzero.launch import google_cloud
-from seedzero.processes import programs, respawn
+from seedzero.interfaces.launch import google_cloud
+from seedzero.learner.processes import programs, respawn
 
 ROOT = pathlib.Path(__file__).parents[2]
 SECRET = google_cloud.Secret("a-token", "CERTIFICATE\n", "KEY\n")

@@ -18,7 +18,7 @@ import pytest
 
 from seedzero.cli import gcp
 from seedzero.core import errors
-from seedzero.launch import google_cloud
+from seedzero.interfaces.launch import google_cloud
 
 ROOT = pathlib.Path(__file__).parents[2]
 FOLDER = ROOT / "gcp"

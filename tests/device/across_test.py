@@ -16,8 +16,8 @@ import numpy as np
 import pytest
 import quick_xla
 
-from seedzero.checkpoints import trees
 from seedzero.device import across, batches, meshes, setups, states, steps, strategies, tracing
+from seedzero.storage.checkpoints import trees
 
 SPEC = across_program.SPEC
 

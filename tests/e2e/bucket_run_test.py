@@ -12,7 +12,7 @@ import e2e_harness as harness
 import fake_gcs
 import pytest
 
-from seedzero.bucket import bucket
+from seedzero.storage.bucket import bucket
 
 URL = "gs://runs/team/catch"
 RUN = (*harness.TINY, "--checkpoint.every_seconds=1", "--bucket.lease_seconds=2")

@@ -133,7 +133,7 @@ def test_a_larger_budget_goes_on(brief: Brief) -> None:
     assert rows[-1]["update"] == 60
 
 
-@pytest.mark.slow  # tests/checkpoints/checkpoint_test.py flips one in each file
+@pytest.mark.slow  # tests/storage/checkpoints/checkpoint_test.py flips one in each file
 def test_a_flipped_bit_makes_a_resume_take_the_older_checkpoint_and_say_so(
     host: harness.Host, brief: Brief, tmp_path: pathlib.Path
 ) -> None:

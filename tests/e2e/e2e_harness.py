@@ -28,10 +28,10 @@ import numpy as np
 import psutil
 import quick_xla
 
-from seedzero.checkpoints import checkpoint, run_dirs, saved_files, segments, trees
 from seedzero.cli import main as commands
 from seedzero.core import errors
 from seedzero.monitoring import status
+from seedzero.storage.checkpoints import checkpoint, run_dirs, saved_files, segments, trees
 
 ROOT = pathlib.Path(__file__).parents[2]
 HERE = pathlib.Path(__file__).parent

@@ -17,8 +17,8 @@ import fake_gcs
 import psutil
 import pytest
 
-from seedzero.bucket import bucket
-from seedzero.checkpoints import manifest, run_dirs, saved_files
+from seedzero.storage.bucket import bucket
+from seedzero.storage.checkpoints import manifest, run_dirs, saved_files
 
 EVERY, UPDATES = 20, 60
 TWO = ("--cluster.num_hosts=2", "--replay.num_slots=8", "--batcher.max_batch=8")

@@ -14,11 +14,11 @@ import league_stand_in
 import pytest
 import run_state
 
-from seedzero.actors import agent_choice
+from seedzero.acting.actors import agent_choice
 from seedzero.api import leagues, runs
-from seedzero.bucket import bucket
-from seedzero.checkpoints import player_files, saved_files
 from seedzero.core import errors
+from seedzero.storage.bucket import bucket
+from seedzero.storage.checkpoints import player_files, saved_files
 
 EVERY = 150
 """Training steps between snapshots."""
@@ -62,7 +62,7 @@ def to(run: pathlib.Path, num_players: int) -> str:
     return f"--max_env_steps={run_state.newest(run).counters['ledger']['stored'] + num_players * EVERY}"
 
 
-@pytest.mark.slow  # tests/checkpoints/player_files_test.py kills between changes of the disk within a process
+@pytest.mark.slow  # tests/storage/checkpoints/player_files_test.py kills between changes of the disk within a process
 @pytest.mark.parametrize("words", [LEAGUE, WILD], ids=["one player", "several"])
 def test_killed_around_a_freeze_or_reset_it_goes_on_at_its_last_checkpoint(
     host: harness.Host, words: tuple[str, ...]
@@ -106,7 +106,7 @@ def test_killed_at_random_moments_it_goes_on_at_its_last_checkpoint(
     assert (len(retired) > 3) == (words is COMING)
 
 
-@pytest.mark.slow  # tests/checkpoints/player_files_test.py saves players that wait at a stop
+@pytest.mark.slow  # tests/storage/checkpoints/player_files_test.py saves players that wait at a stop
 def test_ctrl_c_during_a_freeze_saves_the_new_player(
     host: harness.Host, tmp_path: pathlib.Path, league: pathlib.Path
 ) -> None:
@@ -123,7 +123,7 @@ def test_ctrl_c_during_a_freeze_saves_the_new_player(
     run_state.check_league(run)
 
 
-@pytest.mark.slow  # tests/checkpoints/player_files_test.py resumes from an earlier checkpoint, too
+@pytest.mark.slow  # tests/storage/checkpoints/player_files_test.py resumes from an earlier checkpoint, too
 def test_after_an_earlier_checkpoint_no_name_is_used_again(
     host: harness.Host, tmp_path: pathlib.Path, league: pathlib.Path
 ) -> None:
@@ -148,7 +148,7 @@ def damage(run: pathlib.Path, name: str) -> None:
     harness.flip_a_bit(run / "checkpoints" / saved_files.FROZEN / name)
 
 
-@pytest.mark.slow  # tests/checkpoints/player_files_test.py names damaged players, and resumes without them
+@pytest.mark.slow  # tests/storage/checkpoints/player_files_test.py names damaged players, and resumes without them
 def test_damaged_and_missing_players_are_named_and_a_resume_goes_on_without_them(
     host: harness.Host, tmp_path: pathlib.Path, league: pathlib.Path
 ) -> None:
@@ -170,7 +170,7 @@ def test_damaged_and_missing_players_are_named_and_a_resume_goes_on_without_them
     run_state.check_league(run, lost=(damaged, missing))
 
 
-@pytest.mark.slow  # tests/league_play/league_seating_test.py loses players within a process
+@pytest.mark.slow  # tests/learner/league_play/league_seating_test.py loses players within a process
 def test_players_that_are_damaged_while_it_runs_are_named_and_left_out(
     host: harness.Host, tmp_path: pathlib.Path, league: pathlib.Path
 ) -> None:
@@ -191,7 +191,7 @@ def test_players_that_are_damaged_while_it_runs_are_named_and_left_out(
 # ------------------------------------------------------------------------------------ a full disk
 
 
-@pytest.mark.slow  # tests/checkpoints/player_files_test.py refuses players their disk
+@pytest.mark.slow  # tests/storage/checkpoints/player_files_test.py refuses players their disk
 def test_a_full_disk_is_named_once_a_snapshot_and_a_resume_goes_on(
     host: harness.Host, tmp_path: pathlib.Path, league: pathlib.Path
 ) -> None:

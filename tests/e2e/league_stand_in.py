@@ -17,10 +17,10 @@ from typing import Any
 import jax
 import numpy as np
 
-from seedzero.checkpoints import checkpoint, manifest, player_files, saved_files, trees
 from seedzero.cli import main as commands
-from seedzero.league_play import building
-from seedzero.loop import dispatchers
+from seedzero.learner.league_play import building
+from seedzero.learner.loop import dispatchers
+from seedzero.storage.checkpoints import checkpoint, manifest, player_files, saved_files, trees
 
 MOMENT, PLACE = "E2E_MOMENT", "E2E_PLACE"
 """Variables: one of MOMENTS and, after a colon, how often it passes; a file that ends the wait."""

@@ -8,7 +8,7 @@ import random
 import e2e_harness as harness
 import pytest
 
-from seedzero.checkpoints import saved_files
+from seedzero.storage.checkpoints import saved_files
 
 RUN = (*harness.PACED, "--workers=0", "--checkpoint.every_seconds=0.2")
 

@@ -12,7 +12,7 @@ import pytest
 import run_state
 
 import seedzero
-from seedzero.checkpoints import saved_files
+from seedzero.storage.checkpoints import saved_files
 
 NAMES = own_agents.Pack.names
 LOCK_STEP = (

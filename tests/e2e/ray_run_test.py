@@ -16,10 +16,10 @@ import fake_gcs
 import psutil
 import pytest
 
-from seedzero.bucket import bucket
-from seedzero.checkpoints import run_dirs, saved_files
 from seedzero.core import errors
 from seedzero.monitoring import status
+from seedzero.storage.bucket import bucket
+from seedzero.storage.checkpoints import run_dirs, saved_files
 from seedzero.transport import security
 
 ray_cluster = pytest.importorskip(

@@ -13,7 +13,7 @@ import e2e_harness as harness
 import league_stand_in
 
 from seedzero.api import leagues
-from seedzero.checkpoints import checkpoint, manifest, player_files, saved_files, trees
+from seedzero.storage.checkpoints import checkpoint, manifest, player_files, saved_files, trees
 
 SEVERAL_PLAYERS = (
     *harness.TINY,

@@ -54,7 +54,7 @@ def test_a_killed_run_repeats_its_bits(host: harness.Host, reference: pathlib.Pa
     assert run_state.state(run_state.killed_and_resumed(host, *LEAGUE, checkpoint=2)) == state
 
 
-@pytest.mark.slow  # tests/league_play/coming_test.py resumes within a process
+@pytest.mark.slow  # tests/learner/league_play/coming_test.py resumes within a process
 def test_a_killed_run_repeats_the_players_that_come_and_go(host: harness.Host) -> None:
     words = (*run_state.COMING, *harness.lock_step(UPDATES, EVERY), "--league.build_every=6")
     host.train(host.directory / "whole", *words).wait().ok()
@@ -67,7 +67,7 @@ def test_a_killed_run_repeats_the_players_that_come_and_go(host: harness.Host) -
     assert run_state.state(run_state.killed_and_resumed(host, *words, checkpoint=2)) == state
 
 
-@pytest.mark.slow  # tests/loop/places_test.py has places in lock step, checkpoint_test.py their replay
+@pytest.mark.slow  # tests/learner/loop/places_test.py has places in lock step, checkpoint_test.py their replay
 @pytest.mark.parametrize("comes", [False, True], ids=["all stay", "come and go"])
 def test_players_on_several_devices_repeat_their_bits_though_killed(
     host: harness.Host, tmp_path: pathlib.Path, *, comes: bool
@@ -94,7 +94,7 @@ def test_players_on_several_devices_repeat_their_bits_though_killed(
     run_state.check_league(tmp_path / "whole")
 
 
-@pytest.mark.slow  # tests/league_play/group_homes_test.py deals players of every kind to other devices
+@pytest.mark.slow  # tests/learner/league_play/group_homes_test.py deals players of every kind to other devices
 def test_a_league_of_players_that_come_and_go_resumes_on_other_devices(host: harness.Host) -> None:
     host.make_devices(4)
     run, goal = host.directory / "moved", 0

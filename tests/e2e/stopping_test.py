@@ -43,7 +43,7 @@ def test_one_signal_saves_and_leaves_and_the_same_command_goes_on_from_there(
 STUCK_DISK = """
 import os, sys, threading
 from seedzero.cli import main
-from seedzero.checkpoints import segments
+from seedzero.storage.checkpoints import segments
 from seedzero.learner import saving as saves
 
 saves.SMALL_REPLAY_BYTES = 0
@@ -86,8 +86,8 @@ STUCK_DEVICE = """
 import os, sys, threading
 from seedzero.cli import main
 from seedzero.learner import deadline, learner_parts as parts
-from seedzero.loop import players as player
-from seedzero.processes import signals
+from seedzero.learner.loop import players as player
+from seedzero.learner.processes import signals
 
 deadline.GRACE_SECONDS = signals.ECHO_SECONDS = 0.0
 update, stuck = player.Player.run_update, threading.Event()
@@ -163,7 +163,7 @@ def test_sigterm_ends_a_run_that_is_built_or_compiled(host: harness.Host, tmp_pa
     learner.wait().ok()
 
 
-@pytest.mark.slow  # tests/processes/keepers_test.py ends after five failures, too
+@pytest.mark.slow  # tests/learner/processes/keepers_test.py ends after five failures, too
 def test_an_environment_that_always_fails_ends_training_with_its_reason(
     host: harness.Host, tmp_path: pathlib.Path
 ) -> None:

@@ -9,7 +9,7 @@ import signal
 import e2e_harness as harness
 import pytest
 
-from seedzero.checkpoints import run_dirs
+from seedzero.storage.checkpoints import run_dirs
 
 _SWEEP = ("sweep", "--optimizer.learning_rate=1e-3,1e-2", "--seeds=1,2", "--jobs=1", "--run_dir=sweep", "--")
 _SETTINGS = [word for word in harness.TINY if not word.startswith("--evaluation.")]

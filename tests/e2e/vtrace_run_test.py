@@ -13,7 +13,7 @@ import pytest
 SMALL = (*harness.ENDLESS, "--preset=catch", *harness.AGENTS["vtrace"], "--worker.envs_per_group=4")
 
 
-@pytest.mark.slow  # worker_loss_test.py kills workers, tests/loop/device_loop_test.py cuts unrolls
+@pytest.mark.slow  # worker_loss_test.py kills workers, tests/learner/loop/device_loop_test.py cuts unrolls
 def test_every_step_is_learned_from_at_most_once_though_workers_die(host: harness.Host) -> None:
     learner = host.train(
         host.directory / "run",

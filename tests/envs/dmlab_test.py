@@ -13,7 +13,7 @@ import pytest
 from seedzero.config import sections
 from seedzero.core import errors, packing, types
 from seedzero.envs import dmlab, registry
-from seedzero.metrics import human_scores
+from seedzero.monitoring.metrics import human_scores
 
 LEVEL = "explore_goal_locations_small"
 STRAFE_LEFT, STRAFE_RIGHT, LOOK_LEFT = 2, 3, 4

@@ -11,10 +11,10 @@ from typing import Any, NamedTuple
 import numpy as np
 import pytest
 
+from seedzero.acting.tables import side_match
 from seedzero.config import league_rules, presets, sections
 from seedzero.core import errors, types
 from seedzero.envs import env_base, football, registry
-from seedzero.tables import side_match
 
 SCENARIO = "football:academy_3_vs_1_with_keeper"
 SHOT = 12

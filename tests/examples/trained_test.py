@@ -9,7 +9,7 @@ import e2e_harness as harness
 import pytest
 
 import seedzero
-from seedzero.checkpoints import run_dirs, saved_files, spec_file
+from seedzero.storage.checkpoints import run_dirs, saved_files, spec_file
 
 FOLDER = harness.ROOT / "examples" / "trained"
 AGENTS = sorted(path for path in FOLDER.iterdir() if path.is_dir())

@@ -13,7 +13,7 @@ import pytest
 import runs
 import saved_run
 
-from seedzero.checkpoints import saved_files
+from seedzero.storage.checkpoints import saved_files
 
 ENTRY = atari_table.Entry("Pong", "muzero", 1)
 ROWS: list[dict[str, Any]] = [

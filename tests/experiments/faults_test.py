@@ -12,7 +12,9 @@ import faults
 import pytest
 
 ROOT = pathlib.Path(__file__).parents[2]
-ROW = faults.Row("a", "a fault", "a promise", ("tests/loop/step_accounting_test.py::test_sums", "tests/bucket"))
+ROW = faults.Row(
+    "a", "a fault", "a promise", ("tests/learner/loop/step_accounting_test.py::test_sums", "tests/bucket")
+)
 
 
 def _case(classname: str, name: str, outcome: str = "") -> ElementTree.Element:

@@ -27,7 +27,7 @@ def test_pictures_have_as_many_colours_as_fit() -> None:
 
 
 def test_screens_of_pages_that_are_not_there_are_left_out() -> None:
-    script = (screens.ROOT / "seedzero/page/static/main.js").read_text()
+    script = (screens.ROOT / "seedzero/interfaces/page/static/main.js").read_text()
     names = {screen.name for screen in screens.SCREENS if screens.known(screen, script)}
     assert {"runs", "curves", "compare", "league", "settings", "records", "record", "thought", "phone"} <= names
     assert not screens.known(screens.Screen("x", "nowhere?run=a"), script)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 import search_strength as strength  # see conftest.py
 
-from seedzero.actors import agent_choice
+from seedzero.acting.actors import agent_choice
 from seedzero.config import configs
 
 

@@ -9,8 +9,8 @@ from typing import Any
 import numpy as np
 import pytest
 
+from seedzero.acting.tables import scoring
 from seedzero.envs import spiel
-from seedzero.tables import scoring
 
 
 @pytest.fixture

@@ -11,7 +11,7 @@ import runs  # see conftest.py
 import saved_run
 import trained
 
-from seedzero.checkpoints import run_dirs, saved_files
+from seedzero.storage.checkpoints import run_dirs, saved_files
 
 HEADER = "Agents.\n\n| agent | score |\n|---|---|\n"
 

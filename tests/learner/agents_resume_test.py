@@ -14,12 +14,12 @@ import loop_world
 import numpy as np
 import pytest
 
-from seedzero.checkpoints import checkpoint, checkpointers
 from seedzero.config import configs, options, sections
 from seedzero.core import types
 from seedzero.device import batches, states, strategies
 from seedzero.envs import pgx_env, pgx_rules
 from seedzero.learner import first_players
+from seedzero.storage.checkpoints import checkpoint, checkpointers
 from seedzero.transport import messages
 
 EVERY = 6

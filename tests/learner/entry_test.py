@@ -16,13 +16,13 @@ import made_up
 import parts_world
 import pytest
 
-from seedzero.checkpoints import own_runs, run_dirs, spec_file
 from seedzero.config import configs, page_options
 from seedzero.core import errors, types
 from seedzero.learner import callbacks, entry
-from seedzero.loop import device_loop
-from seedzero.metrics import counts
-from seedzero.processes import programs
+from seedzero.learner.loop import device_loop
+from seedzero.learner.processes import programs
+from seedzero.monitoring.metrics import counts
+from seedzero.storage.checkpoints import own_runs, run_dirs, spec_file
 
 CATCH = parts_world.CATCH
 QUIET = callbacks.Caller(handles_signals=False)

@@ -1,4 +1,4 @@
-"""Videos of evaluations, with the process that makes them imitated; tables/scoring_test.py has the film."""
+"""Videos of evaluations, with the process that makes them imitated; acting/tables/scoring_test.py has the film."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ import made_up
 import pytest
 
 from seedzero.learner import filming
-from seedzero.processes import programs
+from seedzero.learner.processes import programs
 
 DEADLINE_SECONDS = 600.0
 
@@ -85,7 +85,7 @@ def test_every_nth_evaluation_has_a_video_at_the_steps_of_its_checkpoint(every: 
         world.evaluate()
         world.settle()
     assert world.written == [(b"GIF89a", 640)] * num_videos and not world.said
-    assert all(list(command[1:4]) == ["-m", "seedzero.tables", "/runs/one"] for command in world.commands)
+    assert all(list(command[1:4]) == ["-m", "seedzero.acting.tables", "/runs/one"] for command in world.commands)
 
 
 def test_before_the_first_checkpoint_and_during_another_video_there_is_none() -> None:

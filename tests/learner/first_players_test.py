@@ -17,13 +17,13 @@ import numpy as np
 import pytest
 
 from seedzero.agents import base
-from seedzero.checkpoints import checkpoint, checkpoint_dir, origins, player_files, run_dirs, trees
 from seedzero.config import configs, options
 from seedzero.core import errors, training_arrays, types
 from seedzero.device import meshes, setups, states
 from seedzero.envs import pgx_rules
 from seedzero.learner import first_players
 from seedzero.networks import central_value
+from seedzero.storage.checkpoints import checkpoint, checkpoint_dir, origins, player_files, run_dirs, trees
 
 FROZEN = "main-0123456789ab"
 SETTINGS: dict[str, dict[str, options.Value]] = {

@@ -15,14 +15,14 @@ import loop_world
 import numpy as np
 import pytest
 
-from seedzero.checkpoints import player_files, run_dirs, trees
 from seedzero.config import configs, options, sections
 from seedzero.core import errors, opponents, types
 from seedzero.device import batches
 from seedzero.learner import learner_parts, run_memory, stages
-from seedzero.loop import evaluators, rosters
-from seedzero.metrics import episodes
+from seedzero.learner.loop import evaluators, rosters
 from seedzero.monitoring import background, progress_lines, views
+from seedzero.monitoring.metrics import episodes
+from seedzero.storage.checkpoints import player_files, run_dirs, trees
 from seedzero.transport import messages, model_pool, security
 
 

@@ -12,9 +12,9 @@ from seedzero.core import types
 from seedzero.device import batches
 from seedzero.envs import registry
 from seedzero.learner import callbacks, endings, learner_parts, stages
-from seedzero.loop import rosters
-from seedzero.metrics import counts
+from seedzero.learner.loop import rosters
 from seedzero.monitoring import progress_lines
+from seedzero.monitoring.metrics import counts
 from seedzero.transport import messages
 
 _Named = python_types.SimpleNamespace

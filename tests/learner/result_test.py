@@ -7,9 +7,9 @@ import re
 
 import pytest
 
-from seedzero.checkpoints import manifest, saved_files
 from seedzero.config import configs
 from seedzero.learner import result
+from seedzero.storage.checkpoints import manifest, saved_files
 
 
 def _write(directory: pathlib.Path, step: int, best: float | None, last: float | None, **more: float) -> None:

@@ -10,12 +10,12 @@ import jax
 import loop_world
 import pytest
 
-from seedzero.checkpoints import checkpoint, checkpointers, trees
 from seedzero.config import configs, options, sections
 from seedzero.core import errors
 from seedzero.device import states
-from seedzero.league_play import snapshot_pools
 from seedzero.learner import run_memory
+from seedzero.learner.league_play import snapshot_pools
+from seedzero.storage.checkpoints import checkpoint, checkpointers, trees
 
 
 @pytest.mark.parametrize(

@@ -12,12 +12,12 @@ import numpy as np
 import pytest
 
 from seedzero.agents import learning
-from seedzero.checkpoints import checkpoint, checkpoint_dir, player_files, run_dirs, saved_files
 from seedzero.config import configs, league_config, options
 from seedzero.core import errors
 from seedzero.device import states
 from seedzero.learner import saving
-from seedzero.loop import dispatchers, phase
+from seedzero.learner.loop import dispatchers, phase
+from seedzero.storage.checkpoints import checkpoint, checkpoint_dir, player_files, run_dirs, saved_files
 
 _Named = python_types.SimpleNamespace
 COUNTERS = {

@@ -12,7 +12,7 @@ from seedzero.config import sections
 from seedzero.core import errors, types
 from seedzero.envs import registry
 from seedzero.learner import stages
-from seedzero.metrics import counts
+from seedzero.monitoring.metrics import counts
 
 Stage = stages.Stage
 CATCH = registry.spec(sections.EnvConfig(id="catch"))

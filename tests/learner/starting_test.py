@@ -11,9 +11,9 @@ import sys
 import parts_world
 import pytest
 
-from seedzero.checkpoints import spec_file
 from seedzero.core import errors, types
 from seedzero.learner import stages, starting
+from seedzero.storage.checkpoints import spec_file
 
 CATCH = parts_world.CATCH
 

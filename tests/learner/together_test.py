@@ -15,12 +15,12 @@ from typing import Any
 import fake_gcs
 import pytest
 
-from seedzero.bucket import bucket, lease
-from seedzero.checkpoints import durable, manifest, run_dirs
-from seedzero.cluster import hub, member, messages
 from seedzero.config import cluster_config, configs
 from seedzero.core import errors, types
 from seedzero.learner import together
+from seedzero.learner.cluster import hub, member, messages
+from seedzero.storage.bucket import bucket, lease
+from seedzero.storage.checkpoints import durable, manifest, run_dirs
 
 HOSTS = {"cluster.num_hosts": 3, "cluster.coordinator": "host-0:7000"}
 

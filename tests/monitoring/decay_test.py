@@ -9,8 +9,8 @@ import pytest
 
 from seedzero.agents import learning, muzero_model, ppo
 from seedzero.config import configs, options, presets
-from seedzero.metrics import counts
 from seedzero.monitoring import decay
+from seedzero.monitoring.metrics import counts
 
 
 def _config(agent: str, **values: options.Value) -> configs.Config:

@@ -11,9 +11,9 @@ import fake_gcs
 import pytest
 import saved_league
 
-from seedzero.bucket import bucket, lease
 from seedzero.core import errors
 from seedzero.monitoring import followed
+from seedzero.storage.bucket import bucket, lease
 
 URL = bucket.Url("gs", "runs", "team/one")
 _CONFIG, _STATUS, _METRICS = (f"team/one/{name}" for name in ("config.json", "status.json", "metrics.jsonl"))

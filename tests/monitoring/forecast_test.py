@@ -6,8 +6,8 @@ import pytest
 
 from seedzero.config import configs, options
 from seedzero.core import types
-from seedzero.metrics import counts
 from seedzero.monitoring import forecast
+from seedzero.monitoring.metrics import counts
 
 IMAGE = types.EnvSpec((96, 96, 1), "uint8", 6)
 GRID = types.EnvSpec((21, 79), "uint8", 8)

@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
-from seedzero.metrics import counts
 from seedzero.monitoring import league_log
+from seedzero.monitoring.metrics import counts
 
 NAME = "main-0123456789ab"
 

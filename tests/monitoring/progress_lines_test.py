@@ -3,8 +3,8 @@
 import pytest
 
 from seedzero.core import types
-from seedzero.metrics import counts
 from seedzero.monitoring import progress_lines
+from seedzero.monitoring.metrics import counts
 
 
 class Run:

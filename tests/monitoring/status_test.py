@@ -12,10 +12,10 @@ from concurrent import futures
 import grpc
 import pytest
 
-from seedzero.checkpoints import run_dirs, run_lock
 from seedzero.config import configs
 from seedzero.core import errors
 from seedzero.monitoring import status
+from seedzero.storage.checkpoints import run_dirs, run_lock
 from seedzero.transport import inference_pb2, inference_pb2_grpc
 
 

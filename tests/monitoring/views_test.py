@@ -9,10 +9,8 @@ from typing import Any, cast
 
 import pytest
 
-from seedzero.checkpoints import run_dirs
 from seedzero.config import configs
 from seedzero.core import types
-from seedzero.metrics import aggregator, counts
 from seedzero.monitoring import (
     background,
     console,
@@ -24,6 +22,8 @@ from seedzero.monitoring import (
     views,
     wandb_run,
 )
+from seedzero.monitoring.metrics import aggregator, counts
+from seedzero.storage.checkpoints import run_dirs
 
 
 class Screen:

@@ -16,7 +16,7 @@ import pytest
 import wire_world
 from hypothesis import stateful, strategies
 
-from seedzero.loop import inboxes, rosters, step_accounting
+from seedzero.learner.loop import inboxes, rosters, step_accounting
 from seedzero.transport import client, messages, sessions, streams
 
 Event = Callable[..., None]

@@ -695,7 +695,7 @@ def log_event(text: str, event: threading.Event) -> Iterator[None]:
 
 FROZEN_LEARNER = """
 import sys
-from seedzero.benchmark import transport
+from seedzero.interfaces.benchmark import transport
 from seedzero.config import sections
 
 class Pipe:

@@ -26,7 +26,7 @@ from seedzero.config import configs, sections
 from seedzero.core import errors, types
 from seedzero.device import batches
 from seedzero.learner import learner_parts
-from seedzero.loop import rosters, step_accounting
+from seedzero.learner.loop import rosters, step_accounting
 from seedzero.transport import client, codec, grpc_status, messages, sessions, streams
 
 SPEC = types.EnvSpec((3,), "float32", 4)

@@ -632,7 +632,7 @@ def test_a_whole_session_of_every_family_never_imports_jax(serve, address):
     assert not [
         name
         for name in modules
-        if name.startswith(("seedzero.learner", "seedzero.loop", "seedzero.agents", "seedzero.cli"))
+        if name.startswith(("seedzero.learner", "seedzero.learner.loop", "seedzero.agents", "seedzero.cli"))
     ]
 
 

@@ -1,0 +1,159 @@
+"""Summarizes a run: environment, steps, evaluations, state, and the time until its budget is used."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import pathlib
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from seedzero.config import configs, families
+from seedzero.core import json_object
+from seedzero.interfaces.page import history
+from seedzero.monitoring import followed, league_log, metrics_log, rows
+from seedzero.storage.checkpoints import run_dirs, run_lock
+
+TRAINS, STALLED, ENDED, STOPPED, UNKNOWN = "trains", "stands still", "ended", "stopped", "unknown"
+"""States: running; waiting for something; finished by a budget or a return; stopped before that; another user's, so
+that nobody else can know."""
+_MAX_BYTES = 4 << 20
+_TAIL_BYTES = 256 << 10
+_number = json_object.number
+_EVALUATION = b'"evaluation_mean_return"'
+
+
+def read_object(file: pathlib.Path) -> dict[str, Any]:
+    """Returns the object in a JSON file; {} if it is missing, damaged or too large."""
+    with contextlib.suppress(OSError, ValueError), history.opened(file) as stream:
+        content = stream.read(_MAX_BYTES + 1)
+        return json_object.parse(content) if len(content) <= _MAX_BYTES else {}
+    return {}
+
+
+def settings(path: pathlib.Path) -> dict[str, Any]:
+    """Returns the preset, the given settings, and all values by SECTION.KEY as the run's version wrote them."""
+    content = read_object(path / run_dirs.CONFIG_FILE)
+    given, config = content.get("given"), content.get("config")
+    return {
+        "preset": str(content.get("preset", "")),
+        "given": given if isinstance(given, dict) else {},
+        "config": config if isinstance(config, dict) else {},
+    }
+
+
+def read_settings(path: pathlib.Path) -> dict[str, Any]:
+    """Returns the settings that the run uses; for a user's own agent, all but those of other agents."""
+    found = settings(path)
+    agent, env_id = (str(found["config"].get(name, "")) for name in ("run.agent", "env.id"))
+    agents = configs.agent_names()
+
+    def is_read(name: str) -> bool:
+        by_agent = configs.is_read(name, agent) if agent in agents else name.partition(".")[0] not in agents
+        return by_agent and families.is_read(name, env_id)
+
+    return {**found, "config": {name: value for name, value in found["config"].items() if is_read(name)}}
+
+
+def describe(path: pathlib.Path, name: str, columns: Sequence[str] = ()) -> dict[str, Any]:
+    """Returns a run's row in the list of runs; unknown numbers are None. columns: names of settings to add."""
+    status, saved = read_object(path / run_dirs.STATUS_FILE), settings(path)
+    config = saved["config"]
+    shown = {name: value for name, value in {"preset": saved["preset"], **config}.items() if name in columns}
+    tail = _last_lines(path / metrics_log.METRICS_FILE)
+    row, evaluation = _newest(tail, b""), _newest(tail, _EVALUATION)
+    state, reason = state_of(path, status)
+    seconds = _number(row.get("seconds"))
+    return {
+        "run": name,
+        "name": path.name,
+        "environment": str(config.get("env.id", "")),
+        "agent": str(config.get("run.agent", "")),
+        "has_league": has_league(path, config),
+        "env_steps": _number(status.get("env_steps", row.get("env_steps"))),
+        "updates": _number(status.get("updates", row.get("update"))),
+        "seconds": seconds,
+        "last_evaluation": _number(evaluation.get("evaluation_mean_return")),
+        "best_evaluation": _number(evaluation.get("evaluation_best_score")),
+        "env_steps_per_second": _number(status.get("env_steps_per_second")),
+        "updates_per_second": _number(status.get("updates_per_second")),
+        "state": state,
+        "reason": reason,
+        "time": str(row.get("time", "")),
+        "changed": _changed(path),
+        "settings": {
+            name: value if isinstance(value, (int, float)) else str(value)[:200] for name, value in shown.items()
+        },
+        **budget(config, status, seconds, is_alive=state in (TRAINS, STALLED)),
+    }
+
+
+def has_league(path: pathlib.Path, config: Mapping[str, Any]) -> bool:
+    """Returns whether a run has a league, according to its settings or its files."""
+    is_asked = bool(_number(config.get("league.freeze_every"))) or config.get("league.builder", "past") != "past"
+    return is_asked or (path / league_log.LEAGUE_FILE).is_file()
+
+
+def state_of(path: pathlib.Path, status: Mapping[str, Any]) -> tuple[str, str]:
+    """Returns the state of a run and its reason, or "". Tries the lock only while learner.json exists.
+
+    A run copied from a bucket has no lock.
+    """
+    if status.get(followed.FOLLOWED):
+        is_alive = status.get("alive") is True
+    else:
+        learner = read_object(path / run_dirs.LEARNER_FILE)
+        holder = run_dirs.holder(path) if learner else None
+        if holder == run_lock.UNKNOWN:
+            return UNKNOWN, "its lock can be read by its user alone"
+        is_alive = holder is not None
+    if is_alive:
+        stalled = status.get("stalled")
+        return (STALLED, str(stalled)) if stalled else (TRAINS, "")
+    finished = status.get("finished")
+    return (ENDED, str(finished)) if finished else (STOPPED, "")
+
+
+def budget(
+    config: Mapping[str, Any], status: Mapping[str, Any], seconds: float | None, *, is_alive: bool
+) -> dict[str, Any]:
+    """Returns "done", the largest used share of any budget (None without one), and "eta_seconds"."""
+    budgets = (
+        (config.get("run.max_env_steps"), status.get("env_steps"), status.get("env_steps_per_second")),
+        (config.get("run.max_updates"), status.get("updates"), status.get("updates_per_second")),
+        (config.get("run.max_seconds"), seconds, 1.0),
+    )
+    shares, times = [], []
+    for limit, now, rate in (map(_number, budget) for budget in budgets):
+        if limit and limit > 0 and now is not None:
+            shares.append(min(1.0, now / limit))
+            if rate and rate > 0:
+                times.append(max(0.0, limit - now) / rate)
+    return {"done": max(shares, default=None), "eta_seconds": min(times, default=None) if is_alive else None}
+
+
+def _last_lines(file: pathlib.Path) -> list[bytes]:
+    """Returns complete lines from the end of a file, the newest first."""
+    with contextlib.suppress(OSError), history.opened(file) as stream:
+        size = os.fstat(stream.fileno()).st_size
+        stream.seek(max(0, size - _TAIL_BYTES))
+        lines = stream.read(_TAIL_BYTES).split(b"\n")
+        return lines[-2 : 0 if size > _TAIL_BYTES else None : -1]
+    return []
+
+
+def _newest(lines: list[bytes], part: bytes) -> dict[str, Any]:
+    """Returns the newest row that contains a text, or {}."""
+    for line in lines:
+        if part in line:
+            with contextlib.suppress(ValueError):
+                return rows.parse(line)
+    return {}
+
+
+def _changed(path: pathlib.Path) -> float:
+    """Returns when the metrics, or if there are none the settings, last changed, in seconds since the epoch."""
+    for name in (metrics_log.METRICS_FILE, run_dirs.CONFIG_FILE):
+        with contextlib.suppress(OSError):
+            return os.lstat(path / name).st_mtime
+    return 0.0

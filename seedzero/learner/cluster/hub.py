@@ -1,0 +1,227 @@
+"""Runs on host 0: a gRPC server for the other hosts, which makes the decisions."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import dataclasses
+import socket
+import time
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import grpc
+from grpc import aio
+
+from seedzero.config import sections
+from seedzero.core import errors, forks, printable
+from seedzero.learner.cluster import link, messages, reach, roll
+from seedzero.learner.loop import agreement
+from seedzero.transport import addresses, grpc_status, options, security
+
+_HELLO_SECONDS = 10.0
+_FINISHED_SECONDS = 5.0
+_MAX_UNSENT = 10_000
+"""Most messages that wait for a host that does not read; after that it counts as gone."""
+
+
+class Hub(link.Link):
+    """Admits the other hosts, counts their reports, and sends them decisions."""
+
+    def __init__(
+        self,
+        hello: messages.HostHello,
+        address: str,
+        settings: sections.TransportConfig,
+        *,
+        secured: security.ServerSecurity = security.OPEN,
+        silence_seconds: float,
+        max_env_steps: int = 0,
+        made: Mapping[int, roll.Made] = {},
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        """address: HOST:PORT; port 0 takes any free one. max_env_steps: as in `DecisionTally`.
+
+        made: host 0's checkpoints, as in `roll.common_step`.
+        """
+        hello = hello if hello.reached_at else dataclasses.replace(hello, reached_at=reach.own_end(address))
+        super().__init__(hello, silence_seconds, clock)
+        self._roll = roll.Roll(hello)
+        self._tally = agreement.DecisionTally(hello.num, max_env_steps)
+        self._guard = security.Guard(secured.token, clock)
+        self._unsent: dict[int, asyncio.Queue[bytes]] = {}
+        self._heard: dict[int, float] = {}
+        self._seen: dict[int, Mapping[str, Any]] = {}  # newest counters of every host
+        self._found: dict[str, dict[str, str]] = {}  # by subject: what each host has said so far, by index
+        self._leaving: set[int] = set()
+        self._begins, self._made = False, made
+        self.address = self._thread.run(self._serve(address, settings, secured))
+
+    async def _serve(self, address: str, settings: sections.TransportConfig, secured: security.ServerSecurity) -> str:
+        given = options.server(settings, messages.MAX_BYTES)
+        self._server = aio.server(options=given, maximum_concurrent_rpcs=2 * self.hello.num + 8)
+        join = grpc.stream_stream_rpc_method_handler(self._join)
+        self._server.add_generic_rpc_handlers(
+            (grpc.method_handlers_generic_handler(messages.SERVICE, {messages.METHOD: join}),)
+        )
+        target = addresses.bound_target(address)
+        try:
+            if secured.credentials is None:
+                port = self._server.add_insecure_port(target)
+            else:
+                port = self._server.add_secure_port(target, secured.credentials)
+        except RuntimeError:
+            raise errors.UsageError(
+                f"cannot listen on --cluster.coordinator={address}: the address is in use or not this machine's"
+            ) from None
+        forks.keep_listener(port)
+        await self._server.start()
+        self._beating = asyncio.create_task(self.beating(self._beat))
+        return f"{address.rpartition(':')[0]}:{port}"
+
+    def meet(self, deadline_seconds: float) -> messages.Begin:
+        with self._changed:
+            self._changed.wait_for(lambda: not self._roll.missing or self._lost, deadline_seconds)
+        if self._lost:
+            raise errors.TrainingFailure(f"{self._lost}; start all hosts again")
+        if missing := self._roll.missing:
+            raise errors.TrainingFailure(
+                f"host {', '.join(map(str, missing))} did not join within {deadline_seconds:g} s at {self.address}; "
+                f"start {'it' if len(missing) == 1 else 'them'} with the same command, and --cluster.index"
+                f"{reach.only_here(self.address)}"
+            )
+        self.warnings = [printable.escape(text) for text in self._roll.warnings()]
+        others = {index: hello.steps for index, hello in self._roll.joined.items() if index}
+        step = roll.common_step(self._made, others)
+        num_hosts = self._made[step].num_hosts if step in self._made else 1
+        parts = [index for index, steps in others.items() if index < num_hosts and steps and step in steps]
+        begin = messages.Begin(_free_address(self.address), step, num_hosts, (0, *sorted(parts)))
+        self._begins = True
+        self._thread.post(self._tell_all, {"begin": dataclasses.astuple(begin)})
+        return begin
+
+    def send(self, message: messages.Message) -> None:
+        self._thread.post(self._handle_own, message)
+
+    async def close(self) -> None:
+        self._beating.cancel()
+        await self._server.stop(1.0)
+        forks.forget_listener(int(self.address.rpartition(":")[2]))
+
+    # --- on the link's thread
+
+    async def _join(self, requests: object, context: aio.ServicerContext[bytes, bytes]) -> None:
+        """Serves a host from its hello until it ends."""
+        try:
+            self._guard.check(context.invocation_metadata() or (), context.peer())
+            async with asyncio.timeout(_HELLO_SECONDS):
+                data = await context.read()
+            hello = messages.hello(messages.decode(data if isinstance(data, bytes) else b""))
+            if self._begins or self._lost:
+                raise errors.Occupied(f"the run continues without a new host {hello.index}; all start together again")
+            self._roll.admit(hello)
+        except TimeoutError:
+            await context.abort(grpc.StatusCode.DEADLINE_EXCEEDED, f"no hello came for {_HELLO_SECONDS:g} s")
+            return
+        except errors.Error as error:
+            await grpc_status.failure_of(error).abort(context)
+            return
+        index, reason = hello.index, f"host {hello.index} has ended"  # also if gRPC cancels this call
+        self._heard[index], self._unsent[index] = self._clock(), asyncio.Queue(_MAX_UNSENT)
+        with self._changed:
+            self._changed.notify_all()
+        writing = asyncio.create_task(self._write(context, self._unsent[index]))
+        try:
+            while isinstance(data := await context.read(), bytes):
+                self._heard[index] = self._clock()
+                self._handle(index, messages.decode(data))
+        except (errors.Error, ValueError, KeyError, TypeError) as error:
+            reason = f"host {index} sends what no host sends: {error}"
+        except aio.BaseError:
+            reason = f"the connection of host {index} broke: it has ended, or the network does not work"
+        finally:
+            writing.cancel()
+            if not self._begins and not self._lost:  # it may join again
+                self._roll.leave(index)
+                del self._heard[index], self._unsent[index]
+            elif index not in self._leaving:
+                self._lose_all(reason)
+
+    async def _write(self, context: aio.ServicerContext[bytes, bytes], unsent: asyncio.Queue[bytes]) -> None:
+        with contextlib.suppress(aio.BaseError):
+            while True:
+                await context.write(await unsent.get())
+
+    def _handle_own(self, message: messages.Message) -> None:
+        try:
+            self._handle(0, message)
+        except errors.Error as error:
+            self._lose_all(str(error))
+
+    def _handle(self, index: int, message: messages.Message) -> None:
+        for kind, value in message.items():
+            if kind == "beat":
+                self._seen[index] = value
+                self._decide(self._tally.stepped(index, messages.steps(value["steps"]).env_steps))
+            elif kind == "built":
+                self._decide(self._tally.built(index, messages.number(value), str(message["resolved"])))
+            elif kind == "ready":
+                self._decide(self._tally.ready(index, messages.number(value), messages.steps(message["steps"])))
+            elif kind == "ask":
+                reason = printable.escape(str(message.get("reason", ""))[: messages.MAX_TEXT])
+                self._decide(self._tally.asked(agreement.Kind(value), reason))
+            elif kind == "spent":
+                reason = printable.escape(str(value)[: messages.MAX_TEXT])
+                self._decide(self._tally.spent(index, reason))
+            elif kind == "found":
+                subject, words = map(str, value)
+                found = self._found.setdefault(subject, {})
+                found[str(index)] = words
+                if len(found) == self.hello.num:
+                    self._tell_all({"gathered": [subject, self._found.pop(subject)]})
+            elif kind == "leaving":
+                self._leaving.add(index)
+                if index == 0 and not self._tally.has_begun:  # as far as host 0 knows, the run is finished
+                    nothing = "host 0 has nothing left to do: the run is finished"
+                    asyncio.get_running_loop().call_later(_FINISHED_SECONDS, self._lose_all, nothing)
+                if len(self._leaving) == self.hello.num:
+                    self._tell_all({"left": True})
+
+    def _decide(self, decisions: list[agreement.Decision]) -> None:
+        if not decisions:
+            return
+        seen = {str(index): dataclasses.asdict(found) for index, found in decisions[-1].steps.items()}
+        made = [[kind.value, number, reason] for kind, number, reason, _ in decisions]
+        self._tell_all({"decisions": made, "steps": seen})
+
+    def _tell_all(self, message: messages.Message) -> None:
+        data = messages.encode(message)
+        for index, unsent in self._unsent.items():
+            try:
+                unsent.put_nowait(data)
+            except asyncio.QueueFull:
+                self._lose_all(f"host {index} reads nothing")
+        self.receive(message)
+
+    def _lose_all(self, reason: str) -> None:
+        for unsent in self._unsent.values():
+            with contextlib.suppress(asyncio.QueueFull):
+                unsent.put_nowait(messages.encode({"lost": reason}))
+        self.lose(reason)
+
+    def _beat(self) -> None:
+        if own := self.counters():
+            self._handle(0, {"beat": own})
+        self._tell_all({"beat": {str(index): found for index, found in self._seen.items()}})
+        now = self._clock()
+        for index, heard in self._heard.items():
+            if index not in self._leaving and now - heard > self._silence_seconds:
+                self._lose_all(link.silent(index, now - heard))
+
+
+def _free_address(near: str) -> str:
+    """Returns a free port on the same machine, where JAX's processes can meet."""
+    host = near.rpartition(":")[0]
+    with socket.socket(socket.AF_INET6 if host.startswith("[") else socket.AF_INET) as probe:
+        probe.bind(("", 0))
+        return f"{host}:{probe.getsockname()[1]}"

@@ -1,0 +1,129 @@
+"""Runs many programs once each, a limited number at a time, each on its own share of the cores."""
+
+from __future__ import annotations
+
+import functools
+import os
+import threading
+import time
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import NamedTuple
+
+from seedzero.learner.processes import programs
+
+
+class Task(NamedTuple):
+    """A program for a pool.
+
+    write: receives each line of output; returns whether to ask the program to end. ended: receives its end.
+    """
+
+    command: Sequence[str]
+    began: Callable[[], None]
+    write: Callable[[bytes], bool | None]
+    ended: Callable[[programs.Death], object]
+
+
+class ProgramPool:
+    """Runs programs in order, `num_parallel` at a time. They must watch their standard input, which `stop` closes.
+
+    Threads of the pool call `began`, `write` and `ended`, which must be thread-safe. They draw the next task when
+    there is room for it, one thread at a time. An exception from any of these ends all programs, and `wait` raises it.
+    """
+
+    def __init__(
+        self,
+        tasks: Iterable[Task],
+        num_parallel: int,
+        *,
+        environment: Mapping[str, str] = {},
+    ) -> None:
+        """environment: added to the programs' own."""
+        self._system = programs.System(functools.partial(programs.launch, environment=environment))
+        self._waiting = iter(tasks)
+        self._programs: list[programs.Program] = []  # at work, or about to start
+        self._lock, self._stopped = threading.Lock(), threading.Event()
+        self._failure: Exception | None = None
+        self._threads = [
+            threading.Thread(target=self._work, args=(share,), name=f"pool-{index}", daemon=True)
+            for index, share in enumerate(cores(num_parallel))
+        ]
+
+    def start(self) -> None:
+        """Starts the first programs; whenever one ends, the next one starts."""
+        for thread in self._threads:
+            thread.start()
+
+    def wait(self, seconds: float) -> bool:
+        """Waits until all programs have ended, at most for a time; returns whether they have."""
+        deadline = time.monotonic() + seconds
+        for thread in self._threads:
+            thread.join(max(0.0, deadline - time.monotonic()))
+        has_ended = not any(thread.is_alive() for thread in self._threads)
+        if has_ended and self._failure is not None:
+            raise self._failure
+        return has_ended
+
+    def stop(self) -> None:
+        """Starts no more programs, and asks the running ones to end by closing their input; does not wait."""
+        self._stopped.set()
+        for program in list(self._programs):
+            _finish(program)
+
+    def kill(self) -> None:
+        """Kills all programs without waiting, for a process that leaves at once."""
+        self._stopped.set()
+        for program in list(self._programs):
+            program.stopping.set()
+            program.kill()
+
+    def _work(self, share: Sequence[int]) -> None:
+        if share:
+            os.sched_setaffinity(0, share)  # for this thread, and so for the programs that it starts
+        try:
+            while (drawn := self._draw()) is not None:
+                task, program = drawn
+                if (death := program.live(task.command, started=task.began)) is not None:
+                    task.ended(death)
+                self._programs.remove(program)
+        except Exception as error:
+            self._fail(error)
+
+    def _draw(self) -> tuple[Task, programs.Program] | None:
+        """Returns the next task and its program; None if there is none, or the pool was stopped."""
+        with self._lock:
+            task = None if self._stopped.is_set() else next(self._waiting, None)
+            if task is None:
+                return None
+            program = programs.Program(lambda line: self._take(task, program, line), self._system)
+            self._programs.append(program)
+        if self._stopped.is_set():  # meanwhile
+            program.finish()
+        return task, program
+
+    def _take(self, task: Task, program: programs.Program, line: bytes) -> None:
+        try:
+            if task.write(line):
+                _finish(program)
+        except Exception as error:
+            self._fail(error)
+
+    def _fail(self, error: Exception) -> None:
+        self._failure = self._failure or error
+        self.stop()
+
+
+def _finish(program: programs.Program) -> None:
+    """Starts a program no more, and asks the running one to end."""
+    program.finish()
+    if (process := program.process) is not None:  # another thread may set it to None
+        process.close_input()
+
+
+def cores(num_shares: int) -> list[Sequence[int]]:
+    """Divides this process's cores into even shares, which may overlap; shares are empty if cores cannot be chosen."""
+    if not hasattr(os, "sched_getaffinity"):
+        return [()] * num_shares
+    mine = sorted(os.sched_getaffinity(0))
+    size = max(1, len(mine) // num_shares)
+    return [[mine[(index * size + place) % len(mine)] for place in range(size)] for index in range(num_shares)]

@@ -1,0 +1,70 @@
+"""A person's whole games in a real browser: board and buttons, undo, hint, thought, resigning, the other side."""
+
+from __future__ import annotations
+
+import contextlib
+import pathlib
+from collections.abc import Iterator
+
+import browser_driver
+import play_runs
+
+from seedzero.acting.actors import agent_choice
+from seedzero.acting.tables import human_table
+from seedzero.interfaces.page import app, human_seat
+
+pytestmark = browser_driver.NEEDS_BROWSER
+YOUR_TURN = "document.querySelector('.told')?.textContent === 'It is your turn.'"
+OVER = "/^(You have|A draw|The game is over)/.test(document.querySelector('.told')?.textContent)"
+
+
+@contextlib.contextmanager
+def _playing(
+    root: pathlib.Path, game: str, profile: pathlib.Path
+) -> Iterator[tuple[browser_driver.Tab, human_seat.HumanSeat]]:
+    """While entered, a browser shows the game of an agent with random parameters."""
+    run = play_runs.make(root / "run", game)
+    seat = human_seat.HumanSeat(human_table.HumanTable(agent_choice.AgentChoice(run)), run / "records")
+    with browser_driver.shown(app.Page(root, human=seat), "#/play", profile) as tab:
+        yield tab, seat
+
+
+def test_a_whole_game_of_tic_tac_toe(tmp_path: pathlib.Path) -> None:
+    with _playing(tmp_path, "spiel:tic_tac_toe", tmp_path / "profile") as (tab, seat):
+        tab.wait(YOUR_TURN)
+        assert tab.value("document.querySelectorAll('.game-board .cell:not(:disabled)').length") == 9
+        tab.click("hint")
+        hinted = tab.wait("document.querySelector('.cell.hinted')?.dataset.action")
+        assert f"would play {seat._table.hint().name}" in tab.value("document.querySelector('.told').textContent")
+        tab.value(f"document.querySelector('.cell[data-action=\"{hinted}\"]').click()")
+        tab.wait("document.querySelectorAll('.cell.stone-2').length === 1")
+        tab.click("what it thinks")
+        tab.wait("document.querySelectorAll('[role=treeitem]').length === 5")
+        tab.click("undo")
+        tab.wait("document.querySelectorAll('.cell:not(:disabled)').length === 9")
+        tab.click("change sides")
+        tab.wait("document.querySelectorAll('.cell.stone-1').length === 1")
+        while not tab.value(OVER):
+            tab.value("document.querySelector('.moves button').click()")
+            tab.wait(f"({YOUR_TURN}) || ({OVER})")
+        assert tab.value("document.querySelectorAll('.moves button').length") == 0
+        tab.click("new game")
+        tab.wait(YOUR_TURN)
+        tab.click("resign")
+        tab.wait("document.querySelector('.told').textContent.startsWith('You have lost.')")
+        assert tab.errors == []
+    assert len(seat._table.records) == 1
+
+
+def test_a_game_of_poker_shows_one_s_own_card_alone(tmp_path: pathlib.Path) -> None:
+    with _playing(tmp_path, "spiel:kuhn_poker", tmp_path / "profile") as (tab, seat):
+        tab.wait(YOUR_TURN)
+        mine, other = str(seat._table._env.states[0]).split()[:2]
+        assert tab.value("document.querySelector('.position pre').textContent") == mine != other
+        assert (
+            tab.value("[...document.querySelectorAll('.moves button')].map((b) => b.textContent).join()") == "Pass,Bet"
+        )
+        while not tab.value(OVER):
+            tab.value("document.querySelector('.moves button').click()")
+            tab.wait(f"({YOUR_TURN}) || ({OVER})")
+        assert tab.value("document.querySelector('.position pre').textContent")[0] == mine and tab.errors == []

@@ -1,0 +1,94 @@
+"""The browser's part without a browser: rows of the table of runs, and ends of plots."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import subprocess
+from typing import Any
+
+import pytest
+
+from seedzero.interfaces.page import app
+from seedzero.monitoring import bands
+
+NODE = shutil.which("node")
+pytestmark = pytest.mark.skipif(NODE is None, reason="node is not installed")
+RUNS = """
+const run = (run, last, more = {}) => ({
+  run, name: run, environment: "catch", agent: "ppo", env_steps: 10, last_evaluation: last, best_evaluation: last,
+  state: "ended", reason: "", eta_seconds: null, time: "t", settings: { seed: 1 }, ...more,
+});
+const two = rows.runRows([run("a", 1), run("b", 2, { agent: "dqn" })]);
+const three = [run("r10", 2, { settings: { lr: 3 } }), run("r9", null), run("r1", -1, { settings: { lr: 0.5 } })];
+const four = [run("a", 1), run("b", 3, { state: "trains", eta_seconds: 5 }), run("c", null), run("d", 4)];
+const groups = [
+  { settings: { lr: 1, agent: "ppo" }, runs: ["a", "b", "gone"] },
+  { settings: { lr: 2, agent: "ppo" }, runs: ["c"] },
+  { settings: { lr: 3, agent: "dqn" }, runs: ["hidden"] },
+];
+const told = (one) => [one.title, one.last_evaluation, one.half.last_evaluation, one.state, one.eta_seconds];
+"""
+
+
+def _value(expression: str) -> Any:
+    imports = 'import * as rows from "./rows.js"; import * as format from "./format.js";'
+    imports += 'import * as runtime from "./runtime.js";'
+    script = f"{imports}{RUNS} console.log(JSON.stringify({expression}));"
+    assert NODE is not None
+    command = [NODE, "--input-type=module"]
+    done = subprocess.run(command, input=script, capture_output=True, text=True, check=True, cwd=app.STATIC)
+    return json.loads(done.stdout)
+
+
+def test_rows_are_found_by_words_names_and_settings() -> None:
+    texts = ["", "DQN b", "seed=1", "b", "seed=2", "mine dqn"]
+    found = f"{texts}.map((text) => two.filter((one) => rows.matches(one, text)).map((one) => one.run))"
+    assert _value(found) == [["a", "b"], ["b"], ["a", "b"], ["b"], [], []]
+
+
+def test_rows_are_sorted_with_missing_values_last() -> None:
+    asked = '[["", false], ["last_evaluation", false], ["last_evaluation", true], ["run", true], ["lr", false]]'
+    assert _value(f"{asked}.map(([name, down]) => rows.sorted(three, name, down).map((one) => one.run).join())") == [
+        "r10,r9,r1",
+        "r1,r10,r9",
+        "r10,r1,r9",
+        "r10,r9,r1",
+        "r1,r10,r9",
+    ]
+
+
+def test_groups_have_the_mean_of_the_rows_that_are_shown() -> None:
+    shown = "rows.runRows(four)"
+    found = _value(f"rows.groupRows({shown}, {{ groups, quantiles: [null, null, 12.706] }}).map(told)")
+    assert found == [
+        ["lr=1", 2, pytest.approx(12.706), "several", 5],
+        ["lr=2", None, None, "ended", None],
+        ["d", 4, None, "ended", None],
+    ]
+
+
+def test_the_interval_of_the_table_is_that_of_plot() -> None:
+    values = [1.0, 2.5, -3.0, 4.0]
+    found = _value(f"rows.interval({values}, {json.dumps([None, None, *map(bands.quantile, range(2, 5))])})")
+    expected = bands.interval(values)
+    assert expected.high is not None
+    assert found == {"mean": expected.mean, "half": pytest.approx(expected.high - expected.mean)}
+
+
+def test_a_plot_has_means_and_at_most_half_their_height_beyond() -> None:
+    curve = "{ y: [0, 10], low: [-1, -50], high: [1, 60] }"
+    assert _value(f"format.limits([{curve}])") == pytest.approx([-5.6, 15.6])
+    assert _value("format.limits([{ y: [0, 10], low: [-1, 9], high: [1, 11] }])") == pytest.approx([-1.6, 11.6])
+    pair = "{ y: [1, 1], pair: [[0, 0], [2, 2]], low: [-9, -9], high: [9, 9] }"
+    assert _value(f"format.limits([{pair}])") == [-0.12, 2.12]
+    assert _value("format.limits([{ y: [] }])") == [0, 1]
+
+
+def test_calls_have_the_device_as_long_one_by_one_as_together() -> None:
+    calls = [
+        [number, "update", max(0, number - 2), max(0, number - 2), number, 0, 0, None, ""] for number in (1, 2, 3)
+    ]
+    starts = "runtime.calledOf(calls, free).map((one) => one.start)"
+    assert _value(f"(({{ calls, free }}) => {starts})({json.dumps({'calls': calls, 'free': 0})})") == [0, 1, 2]
+    assert _value(f"(({{ calls, free }}) => {starts})({json.dumps({'calls': calls[2:], 'free': 2})})") == [2]

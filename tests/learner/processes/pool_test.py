@@ -1,0 +1,132 @@
+from __future__ import annotations
+
+import os
+import sys
+import threading
+from collections.abc import Iterator
+
+import pytest
+
+from seedzero.learner.processes import pool, programs
+
+_SECONDS = 600.0
+
+
+class _Log:
+    """The calls of a pool, by the names of its tasks."""
+
+    def __init__(self) -> None:
+        self.began: list[str] = []
+        self.lines: dict[str, list[str]] = {}
+        self.ends: dict[str, programs.Death] = {}
+        self.changed = threading.Condition()
+
+    def task(self, name: str, script: str) -> pool.Task:
+        def begin() -> None:
+            with self.changed:
+                self.began.append(name)
+
+        def write(line: bytes) -> None:
+            with self.changed:
+                self.lines.setdefault(name, []).append(line.decode().strip())
+                self.changed.notify_all()
+
+        def end(death: programs.Death) -> None:
+            with self.changed:
+                self.ends[name] = death
+
+        return pool.Task([sys.executable, "-c", script], begin, write, end)
+
+    def await_line(self, name: str) -> None:
+        with self.changed:
+            assert self.changed.wait_for(lambda: name in self.lines, _SECONDS)
+
+
+_UNTIL_CLOSED = "print('up', flush=True); import sys; sys.stdin.read(); print('saved')"
+
+
+def test_every_program_runs_once_in_order_and_a_failure_stops_none() -> None:
+    log = _Log()
+    tasks = [log.task(str(n), f"import os; print({n}, os.environ['GIVEN']); exit({n % 2})") for n in range(4)]
+    running = pool.ProgramPool(tasks, 1, environment={"GIVEN": "x"})
+    running.start()
+    assert running.wait(_SECONDS)
+    assert log.began == list("0123") and log.lines == {name: [f"{name} x"] for name in "0123"}
+    assert [death.status for death in log.ends.values()] == [0, 1, 0, 1]
+
+
+def test_a_stop_ends_running_programs_politely_and_starts_no_more() -> None:
+    log = _Log()
+    running = pool.ProgramPool([log.task(name, _UNTIL_CLOSED) for name in "abc"], 2)
+    running.start()
+    log.await_line("a")
+    log.await_line("b")
+    assert not running.wait(0.0)
+    running.stop()
+    assert running.wait(_SECONDS)
+    assert log.lines == {"a": ["up", "saved"], "b": ["up", "saved"]} and sorted(log.began) == ["a", "b"]
+    assert sorted(log.ends) == ["a", "b"]
+
+
+def test_a_program_ends_politely_if_its_line_asks_for_it() -> None:
+    log, drawn = _Log(), list[str]()
+
+    def tasks() -> Iterator[pool.Task]:
+        for name in "ab":
+            drawn.append(f"{name} after {len(log.ends)}")
+            task = log.task(name, _UNTIL_CLOSED)
+            yield task._replace(write=lambda line, task=task: task.write(line) or line == b"up\n")
+
+    running = pool.ProgramPool(tasks(), 1)
+    running.start()
+    assert running.wait(_SECONDS)
+    assert drawn == ["a after 0", "b after 1"] and [death.status for death in log.ends.values()] == [0, 0]
+    assert log.lines == {"a": ["up", "saved"], "b": ["up", "saved"]}
+
+
+@pytest.mark.parametrize("where", ["draw", "write", "ended"])
+def test_what_a_task_raises_ends_all_programs_and_wait_raises_it(where: str) -> None:
+    log = _Log()
+
+    def fail(*arguments: object) -> bool:
+        log.await_line("b")
+        raise ValueError(where)
+
+    def tasks() -> Iterator[pool.Task]:
+        yield log.task("b", _UNTIL_CLOSED)
+        if where == "draw":
+            fail()
+        script = "print('up')" if where == "ended" else _UNTIL_CLOSED
+        yield log.task("a", script)._replace(**{where: fail})
+
+    running = pool.ProgramPool(tasks(), 2)
+    running.start()
+    with pytest.raises(ValueError, match=where):
+        assert running.wait(_SECONDS)
+    assert log.lines["b"] == ["up", "saved"]
+
+
+def test_a_kill_waits_for_nothing() -> None:
+    log = _Log()
+    running = pool.ProgramPool([log.task("a", "import time; print('up', flush=True); time.sleep(600)")], 1)
+    running.start()
+    log.await_line("a")
+    running.kill()
+    assert running.wait(_SECONDS)
+    assert log.ends["a"].status == -9
+
+
+def test_cores_are_shared_evenly(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(os, "sched_getaffinity", lambda pid: {1, 2, 4, 7, 8})
+    assert pool.cores(1) == [[1, 2, 4, 7, 8]]
+    assert pool.cores(2) == [[1, 2], [4, 7]]
+    assert pool.cores(7) == [[1], [2], [4], [7], [8], [1], [2]]
+
+
+def test_a_program_sees_its_share_of_the_cores_alone() -> None:
+    log, before = _Log(), os.sched_getaffinity(0)
+    tasks = [log.task(name, "import os; print(len(os.sched_getaffinity(0)))") for name in "ab"]
+    running = pool.ProgramPool(tasks, len(before))
+    running.start()
+    assert running.wait(_SECONDS)
+    assert log.lines == {"a": ["1"], "b": ["1"]} and os.sched_getaffinity(0) == before

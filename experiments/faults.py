@@ -400,7 +400,7 @@ ROWS = (
         "storage-bucket",
         "a bucket that is away, or takes long for each answer; a machine that is lost",
         "an outage stops nothing; the run continues elsewhere",
-        (E2E + "bucket_run_test.py", "tests/bucket"),
+        (E2E + "bucket_run_test.py", "tests/storage/bucket"),
     ),
     Row(
         "storage-bucket-requests",

@@ -6,7 +6,7 @@ import ast
 import functools
 import pathlib
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
 import pytest
@@ -54,7 +54,18 @@ WITH_JAX = (_RULES, *(f"seedzero.envs.{name}" for name in ("pgx_env", "pgx_games
 ALLOWED["api"] = {*ALLOWED["learner"], "envs", "learner", "exports"}
 ALLOWED["page"] = {"core", "config", "checkpoints", "processes", "live", "monitoring", "actors", "tables", "api"}
 ALLOWED["cli"] = set(ALLOWED)
-"""Layer -> the layers that it may import from, besides itself."""
+"""Layer -> the layers that it may import from, besides itself. A layer is a folder of the package or of a house."""
+HOUSES = (
+    ("core", "config", "envs", "transport", "worker"),  # what a worker imports
+    ("ops", "networks", "search", "replay", "league", "agents", "device"),  # numeric code
+    ("storage", "monitoring"),  # a run's files, and what it shows
+    ("acting",),  # saved agents: scores, games, records, judges, exports
+    ("learner",),
+    ("api", "interfaces", "cli"),  # Python, pages and servers, the command line
+)
+"""The folders of the package, lower ones first."""
+UPWARDS = {("envs", "bucket"), ("agents", "envs")}
+"""A worker's level cache may lie in a bucket; AlphaZero searches by the rules of Pgx's games."""
 
 WORKER_SIDE = {"core", "config", "envs", "transport", "worker"}
 _CLIENT = "seedzero.acting.actors.remote_policy"
@@ -90,7 +101,14 @@ def _imports(file: pathlib.Path) -> Iterator[Import]:
 
 
 def _layer(name: str) -> str:
-    return [*name.split("."), ""][1]
+    """Returns the room of a name: seedzero.learner.loop.inboxes is in loop, seedzero.learner.saving in learner."""
+    return _room(name.split(".")[1:])
+
+
+def _room(parts: Sequence[str]) -> str:
+    """Returns the innermost folder of a path of the package, which is a room."""
+    folders = [part for number, part in enumerate(parts[:2], 1) if PACKAGE.joinpath(*parts[:number]).is_dir()]
+    return folders[-1] if folders else ""
 
 
 FILES = sorted(file for file in PACKAGE.rglob("*.py") if not _is_generated(file))
@@ -106,8 +124,7 @@ def _own_imports() -> list[Import]:
 
 
 def _layer_of_file(file: pathlib.Path) -> str:
-    parts = file.relative_to(PACKAGE).parts
-    return parts[0] if len(parts) > 1 else ""
+    return _room(file.relative_to(PACKAGE).parts[:-1])
 
 
 def _is_module(name: str) -> bool:
@@ -124,8 +141,24 @@ def _listing(bad: list[Import]) -> str:
 
 
 def test_every_folder_of_the_package_has_a_layer() -> None:
-    folders = {file.relative_to(PACKAGE).parts[0] for file in FILES if file.parent != PACKAGE}
-    assert folders <= ALLOWED.keys()
+    folders = {file.parent.relative_to(PACKAGE).parts for file in FILES if file.parent != PACKAGE}
+    houses = {name for group in HOUSES for name in group}
+    assert {parts[0] for parts in folders} <= houses
+    assert {parts[-1] for parts in folders} <= ALLOWED.keys() | houses
+    assert max(map(len, folders)) == 2
+
+
+def test_imports_between_houses_go_one_way() -> None:
+    rank = {name: number for number, group in enumerate(HOUSES) for name in group}
+    inside = [found for found in _own_imports() if found.file.parent != PACKAGE]
+    bad = [
+        found
+        for found in inside
+        if (house := [*found.name.split("."), ""][1]) in rank
+        and rank[house] > rank[found.file.relative_to(PACKAGE).parts[0]]
+        and (_layer_of_file(found.file), _layer(found.name)) not in UPWARDS
+    ]
+    assert not bad, _listing(bad)
 
 
 @pytest.mark.parametrize("layer", ALLOWED)

@@ -1,1 +1,1 @@
-"""."""
+"""Saved agents: what acts, games and scores, records, judges, exports."""

@@ -17,7 +17,7 @@ ROWS: Mapping[str, tuple[str | int, ...]] = {
     "network": ("free", "small", "middle"),
     "policy": ("gumbel", "puct"),
 }
-"""Flags of `search` -> their choices, as in interfaces/benchmark/search.py, which cannot be read without loading JAX."""
+"""Flags of `search` -> their choices, as in interfaces/benchmark/search.py, which would load JAX."""
 
 PLAYERS = (1, 2, 4, 8)
 """Choices of `acting`'s flag --players, as in interfaces/benchmark/players.py."""

@@ -183,7 +183,7 @@ FAMILIES = (
                 "football:5_vs_5", "gfootball", advice="docs/families.md says how it is built",
             ),
         ),
-        make="football_sides:make", check="football:check_id", arguments=("settings", "threads"),
+        make="football:make", check="football:check_id", arguments=("settings", "threads"),
         frames_per_second=10.0, presets=("football",), takes=(*_OF_GYMNASIUM, "checkpoint_rewards"),
     ),
     Family(

@@ -124,7 +124,7 @@ class Folder:
         return self._path / name[:2] / name
 
 
-def make(place: str) -> LevelCache:
+def make_level_cache(place: str) -> LevelCache:
     """Returns the cache in a folder, or in a bucket: gs://BUCKET/PATH, s3://BUCKET/PATH.
 
     Raises UsageError for another URL, and EnvironmentFailure if the folder cannot be made, or tensorstore is missing,
@@ -267,7 +267,7 @@ class DMLab:
         tasks = self._levels if len(self._levels) > 1 else ()
         actions = dict(num_actions=len(ACTIONS), frames_per_step=self._frame_skip)
         self.spec = types.EnvSpec.of_arrays(arrays, tasks=tasks, **actions)
-        self._cache = make(settings.level_cache) if settings.level_cache else None
+        self._cache = make_level_cache(settings.level_cache) if settings.level_cache else None
         self._labs: list[Any] = []
         self._generators: list[np.random.Generator] = []
         self._image = np.zeros((num_envs, *self.spec.packed[0].shape), np.uint8)

@@ -23,7 +23,7 @@ from seedzero.core import errors, json_object, types
 
 # Imports foreign packages without their parts for drawing and acceleration.
 @contextlib.contextmanager
-def without(*names: str) -> Iterator[None]:
+def imports_without(*names: str) -> Iterator[None]:
     """Prevents the import of the named modules, unless already imported, while the context is entered."""
     hidden: dict[str, Any] = {name: None for name in names if name not in sys.modules}
     sys.modules.update(hidden)

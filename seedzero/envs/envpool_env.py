@@ -184,7 +184,7 @@ class EnvPool:
         env_base.check_seeds(seeds, self.num_envs)
         self._pool = None  # its threads must end before the next ones begin
         failures = env_base.failures_of(f"environment {self._name!r} raised in reset")
-        with failures, gym_env.quiet(), env_base.without("jax"):
+        with failures, gym_env.quiet(), env_base.imports_without("jax"):
             seed = [int(value) % 2**31 for value in seeds]
             self._pool = self._library.make_gymnasium(self._name, seed=seed, **self._arguments)
             observation, self.info = self._pool.reset()
@@ -214,7 +214,7 @@ def load() -> Any:
     """
     qt.load()  # EnvPool looks for it only once, when it is imported
     try:
-        with env_base.without("jax"):
+        with env_base.imports_without("jax"):
             return importlib.import_module(PACKAGE)
     except ImportError as error:
         missing = getattr(error, "name", None) or str(error)
@@ -238,7 +238,7 @@ def _arguments(library: Any, name: str, settings: sections.EnvConfig) -> tuple[d
             f"--env.kwargs has {', '.join(own)}, which seedzero sets itself; the numbers of environments and threads "
             "are worker.envs_per_group and worker.threads"
         )
-    with env_base.failures_of(f"environment {name!r} cannot be made"), env_base.without("jax"):
+    with env_base.failures_of(f"environment {name!r} cannot be made"), env_base.imports_without("jax"):
         known = library.make_spec(name).config._asdict()
         for key in given:
             if key not in known:

@@ -218,7 +218,7 @@ class GymVectorEnv:
         with env_base.failures_of(f"environment {self._name!r} raised in step"):
             observation, reward, terminated, truncated, _ = self._envs.step(self._decode(actions))
         shown = self._encode(observation), reward.astype(np.float32), terminated, truncated
-        info = gym_protocol.together(self._name, [env.info for env in self._checked])
+        info = gym_protocol.join_infos(self._name, [env.info for env in self._checked])
         return types.EnvStep(*shown, action_mask=self._masks(), info=info)
 
     def _masks(self) -> np.ndarray | None:

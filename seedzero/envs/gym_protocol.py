@@ -21,7 +21,7 @@ METRICS, SUCCESS = "metrics", "is_success"
 _LARGEST = float(np.finfo(np.float32).max)
 
 
-def read(info: Mapping[str, Any], keys: Sequence[str]) -> dict[str, float]:
+def read_infos(info: Mapping[str, Any], keys: Sequence[str]) -> dict[str, float]:
     """Returns the numbers in an episode's last info by name, NaN for None. Raises ValueError for anything else."""
     given = info.get(METRICS, {})
     if not isinstance(given, Mapping):
@@ -54,7 +54,7 @@ def _number(name: str, value: Any) -> float:
     return found
 
 
-def together(name: str, found: Sequence[Mapping[str, float]]) -> dict[str, np.ndarray] | None:
+def join_infos(name: str, found: Sequence[Mapping[str, float]]) -> dict[str, np.ndarray] | None:
     """Returns the numbers of E environments by name, [E] float32 with NaN for missing ones; None if there are none.
 
     name: the environment's, for the EnvironmentFailure about too many names.
@@ -153,7 +153,7 @@ class Checked:
 
     def _read_info(self, info: Mapping[str, Any]) -> dict[str, float]:
         try:
-            return read(info, self._info_keys)
+            return read_infos(info, self._info_keys)
         except ValueError as error:
             raise Fault(str(error)) from None
 

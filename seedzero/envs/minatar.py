@@ -36,7 +36,7 @@ def _without_plotting() -> Iterator[None]:
     logging.root.addHandler(silence)  # without a handler, a warning would configure logging
     logging.root.addFilter(drop := lambda record: False)
     try:
-        with env_base.without(*_PLOTTING):
+        with env_base.imports_without(*_PLOTTING):
             yield
     finally:
         logging.root.removeFilter(drop)

@@ -35,7 +35,7 @@ class Caller:
     Attributes:
       say: takes sentences for the user before the learner has its console, with a command line at their end.
       handles_signals: whether Ctrl-C, SIGTERM and SIGHUP save and end the training, which needs the main thread.
-      leaves_when_late: whether to end the process, with `exit_codes.FAILED` and the newest checkpoint, if
+      leaves_when_late: whether to end the process, with `errors.FAILED` and the newest checkpoint, if
         --max_seconds has passed and a call on the device does not return (`deadline`). If false, training ends when
         the call returns.
       functions: on_row and on_evaluation, if given.

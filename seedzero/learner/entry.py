@@ -44,7 +44,7 @@ _URL = re.compile(rb"http://\S+/")
 
 
 @contextlib.contextmanager
-def beside(
+def page_beside(
     run_dir: pathlib.Path,
     place: page_options.PagePlace,
     *,
@@ -132,7 +132,7 @@ def train(
             for note in (*directory.notes, *filter(None, [ending])):
                 screen.message(note)
             if page is not None:
-                opened.enter_context(beside(directory.path, page, say=screen.message))
+                opened.enter_context(page_beside(directory.path, page, say=screen.message))
 
             def command(name: str) -> str:
                 program, at = resume_command.partition(" train ")[0], f"--run_dir={shlex.quote(str(path))}"

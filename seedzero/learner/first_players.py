@@ -26,7 +26,7 @@ _MOST_NAMED = 5
 """The most arrays with other shapes that a message lists."""
 
 
-def make(
+def make_states(
     saves: saving.Saves, here: Sequence[setups.Setup], where: Mapping[str, int], seeds: Mapping[str, int]
 ) -> dict[str, base.TrainState]:
     """Returns the states of a new run's learning players by name.
@@ -44,11 +44,11 @@ def make(
     text, hosts = saves.config.run.init_from, saves.hosts
     if not text or not (hosts is None or (hosts.index == 0 and hosts.step <= 0)):  # host 0's states are used by all
         return made
-    given = read(origins.parse(text), saves.config, here[0].agent, next(iter(made.values())), saves.report)
+    given = read_states(origins.parse(text), saves.config, here[0].agent, next(iter(made.values())), saves.report)
     return {name: states.with_fields(here[where[name]], train, given) for name, train in made.items()}
 
 
-def read(
+def read_states(
     origin: origins.Origin,
     config: configs.Config,
     agent: base.Agent,
@@ -233,7 +233,7 @@ def begin(
         pool = members.in_checkpoint(restored.counters, pool)
     if not trains:
         seeds = {name: players.seed_of(config.run.seed, pool.of(name).number) for name in pool.learning}
-        trains = make(saves, here, where, seeds)
+        trains = make_states(saves, here, where, seeds)
     if hosts is not None:  # the others may not have a checkpoint or a worker yet
         hosts.link.agreed.begin(max(0, hosts.step), hosts.resolved)
         together.check_environments(hosts.link, here[0].spec)

@@ -147,7 +147,7 @@ _COPY_SECONDS = 30.0
 Loop = Callable[[], device_loop.DeviceLoop | None]
 
 
-def of_config(
+def pool_of(
     settings: sections.ServeConfig, directory: run_dirs.RunDir, secured: security.ServerSecurity, loop: Loop
 ) -> tuple[model_pool.ModelPool, str] | None:
     """Returns the pool and its token, or None if the run has no pool.
@@ -392,7 +392,7 @@ def _server(
         clock=time.monotonic,
         elsewhere=str if hosts is None else lambda: together.emptiest(hosts.link.details),
         live=reception.live,
-        pool=of_config(config.serve, directory, secured, loop),
+        pool=pool_of(config.serve, directory, secured, loop),
     )
 
 

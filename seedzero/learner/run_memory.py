@@ -20,7 +20,7 @@ _SPARE = 0.2
 """Share of the free memory that `auto` leaves for everything that follows: parameters, activations, XLA's own."""
 
 
-def place(
+def fit_replay(
     replay: sections.ReplayConfig,
     needed: checkpoint.Needed,
     device: jax.Device,
@@ -172,7 +172,7 @@ def place_replay(
         # otherwise windows have their frames
         may_be_host = here[0].learners is None and config.league.most_players == 1
         found.append(
-            place(config.replay, load.needed, load.device, num_devices=load.num_devices, may_be_host=may_be_host)
+            fit_replay(config.replay, load.needed, load.device, num_devices=load.num_devices, may_be_host=may_be_host)
         )
     on_host, text = found[0]
     if config.checkpoint.replay == "auto" and not is_saved:

@@ -47,7 +47,7 @@ class PoolOffer(NamedTuple):
 
 
 class Parameters(NamedTuple):
-    """A player's acting parameters: the number of updates, the digest of `storage/checkpoints/trees.py`, and all arrays."""
+    """A player's acting parameters: number of updates, digest (`storage/checkpoints/trees.py`), and all arrays."""
 
     version: int
     digest: str

@@ -85,11 +85,11 @@ def test_killed_while_writing_its_replay_a_run_keeps_its_newest_parameters(
 STUCK_DEVICE = """
 import os, sys, threading
 from seedzero.cli import main
-from seedzero.learner import deadline, learner_parts as parts
+from seedzero.learner import endings, learner_parts as parts
 from seedzero.learner.loop import players as player
 from seedzero.learner.processes import signals
 
-deadline.GRACE_SECONDS = signals.ECHO_SECONDS = 0.0
+endings.GRACE_SECONDS = signals.ECHO_SECONDS = 0.0
 update, stuck = player.Player.run_update, threading.Event()
 
 def update_or_wait(*arguments):

@@ -204,13 +204,13 @@ def test_after_an_interrupt_between_two_objects_no_thread_goes_on(monkeypatch: p
 
 def test_a_hidden_module_cannot_be_imported_until_the_end():
     sys.modules.pop("this", None)
-    with env_base.without("this"), pytest.raises(ImportError):
+    with env_base.imports_without("this"), pytest.raises(ImportError):
         importlib.import_module("this")
     assert "this" not in sys.modules
     assert importlib.util.find_spec("this") is not None
 
 
 def test_what_is_imported_already_stays():
-    with env_base.without("importlib"):
+    with env_base.imports_without("importlib"):
         assert importlib.import_module("importlib") is importlib
     assert sys.modules["importlib"] is importlib

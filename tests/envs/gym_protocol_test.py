@@ -274,9 +274,9 @@ def test_a_row_keeps_its_numbers_where_rows_are_chosen() -> None:
 
 
 def test_no_number_is_none_and_numbers_of_any_kind_are_taken() -> None:
-    found = gym_protocol.read({"metrics": {"a": math.nan, "b": np.True_, "c": np.ones((1, 1), np.int8)}}, ())
+    found = gym_protocol.read_infos({"metrics": {"a": math.nan, "b": np.True_, "c": np.ones((1, 1), np.int8)}}, ())
     assert math.isnan(found.pop("a")) and found == {"b": 1.0, "c": 1.0}
-    assert gym_protocol.read({"terminal": 3}, ()) == {}
+    assert gym_protocol.read_infos({"terminal": 3}, ()) == {}
 
 
 @pytest.mark.parametrize(
@@ -297,7 +297,7 @@ def test_no_number_is_none_and_numbers_of_any_kind_are_taken() -> None:
 )
 def test_anything_else_is_refused(info: dict[str, Any], keys: tuple[str, ...], named: str) -> None:
     with pytest.raises(ValueError, match=named):
-        gym_protocol.read(info, keys)
+        gym_protocol.read_infos(info, keys)
 
 
 def test_a_wrong_info_names_the_environment_and_the_step() -> None:
@@ -310,4 +310,4 @@ def test_a_wrong_info_names_the_environment_and_the_step() -> None:
 def test_environments_may_not_have_ever_new_names() -> None:
     infos = [{f"{number}-{name}": 1.0 for name in range(20)} for number in range(2)]
     with pytest.raises(errors.EnvironmentFailure, match=r"'mine'.*40 names.*\b0\b.*\b0\b.*\b32\b"):
-        gym_protocol.together("mine", infos)
+        gym_protocol.join_infos("mine", infos)

@@ -35,7 +35,7 @@ def _fetched(cache: dmlab.LevelCache, key: str, tmp_path: pathlib.Path) -> bytes
 def test_what_was_written_is_fetched_by_its_key_by_others_too(
     place: str, gcs: fake_gcs.FakeGcs, tmp_path: pathlib.Path, pk3: pathlib.Path
 ) -> None:
-    one, other = (dmlab.make(place.replace("DIRECTORY", str(tmp_path))) for _ in range(2))
+    one, other = (dmlab.make_level_cache(place.replace("DIRECTORY", str(tmp_path))) for _ in range(2))
     assert _fetched(one, KEY, tmp_path) is None
     one.write(KEY, str(pk3))
     assert _fetched(other, KEY, tmp_path) == LEVEL and _fetched(other, "another", tmp_path) is None
@@ -51,7 +51,7 @@ def test_a_bucket_that_refuses_is_reported_once_and_ends_nothing(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     gcs.fault = lambda request: 403
-    cache = dmlab.make("gs://runs/levels")
+    cache = dmlab.make_level_cache("gs://runs/levels")
     assert _fetched(cache, KEY, tmp_path) is None
     cache.write(KEY, str(pk3))
     assert _fetched(cache, KEY, tmp_path) is None
@@ -63,7 +63,7 @@ def test_a_bucket_that_refuses_is_reported_once_and_ends_nothing(
 def test_a_level_that_cannot_be_put_where_lab_wants_it_is_made_anew(
     tmp_path: pathlib.Path, pk3: pathlib.Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    cache = dmlab.make(str(tmp_path / "levels"))
+    cache = dmlab.make_level_cache(str(tmp_path / "levels"))
     cache.write(KEY, str(pk3))
     assert not cache.fetch(KEY, str(tmp_path / "gone" / "fetched.pk3"))
     assert (cache.num_hits, cache.num_fetches) == (0, 1)
@@ -74,7 +74,7 @@ def test_a_level_that_cannot_be_put_where_lab_wants_it_is_made_anew(
 def test_a_level_has_its_name_only_when_it_is_whole(
     tmp_path: pathlib.Path, pk3: pathlib.Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    cache, seen = dmlab.make(str(tmp_path / "levels")), []
+    cache, seen = dmlab.make_level_cache(str(tmp_path / "levels")), []
 
     def full(descriptor: int) -> None:
         seen.extend(file.name for file in (tmp_path / "levels").rglob("*") if file.is_file())
@@ -96,7 +96,7 @@ def test_what_a_killed_process_left_is_deleted_once_it_is_old(tmp_path: pathlib.
     for file in (old, new):
         file.write_bytes(b"half")
     os.utime(old, (0, 0))
-    dmlab.make(str(tmp_path))
+    dmlab.make_level_cache(str(tmp_path))
     assert not old.exists() and new.exists()  # the other's process may still be writing
 
 
@@ -110,7 +110,7 @@ def test_the_hit_rate_is_logged(
 ) -> None:
     monkeypatch.setattr(dmlab, "REPORT_EVERY", 4)
     caplog.set_level(logging.INFO)
-    cache = dmlab.make(str(tmp_path / "levels"))
+    cache = dmlab.make_level_cache(str(tmp_path / "levels"))
     cache.report()
     cache.write(KEY, str(pk3))
     for key in (KEY, "b", KEY, KEY, KEY):
@@ -126,11 +126,11 @@ def test_the_hit_rate_is_logged(
 def test_a_folder_that_cannot_be_made_is_named(tmp_path: pathlib.Path) -> None:
     (tmp_path / "file").write_text("")
     with pytest.raises(errors.EnvironmentFailure, match=r"--dmlab\.level_cache=.*/file/levels: Not a directory"):
-        dmlab.make(str(tmp_path / "file" / "levels"))
+        dmlab.make_level_cache(str(tmp_path / "file" / "levels"))
 
 
 def test_a_malformed_url_is_named() -> None:
-    with pytest.raises(errors.UsageError, match=r"--dmlab=http://x/y: expected gs://BUCKET/PATH"):
-        dmlab.make("http://x/y")
-    with pytest.raises(errors.UsageError, match=r"--dmlab=gs://B_/y: .*Invalid GCS bucket name"):
-        dmlab.make("gs://B_/y")
+    with pytest.raises(errors.UsageError, match=r"--dmlab.level_cache=http://x/y: expected gs://BUCKET/PATH"):
+        dmlab.make_level_cache("http://x/y")
+    with pytest.raises(errors.UsageError, match=r"--dmlab.level_cache=gs://B_/y: .*Invalid GCS bucket name"):
+        dmlab.make_level_cache("gs://B_/y")

@@ -13,7 +13,7 @@ import pytest
 
 ROOT = pathlib.Path(__file__).parents[2]
 ROW = faults.Row(
-    "a", "a fault", "a promise", ("tests/learner/loop/step_accounting_test.py::test_sums", "tests/bucket")
+    "a", "a fault", "a promise", ("tests/learner/loop/step_accounting_test.py::test_sums", "tests/storage/bucket")
 )
 
 
@@ -37,10 +37,13 @@ def test_every_row_has_a_probe_or_tests_that_exist() -> None:
 
 def test_a_row_counts_the_cases_of_its_tests_alone() -> None:
     mine = [
-        _case("tests.loop.ledger_test", "test_sums[1]"),
-        _case("tests.bucket.lease_test.TestX", "test_y", "skipped"),
+        _case("tests.learner.loop.step_accounting_test", "test_sums[1]"),
+        _case("tests.storage.bucket.lease_test.TestX", "test_y", "skipped"),
     ]
-    others = [_case("tests.loop.ledger_test", "test_sums_of_others"), _case("tests.bucketed_test", "test_z")]
+    others = [
+        _case("tests.learner.loop.step_accounting_test", "test_sums_of_others"),
+        _case("tests.storage.bucketed_test", "test_z"),
+    ]
     found = [case for case in [*mine, *others] if faults._is_of(case, ROW.tests)]
     assert found == mine
     assert faults._result(ROW, found) == (ROW, True, "1 test, 3 s, 1 skipped")
@@ -49,7 +52,7 @@ def test_a_row_counts_the_cases_of_its_tests_alone() -> None:
 @pytest.mark.parametrize("outcome", ["failure", "error"])
 def test_a_row_fails_with_a_case_or_without_any(outcome: str) -> None:
     failed = faults._result(
-        ROW, [_case("tests.bucket.x_test", "test_x"), _case("tests.bucket.x_test", "test_y", outcome)]
+        ROW, [_case("tests.storage.bucket.x_test", "test_x"), _case("tests.storage.bucket.x_test", "test_y", outcome)]
     )
     assert not failed.passed and failed.figure == "failed: test_y"
     assert not faults._result(ROW, []).passed
@@ -59,7 +62,7 @@ def test_a_row_fails_with_a_case_or_without_any(outcome: str) -> None:
 def test_a_row_without_its_package_is_named_and_does_not_count(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    row = faults.Row("cluster-x", "a fault", "a promise", ("tests/bucket",), needs="no_such_package")
+    row = faults.Row("cluster-x", "a fault", "a promise", ("tests/storage/bucket",), needs="no_such_package")
     monkeypatch.setattr(faults, "ROWS", (row,))
     monkeypatch.setattr("sys.argv", ["faults.py"])
     assert faults.main() == 0
@@ -73,11 +76,11 @@ def test_tests_of_a_file_run_in_its_order() -> None:
     file = "tests/e2e/running_learner_test.py::"
     tests = [test for row in faults.ROWS for test in row.tests if test.startswith(file)]
     assert sorted(tests, key=faults._place)[-1] == file + "test_a_second_ctrl_c_leaves_at_once"
-    assert faults._place("tests/bucket") == ("tests/bucket", 0)
+    assert faults._place("tests/storage/bucket") == ("tests/storage/bucket", 0)
 
 
 def test_a_figure_that_a_test_recorded_is_its_row_s() -> None:
-    case = _case("tests.bucket.x_test", "test_x")
+    case = _case("tests.storage.bucket.x_test", "test_x")
     properties = ElementTree.SubElement(case, "properties")
     for name in ("a", "b"):
         ElementTree.SubElement(properties, "property", name=name, value=f"{name}: 3 s")

@@ -7,7 +7,7 @@ import sys
 import pytest
 
 sys.path.insert(0, str(pathlib.Path(__file__).parent))
-sys.path.insert(0, str(pathlib.Path(__file__).parent.parent / "processes"))  # made_up.py
+sys.path.insert(0, str(pathlib.Path(__file__).parent / "processes"))  # made_up.py
 
 import parts_world
 

@@ -256,7 +256,7 @@ class World:
         self.spoke.set()
 
     def beside(self) -> Any:
-        return entry.beside(pathlib.Path("/runs/one"), self._place, say=self.say, launch=self.launch)
+        return entry.page_beside(pathlib.Path("/runs/one"), self._place, say=self.say, launch=self.launch)
 
 
 def test_its_address_is_told_and_it_ends_with_the_run() -> None:

@@ -77,7 +77,7 @@ def _saves(config: configs.Config, text: str, said: list[str] | None = None) -> 
 
 def _make(agent: str, text: str, said: list[str] | None = None, *changes: tuple[str, options.Value]) -> Any:
     config, setup = _setup(agent, *changes)
-    return first_players.make(_saves(config, text, said), [setup], {"main": 0}, {"main": 3})["main"]
+    return first_players.make_states(_saves(config, text, said), [setup], {"main": 0}, {"main": 3})["main"]
 
 
 def _is_same(one: Any, other: Any) -> bool:
@@ -187,11 +187,11 @@ def test_hosts_behind_the_first_and_resumes_read_nothing(tmp_path: pathlib.Path)
     for index, step in ((1, 0), (0, 30)):
         saves = _saves(config, str(tmp_path / "nowhere"))
         saves.hosts = python_types.SimpleNamespace(index=index, step=step)
-        made = first_players.make(saves, [setup], {"main": 0}, {"main": 3})
+        made = first_players.make_states(saves, [setup], {"main": 0}, {"main": 3})
         assert _is_same(made["main"], new)
     with pytest.raises(errors.ResumeError, match="nowhere"):
         saves.hosts.step = 0
-        first_players.make(saves, [setup], {"main": 0}, {"main": 3})
+        first_players.make_states(saves, [setup], {"main": 0}, {"main": 3})
 
 
 def test_nothing_is_read_without_the_setting() -> None:

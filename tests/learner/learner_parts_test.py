@@ -234,13 +234,13 @@ def test_a_learner_without_a_worker_offers_nothing_yet(world: loop_world.World, 
 def test_the_pool_has_a_token_of_its_own(tmp_path: pathlib.Path, directory: run_dirs.RunDir) -> None:
     (tmp_path / "token").write_text(TOKEN)
     settings, loop = sections.ServeConfig(str(tmp_path / "token")), lambda: None
-    assert learner_parts.of_config(sections.ServeConfig(), directory, security.OPEN, loop) is None
-    found = learner_parts.of_config(settings, directory, security.ServerSecurity("another one, for workers"), loop)
+    assert learner_parts.pool_of(sections.ServeConfig(), directory, security.OPEN, loop) is None
+    found = learner_parts.pool_of(settings, directory, security.ServerSecurity("another one, for workers"), loop)
     assert found is not None and found[1] == TOKEN
     with pytest.raises(errors.UsageError, match=r"--serve\.token_file.*`openssl rand -hex 32`"):
-        learner_parts.of_config(settings, directory, security.ServerSecurity(TOKEN), loop)
+        learner_parts.pool_of(settings, directory, security.ServerSecurity(TOKEN), loop)
     with pytest.raises(errors.UsageError, match=r"--serve\.token_file"):
-        learner_parts.of_config(sections.ServeConfig(str(tmp_path / "gone")), directory, security.OPEN, loop)
+        learner_parts.pool_of(sections.ServeConfig(str(tmp_path / "gone")), directory, security.OPEN, loop)
 
 
 SPEC = types.EnvSpec((2,), "float32", 3)

@@ -43,7 +43,7 @@ def test_a_replay_that_is_too_large_for_checkpoints_is_told(
 def test_frozen_players_count_in_the_memory_that_is_needed(num_places: int, monkeypatch: pytest.MonkeyPatch) -> None:
     device, found = loop_world.make_device(loop_world.MUZERO), []
     monkeypatch.setattr(
-        run_memory.capacity, "place", lambda replay, needed, *args, **options: found.append(needed) or (0, "")
+        run_memory, "fit_replay", lambda replay, needed, *args, **options: found.append(needed) or (0, "")
     )
     for every in (0, 100):
         settings: dict[str, options.Value] = {"league.freeze_every": every, "league.active": 3}
@@ -85,7 +85,7 @@ def _place(
     replay = sections.ReplayConfig(capacity=1_000, placement=placement, num_slots=8, num_envs=num_envs)
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(run_memory, "_free_host_bytes", lambda: int(host * GIB))
-        return run_memory.place(replay, needed, device, num_devices=num_devices)
+        return run_memory.fit_replay(replay, needed, device, num_devices=num_devices)
 
 
 @pytest.mark.parametrize(
@@ -110,8 +110,8 @@ def test_a_replay_that_only_the_device_may_hold_is_refused_where_it_has_no_room(
     device: Any = _Device(5.0)
     auto = sections.ReplayConfig(capacity=1_000, placement="auto", num_slots=8)
     with pytest.raises(errors.CapacityError, match=r"would fit$"):  # nor does it offer the host
-        run_memory.place(auto, NEEDED, device, num_devices=1, may_be_host=False)
-    assert not run_memory.place(auto, NEEDED, _Device(13.0), num_devices=1, may_be_host=False)[0]  # type: ignore[arg-type]
+        run_memory.fit_replay(auto, NEEDED, device, num_devices=1, may_be_host=False)
+    assert not run_memory.fit_replay(auto, NEEDED, _Device(13.0), num_devices=1, may_be_host=False)[0]  # type: ignore[arg-type]
 
 
 def test_devices_share_the_replay() -> None:
@@ -188,16 +188,16 @@ def test_a_cpu_keeps_all_in_one_memory_unless_it_is_told_otherwise() -> None:
     (cpu, *_) = jax.devices("cpu")
     small = checkpoint.Needed(GIB // 1024, 1024, 0, 0, 0)
     auto, host = (sections.ReplayConfig(placement=name) for name in ("auto", "host"))
-    assert not run_memory.place(auto, small, cpu, num_devices=1)[0]
-    assert run_memory.place(host, small, cpu, num_devices=1)[0]
+    assert not run_memory.fit_replay(auto, small, cpu, num_devices=1)[0]
+    assert run_memory.fit_replay(host, small, cpu, num_devices=1)[0]
     huge = small._replace(frames=2**60)
     with pytest.raises(errors.CapacityError, match="on cpu") as refused:
-        run_memory.place(auto, huge, cpu, num_devices=1)
+        run_memory.fit_replay(auto, huge, cpu, num_devices=1)
     assert "placement" not in str(refused.value)
     # What its devices hold is the host's memory too.
     part = int(0.6 * (run_memory.free_bytes(cpu) or 0))
     with pytest.raises(errors.CapacityError, match="host"):
-        run_memory.place(host, small._replace(frames=part, rest=part), cpu, num_devices=1)
+        run_memory.fit_replay(host, small._replace(frames=part, rest=part), cpu, num_devices=1)
 
 
 @pytest.mark.parametrize(("number", "fits"), [(1, True), (2, True), (3, True), (4, False)])

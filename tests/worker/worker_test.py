@@ -156,7 +156,7 @@ def run_script(script, *args, **kwargs):
 OWN = """
 import os, signal, subprocess, sys, threading
 from seedzero.config import worker_options
-from seedzero.core import exit_codes
+from seedzero.core import errors
 from seedzero.envs import catch
 from seedzero.worker import process
 
@@ -769,7 +769,7 @@ def test_a_failed_environment_that_cannot_be_left_cannot_hold_its_process(serve,
                 else:
                     hold()
 
-        exit_codes.leave(run(Stuck, close_seconds=60 if sys.argv[2] == "True" else 0.1))
+        errors.leave(run(Stuck, close_seconds=60 if sys.argv[2] == "True" else 0.1))
     """
     ended = run_script(OWN + textwrap.dedent(script), address, str(in_thread))
     assert ended.returncode == errors.FAILED

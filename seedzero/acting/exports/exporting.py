@@ -46,7 +46,7 @@ class Values(NamedTuple):
     legal: Callable[[jax.Array], jax.Array]
 
 
-def of(spec: types.EnvSpec) -> Values:
+def values_of(spec: types.EnvSpec) -> Values:
     """Returns a run's values. Raises ResumeError as `codecs.of` does, and UsageError for actions that need 64 bits."""
     codec = codecs.of(spec)
     found = gym_spaces.leaves("of this run", codec.learned_space)
@@ -288,7 +288,7 @@ def _act(agent: base.Agent, saved: saved_agents.SavedAgent, unpack: Callable[[Ar
     carried = jax.eval_shape(lambda: acting.initial(agent, spec, 1))
     row: dict[str, Any] = {"reward": np.float32} if agent.reads_reward else {}
     row |= {"first": bool, "explore": bool}
-    values = of(spec)
+    values = values_of(spec)
     inputs: Arrays = {
         **values.inputs,
         **{name: jax.ShapeDtypeStruct((1,), np.dtype(dtype)) for name, dtype in row.items()},

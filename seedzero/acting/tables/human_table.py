@@ -97,7 +97,9 @@ class Rival:
 
 
 # Writes a person's games into records.
-def write(directory: pathlib.Path, header: Mapping[str, Any], content: Mapping[str, np.ndarray]) -> pathlib.Path:
+def write_record(
+    directory: pathlib.Path, header: Mapping[str, Any], content: Mapping[str, np.ndarray]
+) -> pathlib.Path:
     """Writes a record as `human-N.npz` with the first free number N; returns the path.
 
     Several processes may record into the directory at once. Raises UsageError if it cannot be written.
@@ -140,7 +142,7 @@ class Face(Protocol):
         """Returns the game's name for an action that the seat may take now."""
 
 
-def of(env_id: str, env: Any) -> Face:
+def face_of(env_id: str, env: Any) -> Face:
     """Returns the face of a group of one game. env: made by `registry.make` and reset."""
     kind, _, name = env_id.partition(":")
     if kind == "spiel":
@@ -261,7 +263,7 @@ class HumanTable:
             made.append(self._env)
             self._env.reset([0] * num_rows)  # completes the spec
             self.saved = saved_agents.load(choice, config, self._env.spec)
-            self._face = of(config.env.id, self._env)
+            self._face = face_of(config.env.id, self._env)
         self._choice, self._course = choice, courses.Course(self._env)
         self._rival = Rival(self.saved, self._course, choice.seed)
         self._tally, self._num_games = collections.Counter[int](), 0
@@ -398,7 +400,7 @@ class HumanTable:
         if self.has_undo and not course.has_rows:
             arrays["move"] = np.array(self.names)
         header = recording.header(self._choice, self.saved, self.saved.config)
-        path = write(directory, {**header, **facts}, arrays)
+        path = write_record(directory, {**header, **facts}, arrays)
         self.records.append(str(path))
         return path
 

@@ -1,4 +1,4 @@
-"""`python -m seedzero.interfaces.page`: the page's thinking process, which reads one request per line from standard input."""
+"""`python -m seedzero.interfaces.page`: the page's thinking process, which reads a request per line from stdin."""
 
 from seedzero.interfaces.page import thoughts
 

@@ -96,7 +96,7 @@ def serve(
         if options.follows:
             undo.callback(follower.stop)
             follower.start()
-        # Not a daemon, which would abort a compilation when Python exits; `exit_codes.leave` waits for no thread.
+        # Not a daemon, which would abort a compilation when Python exits; `errors.leave` waits for no thread.
         threading.Thread(target=engine.compile_rest, name="compile").start()
         engine.run(answer, server.announce)
     return engine.counts

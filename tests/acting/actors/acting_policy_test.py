@@ -349,28 +349,6 @@ def test_floats_are_no_bytes() -> None:
         _policy(types.EnvSpec((4, 4, 1), "uint8", 3))(np.zeros((4, 4, 1), np.float32))
 
 
-@pytest.mark.parametrize(
-    ("spaces_known", "env_id"), [(False, "gym:CartPole-v1"), (True, "gym:CartPole-v1"), (False, "catch")]
-)
-def test_a_run_that_does_not_tell_the_environments_values_says_so(
-    spaces_known: bool,
-    env_id: str,
-    tmp_path: pathlib.Path,
-    monkeypatch: pytest.MonkeyPatch,
-    capsys: pytest.CaptureFixture[str],
-) -> None:
-    saved = policies.saved(_VECTOR)
-    spec = gym_spaces.read("x", spaces.Box(-1.0, 1.0, (4,)), spaces.Discrete(3))[0] if spaces_known else _VECTOR
-    monkeypatch.setattr(acting_policy.saved_agents, "load", lambda choice, config, spec: saved._replace(spec=spec))
-    config = configs.override(configs.Config(), {"env.id": env_id})
-    with run_dirs.open_run_dir(tmp_path / "run", config, preset="cartpole", given={}):
-        pass
-    spec_file.write(tmp_path / "run", spec)
-    acting_policy.load(agent_choice.AgentChoice(tmp_path / "run"))
-    is_silent = not spaces_known and env_id.startswith("gym:")
-    assert ("spaces" in capsys.readouterr().err) == is_silent
-
-
 def test_a_frozen_player_acts_by_its_name(tmp_path: pathlib.Path) -> None:
     saved = _saved_run(tmp_path, _VECTOR, "muzero")
     loaded = acting_policy.load(agent_choice.AgentChoice(tmp_path, player=_FROZEN))

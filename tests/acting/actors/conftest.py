@@ -3,7 +3,7 @@
 import pathlib
 import sys
 
-sys.path.insert(0, str(pathlib.Path(__file__).parents[1] / "serving"))
+sys.path.insert(0, str(pathlib.Path(__file__).parents[2] / "interfaces" / "serving"))
 
 from policies import programs_are_shared
 

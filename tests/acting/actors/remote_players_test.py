@@ -20,7 +20,7 @@ from seedzero.cli import main as commands
 from seedzero.core import errors, types
 from seedzero.transport import security
 
-sys.path.insert(0, str(pathlib.Path(__file__).parents[1] / "serving"))
+sys.path.insert(0, str(pathlib.Path(__file__).parents[2] / "interfaces" / "serving"))
 
 import policy_world
 

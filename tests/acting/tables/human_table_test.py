@@ -203,10 +203,10 @@ def test_games_that_end_at_once_in_two_processes_are_both_recorded(
     def write(path: pathlib.Path, header: Any, content: Any) -> None:
         written.append(path)
         if len(written) == 1:  # the other one ends while this one is written
-            found.append(human_table.write(tmp_path, {}, {}))
+            found.append(human_table.write_record(tmp_path, {}, {}))
 
     monkeypatch.setattr(human_table.records, "write", write)
-    found.append(human_table.write(tmp_path, {}, {}))
+    found.append(human_table.write_record(tmp_path, {}, {}))
     assert [path.name for path in found] == ["human-2.npz", "human-1.npz"]
     assert sorted(written) == sorted(found) == sorted(tmp_path.iterdir())
 
@@ -217,7 +217,7 @@ def test_a_game_that_cannot_be_written_leaves_no_file(tmp_path: pathlib.Path, mo
 
     monkeypatch.setattr(human_table.records, "write", write)
     with pytest.raises(errors.UsageError, match="No space left"):
-        human_table.write(tmp_path, {}, {})
+        human_table.write_record(tmp_path, {}, {})
     assert not list(tmp_path.iterdir())
 
 

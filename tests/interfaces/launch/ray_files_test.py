@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-ROOT = pathlib.Path(__file__).parents[2]
+ROOT = pathlib.Path(__file__).parents[3]
 FILES = ("ray_gcp.yaml", "ray_aws.yaml")
 
 # Ray and what it brings warn of each other.

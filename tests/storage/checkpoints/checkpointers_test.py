@@ -644,6 +644,7 @@ def test_waiting_ends_if_the_disk_does_not_answer_and_sooner_after_an_interrupt(
             wait()
     with pytest.raises(errors.CheckpointError, match="31 s"), stuck.thread.holding(stuck.lock):
         pass
+    stuck.seconds = 0.0  # else a look before the thread has noticed the answer would find it late
     stuck.answers.set()
     stuck.thread.wait(pending)
     stuck.thread.check()

@@ -25,7 +25,7 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 sys.path.append(str(pathlib.Path(__file__).parents[1] / "tests"))
-sys.path.append(str(pathlib.Path(__file__).parents[1] / "tests" / "serving"))
+sys.path.append(str(pathlib.Path(__file__).parents[1] / "tests" / "interfaces" / "serving"))
 import quick_xla
 
 os.environ["XLA_FLAGS"] = quick_xla.flags()  # most of the time is compilation

@@ -273,7 +273,7 @@ def main() -> None:
     command = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)
     if command is None:
         parser.error("no Chromium is installed; install the package chromium")
-    script = (ROOT / "seedzero" / "page" / "static" / "main.js").read_text(encoding="utf-8")
+    script = (ROOT / "seedzero" / "interfaces" / "page" / "static" / "main.js").read_text(encoding="utf-8")
     wanted = [screen for screen in SCREENS if not given.only or screen.name in given.only.split(",")]
     for screen in wanted:
         if not known(screen, script):

@@ -1,4 +1,4 @@
-"""The agent's programs are compiled once for these tests; the policy server of tests/serving is importable."""
+"""The agent's programs are compiled once for these tests; tests/interfaces/serving is importable."""
 
 import pathlib
 import sys

@@ -360,7 +360,10 @@ ROWS = (
             "tests/storage/checkpoints/checkpointers_test.py"
             "::test_without_free_descriptors_a_save_is_reported_and_the_next_one_counts",
             "tests/storage/checkpoints/checkpointers_test.py::test_an_interrupted_run_leaves_a_disk_that_does_not_answer",
-            "tests/storage/checkpoints/checkpointers_test.py",
+            "tests/storage/checkpoints/checkpointers_test.py"
+            "::test_waiting_ends_if_the_disk_does_not_answer_and_sooner_after_an_interrupt",
+            "tests/storage/checkpoints/checkpointers_test.py"
+            "::test_an_upload_has_limits_of_its_own_and_an_error_reaches_who_waits",
             "tests/monitoring/usage_test.py::test_without_a_free_descriptor_no_process_is_known",
         ),
     ),

@@ -45,6 +45,10 @@ def test_the_table_names_files_that_exist() -> None:
     assert not nothing, "delete their rows in docs/testing.md"
 
 
+def test_files_of_the_table_have_no_test_of_their_own() -> None:
+    assert not sorted(file for file in _table() if _test_of(file).is_file()), "delete their rows in docs/testing.md"
+
+
 def test_tests_that_the_table_names_exist() -> None:
     named = {name for reason in _table().values() for name in re.findall(r"`(\S+_test\.py)`", reason)}
     assert named and not sorted(name for name in named if not (ROOT / "tests" / name).is_file())

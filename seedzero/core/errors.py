@@ -1,4 +1,4 @@
-"""Every deliberate error of seedzero, in a single tree.
+"""Every deliberate error of seedzero, in a single tree, and the exit codes.
 
     Error
     ├── UsageError            a wrong command line or configuration (exit code 2)

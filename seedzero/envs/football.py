@@ -1,8 +1,8 @@
-"""Google Research Football with agents on both sides, through the package gfootball; each agent is a player.
+"""Google Research Football: one player by EnvPool, or agents on both sides through the package gfootball.
 
-Observations are gfootball's simple115v2, 115 numbers. It mirrors pitch and actions of the right side, so each agent
-sees itself on the left. The engine starts at the first reset, so that a learner, which needs only the spaces, does
-without it.
+With both sides, observations are gfootball's simple115v2, 115 numbers. It mirrors pitch and actions of the right
+side, so each agent sees itself on the left. The engine starts at the first reset, so that a learner, which needs only
+the spaces, does without it.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Pgx's games as single states, for matches and for opponents that look at a state: OpenSpiel's search, engines.
+"""Pgx's games as single states, for matches and for opponents that look at a state, and as texts.
 
 A state has methods of `pyspiel.State`, and a game those of `spiel.Game`, so that `spiel.Games` and matches can play
 either. Shape letters: A actions.

@@ -1,4 +1,4 @@
-"""Collects causes from outside the device loop that end a run, which any thread may report to the main thread."""
+"""Collects causes that end a run, from any thread for the main thread, and ends a learner whose call is stuck."""
 
 from __future__ import annotations
 

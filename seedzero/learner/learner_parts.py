@@ -1,4 +1,4 @@
-"""Makes the parts of a learner in the order in which they need each other; nothing runs yet."""
+"""Makes the parts of a learner in the order in which they need each other: reception, model pool, reports, loop."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Holds rows of metrics as columns of numbers, 8 bytes each; x never decreases, not even where a run resumes."""
+"""Holds rows of metrics as columns of numbers, 8 bytes each, and thins them for a screen; x never decreases."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Defines the record of a device loop's call, and an observer for loops that nobody watches."""
+"""Defines the record of a loop's call, an observer for loops that nobody watches, and a buffer of newest items."""
 
 from __future__ import annotations
 

@@ -1,16 +1,18 @@
 #!/usr/bin/env bash
-# All checks and tests, from a clean clone: ./run_tests.sh [--clouds] [--docker] [--slow] [arguments of pytest]
-# Installs its requirements into .venv beside this file. --clouds installs the packages of Google Cloud, Ray and Kubernetes
-# too, and runs the tests that need them; --slow adds the tests of minutes each, --docker those of the images
+# Checks and tests, from a clean clone: ./run_tests.sh [--all] [--clouds] [--docker] [--slow] [arguments of pytest]
+# Installs its requirements into .venv beside this file. Without --all, only the quick tests run, which notice nearly
+# everything that breaks. --all adds the thorough ones, --slow those of minutes each, too. --clouds installs the packages
+# of Google Cloud, Ray and Kubernetes, and runs the tests that need them; --docker adds the tests of the images
 # (docker/smoke_test.sh --help explains them).
 set -uo pipefail
 root="$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd -P)"
 cd "$root" || exit 1
-with_docker="" extras=dev
+with_docker="" tier=() extras=dev
 while :; do
     case "${1:-}" in
         --clouds) extras=dev,clouds ;;
         --docker) with_docker=yes ;;
+        --all | --slow) tier=("$1") ;;
         *) break ;;
     esac
     shift
@@ -51,7 +53,7 @@ run_pytest() { scripts/test "$@" 2>&1 | tee -i "$log"; return "${PIPESTATUS[0]}"
 # shellcheck disable=SC2329  # as above
 finish_checks() { wait "$checker"; local code=$?; checker=""; cat "$check_log"; return "$code"; }
 
-step tests run_pytest "$@"
+step tests run_pytest "${tier[@]}" "$@"
 step checks finish_checks
 [ -z "$with_docker" ] || step docker docker/smoke_test.sh
 

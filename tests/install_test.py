@@ -516,7 +516,7 @@ def test_advice_to_install_an_extra_leaves_the_clone_installed_as_it_is(name: st
 
 @pytest.mark.parametrize(
     ("flags", "extras"),
-    [((), "dev"), (("--clouds",), "dev,clouds"), (("--docker", "--clouds", "--slow"), "dev,clouds")],
+    [((), "dev"), (("--clouds",), "dev,clouds"), (("--slow", "--docker", "--clouds"), "dev,clouds")],
 )
 def test_run_tests_installs_the_clouds_on_request_alone(
     flags: tuple[str, ...], extras: str, tmp_path: pathlib.Path
@@ -537,9 +537,9 @@ def test_run_tests_reports_all_and_signals_no_process_that_has_ended(tmp_path: p
     _script(tmp_path / "scripts" / "check", "echo a mistake; exit 1")
     _script(tmp_path / "scripts" / "test", 'echo "passed $*"')
     done = subprocess.run(
-        ["bash", str(tmp_path / "run_tests.sh"), "--slow"], capture_output=True, text=True, check=False
+        ["bash", str(tmp_path / "run_tests.sh"), "--all", "-x"], capture_output=True, text=True, check=False
     )
-    assert done.returncode == 1 and "a mistake" in done.stdout and done.stdout.endswith("passed --slow\n")
+    assert done.returncode == 1 and "a mistake" in done.stdout and done.stdout.endswith("passed --all -x\n")
     assert re.search(r"tests +ok .*\nchecks +FAILED ", done.stdout)
 
 

@@ -355,3 +355,14 @@ def test_the_first_number_under_a_mask_is_found_or_none() -> None:
     mask = jnp.array([[False, True, True], [True, False, True], [False] * 3])
     found = nstep.at_first(jnp.array([[1.0, 2.0, 3.0]] * 3), mask)
     np.testing.assert_array_equal(found, [2.0, 1.0, np.nan])
+
+
+def test_where_a_player_moves_twice_returns_are_player_0_s_and_then_the_mover_s() -> None:
+    mover, no = jnp.array([[0, 1, 1, 0, 1]]), jnp.zeros((1, 5), bool)
+    seen = nstep.of_player(nstep.Experience(jnp.array([REWARD]), jnp.array([VALUE]), no, no, ~no), mover)
+    np.testing.assert_allclose(seen.reward, [[9.0, 1.0, -2.0, -4.0, 8.0]])  # of who moved before
+    np.testing.assert_allclose(seen.value, [[10.0, -20.0, -30.0, 40.0, -50.0]])  # of who moves there
+    found = nstep.of_movers(_n_step_targets(0.5, 2, 3)(seen), mover)
+    # 1 - 2/2 - 30/4; -(-2 - 4/2 + 40/4); -(-4 + 8/2 - 50/4)
+    np.testing.assert_allclose(found.value, [[-7.5, -6.0, 12.5]])
+    np.testing.assert_allclose(found.reward, [[1.0, 2.0]])

@@ -56,9 +56,13 @@ def evaluate(
         return episodes.with_error({**told[0], "opponent": str(opponent), **match.summary(games)})
     game = run_games.game_of(config)
     if game is None and not run_games.has_two_seats(config):
+        spec, why = spec_file.read(path), "was not trained in a game of two players"
+        if spec is not None and spec.num_players == 2:  # with chance
+            opponent = None if opponent == opponents.RANDOM else opponent
+            why = "was trained in a game with chance, whose evaluations play against random moves"
         for flag, given in (("opponent", opponent), ("player", choice.player)):
             if given is not None and (flag == "opponent" or not seats_config.of_config(config).asked):
-                raise errors.UsageError(f"--{flag}={given}: {path} was not trained in a game of two players; omit it")
+                raise errors.UsageError(f"--{flag}={given}: {path} {why}; omit it")
     if game is None and isinstance(opponent, str) and _move_in_seats(opponent):
         config = configs.override(config, {"env.opponents": opponent})
         opponent = None

@@ -221,6 +221,18 @@ def test_no_more_environments_play_than_a_run_has_elsewhere(settings: dict[str, 
     assert scoring._num_envs(configs.override(presets.get("catch"), few), None, 100) == expected
 
 
+def test_games_of_two_players_with_chance_are_played_against_random_moves(
+    run: Run, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pytest.importorskip("pgx")
+    path = run("alphazero", **{"env.id": "pgx:backgammon"})
+    spec_file.write(path, types.EnvSpec((35,), "int32", 156, num_players=2, moves_again=True, has_chance=True))
+    monkeypatch.setattr(scoring, "_evaluate_alone", lambda *arguments: {"mean_return": 1.4})
+    assert scoring.evaluate(agent_choice.AgentChoice(path), 1, "random") == {"mean_return": 1.4}
+    with pytest.raises(errors.UsageError, match=r"--opponent=mcts-10: .* chance, .* random moves; omit it"):
+        scoring.evaluate(agent_choice.AgentChoice(path), 1, "mcts-10")
+
+
 def test_agents_of_an_environment_play_together() -> None:
     agents = types.EnvSpec((4,), "float32", 2, tasks=("a", "b", "c"), seats=("a", "b", "c"), fixed_seats=True)
     few = configs.override(presets.get("agents"), {"worker.envs_per_group": 9, "evaluation.num_envs": 9})

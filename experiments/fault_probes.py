@@ -7,6 +7,7 @@ import contextlib
 import dataclasses
 import io
 import logging
+import math
 import pathlib
 import random
 import shutil
@@ -274,7 +275,7 @@ class Proxy:
             end.transport.abort()
 
     async def _copy(self, source: asyncio.StreamReader, target: asyncio.StreamWriter) -> None:
-        loop = asyncio.get_running_loop()
+        loop, due = asyncio.get_running_loop(), 0.0
         while data := await source.read(65536):
             while self.is_away:
                 await asyncio.sleep(0.05)
@@ -283,7 +284,9 @@ class Proxy:
                 self.bytes_left, self.num_cuts = float("inf"), self.num_cuts + 1
                 return
             self.bytes_left -= len(data)
-            loop.call_later(self.delay, target.write, data)  # equal delays keep the order
+            # The order stays, even if the delay falls.
+            due = max(loop.time() + self.delay, math.nextafter(due, math.inf))
+            loop.call_at(due, target.write, data)
 
 
 class Worker(threading.Thread):
@@ -356,6 +359,25 @@ def network_delay(milliseconds: int) -> str:
             worker.num_steps >= 5 and worker.num_lives == 1, f"{worker.num_steps} steps in {worker.num_lives} lives"
         )
         return f"{worker.num_steps} steps, p50 {1000 * float(np.median(worker.times)):.0f} ms, one life"
+
+    return _through(beside)
+
+
+def network_jump() -> str:
+    """Delays every byte by 1 ms, for a time by 200."""
+
+    async def beside(proxy: Proxy, worker: Worker) -> str:
+        medians = []
+        for milliseconds, seconds in ((1, 4.0), (200, 8.0), (1, 4.0)):
+            proxy.delay = milliseconds / 1000
+            await asyncio.sleep(1.0)  # what is on its way arrives
+            begin = worker.num_steps
+            await asyncio.sleep(seconds)
+            promised(worker.num_steps > begin, f"no step behind {milliseconds} ms")
+            medians.append(1000 * float(np.median(worker.times[begin:])))
+        promised(worker.num_lives == 1, f"{worker.num_lives} lives")
+        promised(medians[2] < medians[1] / 4, f"p50 {medians[1]:.0f} ms, and then {medians[2]:.0f} ms")
+        return f"{worker.num_steps} steps, p50 {', '.join(f'{median:.0f}' for median in medians)} ms, one life"
 
     return _through(beside)
 
@@ -548,6 +570,7 @@ PROBES: Mapping[str, Callable[[], str]] = {
     "network-delay-100": lambda: network_delay(100),
     "network-delay-300": lambda: network_delay(300),
     "network-cut": network_cut,
+    "network-jump": network_jump,
     "network-hole-12": lambda: network_hole(12.0, 1),
     "network-hole-40": lambda: network_hole(40.0, 2),
     "input-mutated": input_mutated,

@@ -293,6 +293,11 @@ ROWS = (
         "the worker begins a new session, mixes nothing, continues",
     ),
     Row(
+        "network-jump",
+        "a link whose delay jumps from 1 to 200 ms and back",
+        "no session ends; the worker is as quick as before",
+    ),
+    Row(
         "network-seeds",
         "cuts, kills, freezes, repeats, swaps: 300 seeds on a virtual clock",
         "no step lost, doubled or mixed; everybody is answered within 30 s of the last fault",
@@ -328,6 +333,15 @@ ROWS = (
             WIRE + "server_client_test.py::test_bad_later_message_ends_its_session",
             WIRE + "sessions_test.py",
             E2E + "worker_protocol_test.py",
+        ),
+    ),
+    Row(
+        "input-times",
+        "a worker that lies about the time of its steps: NaN, 0, below 0, a day, infinite",
+        "named once; it keeps its groups",
+        (
+            WIRE + "links_test.py::test_a_worker_that_lies_about_its_steps_is_named_and_not_believed",
+            "tests/learner/learner_parts_test.py::test_a_worker_that_reports_impossible_times_is_named_once_and_keeps_its_groups",
         ),
     ),
     Row(

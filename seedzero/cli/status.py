@@ -71,8 +71,11 @@ COMMAND = parse.Command(
 The last line on standard output: env_steps, updates, weights_version, durable_update, workers, environments,
 steps_acknowledged = steps_stored + steps_pending + steps_discarded (by reason), samples_per_insert,
 env_steps_per_second, updates_per_second, stalled (null, or why), last_evaluation, finished (null, or the
-budget or return that was reached), alive ("unknown" of another user's run), and in a league matches (by type, void
-ones too). From a bucket also host, and renewed_seconds_ago: the age of the learner's lease.""",
+budget or return that was reached), alive ("unknown" of another user's run), in a league matches (by type, void ones
+too), and links: of each worker that has measured its link name, role, groups, environments, state, quiet_seconds
+(since its last message), round_trip_seconds, step_seconds (of a group), bytes_per_second (both ways), waits_for (link,
+learner or environments: the largest part), and where the link is the limit environments_needed, which would hide it.
+From a bucket also host, and renewed_seconds_ago: the age of the learner's lease.""",
     run=run,
 )
 HEALTH = parse.Command(

@@ -157,7 +157,7 @@ class WorkerConfig(options.Section):
     )
     envs_per_group: int = options.any_time(16, "environments that step together", low=1, high=4096)
     num_groups: int = options.any_time(
-        2, "groups in a worker: one steps while the others wait for their actions", low=1, high=16
+        2, "groups in a worker: one steps while others wait; unless given, as many as hide a slow link", low=1, high=16
     )
     threads: int = options.any_time(
         options.AUTO, "Atari, EnvPool: threads in a worker; 0: by the machine's cores", low=0

@@ -17,7 +17,8 @@ ROLES = ("any", "train", "evaluate")
 KEY = "SEEDZERO_WORKER_KEY"
 """Variable with the key by which a learner recognizes the workers that it started, whatever their names."""
 
-_UNLIMITED_ENVS = 2**16
+UNLIMITED_ENVS = 2**16
+"""Of a worker whose user gave no number."""
 
 
 def _option(default: bool | int | float | str, help_text: str, placeholder: str = "", **more: Any) -> Any:
@@ -42,7 +43,7 @@ class WorkerOptions:
         "", "name that the learner's certificate is for (default: the host in --server)", "NAME"
     )
     num_envs: int = _option(
-        _UNLIMITED_ENVS,
+        UNLIMITED_ENVS,
         "largest number of environments here (default: as many as the learner asks for)",
         "N",
         minimum=1,

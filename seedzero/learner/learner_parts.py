@@ -23,7 +23,7 @@ from seedzero.monitoring import background, forecast, league_log, metrics_log, p
 from seedzero.monitoring.metrics import aggregator, counts, episodes
 from seedzero.storage.bucket import mirrors
 from seedzero.storage.checkpoints import player_files, run_dirs, spec_file, trees
-from seedzero.transport import addresses, messages, model_pool, security, servers
+from seedzero.transport import addresses, links, messages, model_pool, security, servers
 
 
 # Receives workers, as the server's handler on the server's thread.
@@ -52,6 +52,7 @@ class Reception:
             self.observer, self.status, lambda: self.view.gathered.means(), self.roster.started, lambda: self.spec
         )
         self._has_made: set[str] = set()  # names of local workers whose environments were there
+        self._wrong: set[str] = set()  # ids of sessions whose worker reports impossible times
 
     def show(self, spec: types.EnvSpec) -> None:
         """Takes the spec for which networks are being built."""
@@ -114,8 +115,30 @@ class Reception:
         except errors.UsageError as error:
             raise errors.SpecMismatch(f"this learner cannot be built for these environments: {error}") from None
 
+    def regroup(self, session_id: str, link: links.Link | None, problem: str, now: float) -> str:
+        """Server: returns why a session must end for other groups, or ""; reports impossible measurements once."""
+        session = self.roster.get(session_id)
+        if session is None:
+            return ""
+        if problem and session_id not in self._wrong:
+            self._wrong.add(session_id)
+            self.report(
+                f"worker {session.worker_id} reports {problem}; expected times above 0, and not longer than that: it "
+                "keeps its groups, whatever its link"
+            )
+        planned = None if link is None else self.roster.regroup(session_id, link, now)
+        if link is None or planned is None:
+            return ""
+        number, size = planned
+        why = "another worker found no room"
+        if number * size >= link.num_envs:
+            trip, step = 1000 * link.round_trip_seconds, 1000 * link.step_seconds
+            why = f"its round trip takes {trip:.0f} ms, and a step of a group {step:.3g} ms"
+        return f"{number} x {size} environments instead of {link.num_groups} x {link.envs_per_group}: {why}"
+
     def end(self, session_id: str, reason: str) -> None:
         """Handler: a worker's session is over."""
+        self._wrong.discard(session_id)
         session = self.roster.remove(session_id)
         if session is None:
             return
@@ -124,7 +147,10 @@ class Reception:
             lost = counts.WORKER_LOST if is_lost else counts.WORKER_LEFT
             self.inbox.end_session(session_id, session.role, session.all_slots, lost)
         kept = self._kept() if is_lost and session.role is types.Role.TRAIN else ""
-        self.report(f"worker {session.worker_id} left: {reason}{kept}")
+        if reason.startswith(messages.REGROUPED):
+            self.report(f"worker {session.worker_id} gets {reason.removeprefix(messages.REGROUPED)}")
+        else:
+            self.report(f"worker {session.worker_id} left: {reason}{kept}")
         if not session.is_local:
             return
         # Environments may take long to be made at first; those that existed before are stuck in their reset.
@@ -318,7 +344,8 @@ def make(
     own = configs.override(config, {"run.seed": together.own_seed(config)})  # of environments
     max_group = min(one.sizes[-1] * one.layout.num_shards for one in planned)
     table = placements.table([one.layout for one in planned]) if len(planned) > 1 else None
-    roster = rosters.Roster(own, planned[0].layout, max_group, key, table)
+    follows_links = "worker.num_groups" not in directory.saved.given
+    roster = rosters.Roster(own, planned[0].layout, max_group, key, table, follows_links=follows_links)
     progress = progress_lines.RunProgress(time.monotonic)
     view = views.View(
         config,
@@ -339,7 +366,7 @@ def make(
     check = functools.partial(run_memory.check, config)
     reception = Reception(config, roster, view, say, ending.notify, workers.restart, check)
     server = _server(directory, reception, local, hosts, lambda: stage.loop)
-    progress.silent = server.silent
+    progress.silent, view.present = server.silent, server.present
     films = filming.Filmer(directory.path, config.evaluation.video_every, write=log.write_video, say=say)
     hooks = device_loop.Hooks(
         functools.partial(evaluated, view, saves, films, called),
@@ -393,6 +420,7 @@ def _server(
         elsewhere=str if hosts is None else lambda: together.emptiest(hosts.link.details),
         live=reception.live,
         pool=pool_of(config.serve, directory, secured, loop),
+        regroup=reception.regroup,
     )
 
 

@@ -9,7 +9,7 @@ from typing import NamedTuple
 
 from seedzero.config import agent_settings, configs, options
 from seedzero.core import types
-from seedzero.monitoring import learning_curves, symptoms
+from seedzero.monitoring import learning_curves, link_lines, symptoms
 from seedzero.monitoring.metrics import clipping
 
 HEALTHY, UNHEALTHY, NOT_RECORDED, TOO_EARLY = "healthy", "not healthy", "not recorded", "too early"
@@ -216,6 +216,15 @@ RULES = (
         f"`importance_mean` is further than {symptoms.LARGEST_LAG_ERROR:g} from 1",
         "a smaller {max_lag}; a larger {batch_size}",
         symptoms.stale,
+    ),
+    Rule(
+        "link",
+        (),
+        (),
+        f"`{link_lines.HIDING}` is above 0: the link is the limit, and a worker makes less than half of the steps "
+        "that it would make beside the learner",
+        link_lines.REMEDY,
+        symptoms.link_is_limit,
     ),
     Rule(
         "greedy play",

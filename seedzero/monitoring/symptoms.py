@@ -12,7 +12,7 @@ from typing import NamedTuple
 
 from seedzero.config import agent_settings, configs
 from seedzero.core import types
-from seedzero.monitoring import learning_curves
+from seedzero.monitoring import learning_curves, link_lines
 from seedzero.monitoring.metrics import clipping
 
 FEW_STEPS = 300
@@ -348,6 +348,15 @@ def stale(case: RunCase) -> str:
     if abs(ratio - 1.0) <= LARGEST_LAG_ERROR:
         return ""
     return f"importance_mean {ratio:.3g}, policy_lag {_mean(case.curve, 'policy_lag'):.3g}"
+
+
+def link_is_limit(case: RunCase) -> str:
+    """Finds workers whose link at least halves their steps."""
+    newest = case.curve.recent[-1]
+    if not (needed := newest.get(link_lines.HIDING, 0.0)):
+        return ""
+    trip = 1000 * newest.get(link_lines.ROUND_TRIP, 0.0)
+    return f"the link is the limit: {needed:.0f} environments would hide a round trip of {trip:.0f} ms"
 
 
 def worse_greedily(case: RunCase) -> str:

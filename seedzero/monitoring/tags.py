@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from seedzero.monitoring import usage
+from seedzero.monitoring import link_lines, usage
 from seedzero.monitoring.metrics import aggregator
 
 _ROLLOUT = {"episode_return", "first_mover_return", "episode_length", "episodes"}
-_TIME = {"update", "env_steps", "seconds", "weights_version", "batch_rows", "batch_fill"}
+_TIME = {"update", "env_steps", "seconds", "weights_version", "batch_rows", "batch_fill", link_lines.HIDING}
 _EVALUATION = "evaluation_"
 MATCHES = "matches/"
 """Prefix of the number of a league's matches, by type."""

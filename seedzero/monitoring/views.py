@@ -18,6 +18,7 @@ from seedzero.monitoring import (
     exporter,
     forecast,
     league_log,
+    link_lines,
     metrics_log,
     progress_lines,
     symptoms,
@@ -27,6 +28,7 @@ from seedzero.monitoring import (
 )
 from seedzero.monitoring.metrics import aggregator, counts
 from seedzero.storage.checkpoints import run_dirs
+from seedzero.transport import messages
 
 # Reports a run's other hosts on the console.
 EVERY_SECONDS = 60.0
@@ -50,6 +52,8 @@ class HostsLine:
 
 ENDLESS_SECONDS = 60.0
 """The console prints a message after this time without a finished episode."""
+_MOST_LINKS = 200
+"""The most workers in a status."""
 _MOST_INFOS = 4
 """Number of environments' own metrics in the console's line; --metrics.console shows more."""
 
@@ -72,6 +76,7 @@ class View:
     history: league_log.LeagueLog | None = None  # receives the matches with each row, or None
     on_row: Callable[[Mapping[str, Any]], None] = lambda row: None  # receives each row
     usage: Callable[[float], Mapping[str, float]] = lambda seconds: {}  # returns the use of processors and memory
+    present: Callable[[], Sequence[messages.Presence]] = tuple  # returns all workers' sessions
 
     def __post_init__(self) -> None:
         self._decay = decay.Decay(self.config)
@@ -82,7 +87,7 @@ class View:
         self._wandb: wandb_run.WandbRun | None = None
         self._watch = watch.Watch(self.config, self.directory.path, self.screen.message)
         self._league = league_log.LeagueLine()
-        self._hosts = HostsLine()
+        self._hosts, self._links = HostsLine(), link_lines.LinkLine()
         self._is_endless_told = False
         self._stored_before: int | None = None  # steps before a resume
         self._seconds_before = 0.0  # time before the first step, while networks are built and compiled
@@ -108,7 +113,7 @@ class View:
             self.screen.message(text)
         if text := self._league.observe(now, self.progress.snapshot()):
             self.screen.message(text)
-        if text := self._hosts.observe(now, self.others()):
+        for text in filter(None, (self._hosts.observe(now, self.others()), self._links.observe(now, self.present()))):
             self.screen.message(text)
         is_drawn = spec is None or not spec.seats or spec.fixed_seats
         if self.watch and is_drawn and not last and self.durable_update():
@@ -231,6 +236,7 @@ class View:
             **({"matches": dict(snapshot.matches)} if snapshot.matches else {}),
             **({"policies": policies} if policies else {}),
             **({"hosts": list(lines)} if (lines := self.others()) else {}),
+            "links": [one.to_json() for one in self.present() if one.link][:_MOST_LINKS],
         }
 
     def write_status(self, *, alive: bool, finished: str | None = None) -> None:
@@ -262,6 +268,7 @@ class View:
         if gathered:
             usual |= {**self._rates(snapshot), "weights_version": snapshot.version, **self.gathered.drain()}
             usual |= self.usage(self.progress.seconds())
+            usual |= {} if self.config.run.deterministic else link_lines.row(self.present())
             if snapshot.num_reanalysed is not None:
                 usual["refreshed_per_second"] = self.progress.per_second(lambda snapshot: snapshot.num_reanalysed or 0)
                 usual["refreshed_per_insert"] = snapshot.num_reanalysed / max(1, snapshot.counts.stored)

@@ -41,6 +41,7 @@ from seedzero.transport import (
     handshake,
     hosts,
     inference_pb2,
+    links,
     loop_thread,
     messages,
     options,
@@ -68,10 +69,12 @@ class WorkerSession:
     max_message_bytes: int = handshake.HANDSHAKE_BYTES  # larger messages are not sent
     unanswered: dict[int, tuple[int, types.EnvStep]] = dataclasses.field(default_factory=dict)
     answered: dict[int, int] = dataclasses.field(default_factory=dict)  # number of each group's last answer
+    arrived: dict[int, float] = dataclasses.field(default_factory=dict)  # time of each answer that has no step yet
+    measured: links.Report = dataclasses.field(default_factory=links.Report)
 
 
 class WorkerStream:
-    """A stream and its waiting messages: at most a step for each group, a heartbeat and the handshake."""
+    """A stream and its waiting messages: at most a step for each group, the handshake, and heartbeats."""
 
     def __init__(self, call: aio.StreamStreamCall[bytes, bytes]) -> None:
         self.call = call  # gRPC's side of it
@@ -83,11 +86,11 @@ class WorkerStream:
         """Queues a message. None ends the stream after the waiting messages."""
         self._outbox.put(data)
 
-    def beat_every(self, seconds: float) -> None:
+    def beat_every(self, seconds: float, beat: Callable[[], bytes]) -> None:
         """Writes heartbeats from now on."""
         for task in self._tasks[1:]:
             task.cancel()
-        self._tasks[1:] = [asyncio.create_task(self._beat(seconds))]
+        self._tasks[1:] = [asyncio.create_task(self._beat(seconds, beat))]
 
     async def stop(self) -> None:
         """Stops writing."""
@@ -95,11 +98,10 @@ class WorkerStream:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
 
-    async def _beat(self, seconds: float) -> None:
+    async def _beat(self, seconds: float, beat: Callable[[], bytes]) -> None:
         while True:
             await asyncio.sleep(seconds)
-            if not self._outbox.waiting:  # a waiting message renews the lease as well
-                self.put(codec.HEARTBEAT)
+            self.put(beat())  # behind waiting steps, too, because slow links are the ones to measure
 
     async def _write(self) -> None:
         """Writes messages until None or the end of the stream, whose reason the reader knows."""
@@ -140,12 +142,16 @@ class WorkerSide:
             if self._stream and self._stream.phase in (sessions.ASSIGNED, sessions.STARTED):
                 self._put(self._stream, lambda: handshake.encode_spec(spec))
 
-    def submit(self, session_id: str, group: int, sequence: int, step: types.EnvStep) -> None:
-        """Sends a step, now and after every reconnect until its answer comes."""
+    def submit(
+        self, session_id: str, group: int, sequence: int, step: types.EnvStep, step_seconds: float = 0.0
+    ) -> None:
+        """Sends a step, now and after every reconnect until its answer comes. step_seconds: that it took."""
         if session := self._current(session_id):
             session.unanswered[group] = (sequence, step)
             if self._stream and self._stream.phase is sessions.STARTED:
                 self._send(self._stream, session, group)
+            if (arrived := session.arrived.pop(group, None)) is not None:
+                session.measured = session.measured.plus(step_seconds, time.perf_counter() - arrived)
 
     def _current(self, session_id: str) -> WorkerSession | None:
         """Returns the session of this id, or None if it is over."""
@@ -203,7 +209,10 @@ class WorkerSide:
     def _on_assign(self, stream: WorkerStream, fields: inference_pb2.Assign) -> None:
         assignment = handshake.assignment_of(fields)
         stream.phase = stream.phase.after("assign")
-        stream.beat_every(max(fields.heartbeat_seconds, _MIN_HEARTBEAT_SECONDS))
+        stream.beat_every(
+            max(fields.heartbeat_seconds, _MIN_HEARTBEAT_SECONDS),
+            lambda: codec.heartbeat(self._session.measured) if self._session else codec.HEARTBEAT,
+        )
         self._alone_since, self._patience_seconds = math.inf, fields.lease_seconds
         if self._session is None:
             self._session = WorkerSession(assignment)
@@ -241,6 +250,7 @@ class WorkerSide:
         actions = codec.actions_of(fields, assigned.envs_per_group, session.spec, len(assigned.bots))
         del session.unanswered[group]
         session.answered[group] = sequence
+        session.arrived[group] = time.perf_counter()
         self.deliver(actions)
 
     def _on_restart(self, reason: str, stream: WorkerStream | None = None) -> None:
@@ -382,6 +392,7 @@ class Client(contextlib.AbstractContextManager["Client"]):
         self._assignment: types.Assignment | None = None
         self._next_sequence: dict[int, int] = {}
         self._unanswered: set[int] = set()
+        self._received: dict[int, float] = {}  # time at which the worker took each group's actions
         self._over: messages.End | Exception | None = None
         self._closed = False
         self._side = WorkerSide(self._hosts, hello, self._inbox.put, settings.lease_seconds)
@@ -411,6 +422,7 @@ class Client(contextlib.AbstractContextManager["Client"]):
         assert isinstance(assignment, types.Assignment)  # other events belong to a session
         self._assignment = assignment
         self._next_sequence, self._unanswered = dict.fromkeys(range(assignment.num_groups), 0), set()
+        self._received = {}
         return assignment
 
     def start(self, spec: types.EnvSpec) -> None:
@@ -438,7 +450,9 @@ class Client(contextlib.AbstractContextManager["Client"]):
             return
         self._next_sequence[group] = sequence + 1
         self._unanswered.add(group)
-        self._thread.post(self._side.submit, assignment.session_id, group, sequence, step)
+        now = time.perf_counter()
+        step_seconds = now - self._received.pop(group, now)
+        self._thread.post(self._side.submit, assignment.session_id, group, sequence, step, step_seconds)
 
     def receive(self) -> messages.Actions | messages.Restart | messages.End:
         """Waits for the learner's next message.
@@ -452,6 +466,7 @@ class Client(contextlib.AbstractContextManager["Client"]):
         assert not isinstance(event, types.Assignment)  # only join() asks for one
         if isinstance(event, messages.Actions):
             self._unanswered.discard(event.group)
+            self._received[event.group] = time.perf_counter()
         elif isinstance(event, messages.Restart):
             self._assignment = None
         return event

@@ -16,7 +16,7 @@ import numpy as np
 from google.protobuf import message as protobuf
 
 from seedzero.core import errors, infos, types
-from seedzero.transport import inference_pb2, messages
+from seedzero.transport import inference_pb2, links, messages
 
 MessageT = TypeVar("MessageT", bound=protobuf.Message)
 
@@ -40,6 +40,8 @@ _FLAGS = b"\0\1"
 _NAMES = {np.dtype(name): name for name in types.SUPPORTED_OBSERVATION_DTYPES}  # dtype.name is slow
 
 HEARTBEAT = inference_pb2.WorkerMessage(heartbeat=inference_pb2.Heartbeat()).SerializeToString()
+# A stub may be older, after an update of the sources.
+_MEASURES = set(links.Report._fields) <= set(inference_pb2.Heartbeat.DESCRIPTOR.fields_by_name)
 
 
 # --- a worker's messages --------------------------------------------------------------------------------------------
@@ -78,6 +80,16 @@ def encode_step(group: int, sequence: int, step: types.EnvStep) -> bytes:
     except (AttributeError, TypeError, ValueError) as error:
         raise errors.InvalidMessage(f"the step of group {group} is not made of arrays of numbers: {error}") from None
     return join(message.SerializeToString(), packed)
+
+
+def heartbeat(report: links.Report) -> bytes:
+    """Returns a heartbeat with what the worker has measured, if that is anything."""
+    return from_worker(heartbeat=report._asdict()) if report.num_steps and _MEASURES else HEARTBEAT
+
+
+def report_of(fields: inference_pb2.Heartbeat) -> links.Report:
+    """Returns what a worker says that it has measured; zeros if it says nothing."""
+    return links.Report(*(getattr(fields, name, 0) for name in links.Report._fields))
 
 
 def from_worker(**content: Any) -> bytes:

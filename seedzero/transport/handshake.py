@@ -12,7 +12,7 @@ from google.protobuf import message as protobuf
 
 from seedzero.config import sections
 from seedzero.core import errors, infos, types
-from seedzero.transport import codec, inference_pb2, messages
+from seedzero.transport import codec, inference_pb2, links, messages
 
 PROTOCOL_VERSION = 2
 HANDSHAKE_BYTES = 4 * 2**20
@@ -152,10 +152,10 @@ def encode_assign(assignment: types.Assignment, settings: sections.TransportConf
 def assignment_of(fields: inference_pb2.Assign) -> types.Assignment:
     """Returns a learner's assignment. Raises InvalidMessage for a missing or impossible field."""
     num_envs = fields.num_groups * fields.envs_per_group
-    if not fields.session_id or fields.role not in _ROLE_OF or not 1 <= fields.num_groups <= messages.MAX_GROUPS:
+    if not fields.session_id or fields.role not in _ROLE_OF or not 1 <= fields.num_groups <= links.MAX_GROUPS:
         raise errors.InvalidMessage(
             f"Assign has session_id {fields.session_id!r}, role {fields.role} and num_groups {fields.num_groups}; "
-            f"expected an id, 1 or 2, and 1 to {messages.MAX_GROUPS}"
+            f"expected an id, 1 or 2, and 1 to {links.MAX_GROUPS}"
         )
     if num_envs < 1 or len(fields.seeds) != num_envs:
         groups = f"{fields.num_groups} groups of {fields.envs_per_group} environments"

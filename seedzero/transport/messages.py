@@ -12,9 +12,7 @@ from typing import NamedTuple, Protocol, TypeAlias
 import numpy as np
 
 from seedzero.core import types
-
-MAX_GROUPS = 64
-"""The most groups of environments in one worker."""
+from seedzero.transport import links
 
 WORKER_LOST = "worker_lost"
 """Why a session ended whose lease expired, or whose worker's place another process took."""
@@ -24,6 +22,9 @@ GOODBYE = "goodbye"
 
 FAILED = "failed: "
 """Prefix of the reason of a session that an error ended."""
+
+REGROUPED = "regrouped: "
+"""Prefix of the reason of a session whose worker gets other groups of environments."""
 
 OVERDUE = FAILED + "overdue: "
 """Prefix of the reason of a session whose worker sent only heartbeats for too long, so that its environments may hang.
@@ -75,6 +76,19 @@ class Presence(NamedTuple):
     envs_per_group: int
     state: str
     quiet_seconds: float  # since the last message
+    link: links.Link | None = None  # None: nothing plausible is known yet
+
+    def to_json(self) -> dict[str, object]:
+        """Returns what the status and pages show of it."""
+        return {
+            "name": self.worker_id,
+            "role": self.role.value,
+            "groups": self.num_groups,
+            "environments": self.num_groups * self.envs_per_group,
+            "state": self.state,
+            "quiet_seconds": round(self.quiet_seconds, 2),
+            **(self.link.to_json() if self.link else {}),
+        }
 
 
 class Actions(NamedTuple):
@@ -105,6 +119,11 @@ Live: TypeAlias = Callable[[LiveAsk, Sequence[Presence]], tuple[str, bytes]]
 """Answers a page, given all sessions, with JSON and the observations of its steps. Runs on the server's event loop."""
 
 
+Regroup: TypeAlias = Callable[[str, links.Link | None, str, float], str]
+"""Given a session's id, its link, what its worker cannot have measured, or "", and the time in seconds, returns why
+the session must end for other groups, or "". Runs on the server's event loop."""
+
+
 class Handler(Protocol):
     """The learner behind a server. The server's event-loop thread calls it, so no method may block."""
 
@@ -120,7 +139,7 @@ class Handler(Protocol):
     def end(self, session_id: str, reason: str) -> None:
         """Hears of the end of a session, once for each that assign() began and Server.restart() did not end.
 
-        The reason is GOODBYE, or begins with WORKER_LOST or FAILED.
+        The reason is GOODBYE, or begins with WORKER_LOST, REGROUPED or FAILED.
         """
 
     def status(self) -> Mapping[str, object]:

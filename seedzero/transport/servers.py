@@ -44,6 +44,7 @@ class Server:
         clock: Callable[[], float] = time.monotonic,
         live: messages.Live | None = None,
         pool: tuple[model_pool.ModelPool, str] | None = None,
+        regroup: messages.Regroup = lambda *_: "",
     ) -> None:
         """Only prepares; see start().
 
@@ -53,13 +54,14 @@ class Server:
             thread calls it for each worker with a valid token that does not fit, so it must not block.
         live: answers pages; None for a learner without them.
         pool: gives parameters to those with this token; None gives them to nobody.
+        regroup: hears of the measurements of each worker that reports some.
         """
         self.has_started = False
         """Whether its addresses are bound, so that the run may make progress."""
         self.address = ""
         """The configured address as workers name it, with the real port, once the server has started."""
         self._settings, self._secured, self._local = settings, secured, local
-        self._streams = streams.Streams(streams.LearnerSide(learner, settings, clock), elsewhere)
+        self._streams = streams.Streams(streams.LearnerSide(learner, settings, clock, regroup), elsewhere)
         self._service = Service(learner, self._streams, security.Guard(secured.token, clock), live)
         guard = security.Guard(pool[1] if pool else "", clock, "--serve.token_file")
         self._pool = model_pool.ModelService(pool[0], guard) if pool else None
@@ -122,6 +124,10 @@ class Server:
         """
         if (thread := self._thread) is not None:
             thread.post(self._streams.side.restart, session_id, reason)
+
+    def present(self) -> list[messages.Presence]:
+        """Returns all sessions with their last signs of life and their links."""
+        return self._streams.side.present()
 
     def silent(self) -> str:
         """Returns the workers that send only heartbeats, with times, or ""."""

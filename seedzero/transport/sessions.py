@@ -16,7 +16,7 @@ from typing import Generic, TypeAlias, TypeVar
 import numpy as np
 
 from seedzero.core import errors, packing, types
-from seedzero.transport import codec, messages
+from seedzero.transport import codec, links, messages
 
 StreamT = TypeVar("StreamT")
 Place: TypeAlias = Callable[[], str]
@@ -79,6 +79,7 @@ class Group:
     pending: bool = False  # the step numbered next_sequence - 1 has no answer yet
     last_reply: bytes = b""  # answer to the step numbered next_sequence - 1, unless pending
     asked_bots: bool = False  # the last reply names bots, so the next step reports their actions
+    arrived: float = 0.0  # time of the newest step
 
     def look_up(self, group: int, sequence: int) -> Repeat | bytes:
         """Returns NEW, PENDING, or the answer to a step of this number. Raises SequenceError for other numbers."""
@@ -105,6 +106,7 @@ class LearnerSession(Generic[StreamT]):
         self.layout: codec.StepLayout  # from begin() on
         self.stream: StreamT | None = None
         size, num_groups = assignment.envs_per_group, assignment.num_groups
+        self.meter = links.Meter(num_groups, size)
         self._groups = tuple(Group(np.ones(size, np.bool_), now) for _ in range(num_groups))
 
     @property
@@ -117,8 +119,9 @@ class LearnerSession(Generic[StreamT]):
         self.expires_at = now + self._lease_seconds
 
     def restart_deadlines(self, now: float) -> None:
-        """Restarts the lease and the worker's deadlines."""
+        """Restarts the lease, the worker's deadlines, and the measurements."""
         self.renew(now)
+        self.meter.restart()
         for group in self._groups:
             group.owed_since = max(group.owed_since, now)
 
@@ -145,6 +148,13 @@ class LearnerSession(Generic[StreamT]):
         if group >= len(self._groups):
             raise errors.InvalidMessage(f"group is {group}; expected 0 to {len(self._groups) - 1}")
         return self._groups[group].look_up(group, sequence)
+
+    def arrive(self, group: int, now: float) -> None:
+        """Measures a NEW step, before `accept`."""
+        state = self._groups[group]
+        state.arrived = now
+        if state.next_sequence:
+            self.meter.stepped(now - state.owed_since)
 
     def accept(self, group: int, sequence: int, step: types.EnvStep) -> messages.StepRequest:
         """Takes a NEW step, which is pending from now on. Raises InvalidMessage for impossible values."""
@@ -184,6 +194,8 @@ class LearnerSession(Generic[StreamT]):
         if not state.pending or sequence != state.next_sequence - 1:
             return False
         state.pending, state.last_reply, state.owed_since, state.asked_bots = False, reply, now, asks_bots
+        self.meter.answered(now - state.arrived)
+        self.meter.num_bytes += len(reply)
         return True
 
 

@@ -21,9 +21,9 @@ from grpc import aio
 
 from seedzero.config import sections
 from seedzero.core import errors
-from seedzero.transport import codec, grpc_status, handshake, inference_pb2, messages, outbox, sessions
+from seedzero.transport import codec, grpc_status, handshake, inference_pb2, links, messages, outbox, sessions
 
-_MAX_UNREAD = messages.MAX_GROUPS + 16
+_MAX_UNREAD = links.MAX_GROUPS + 16
 _SILENT_SECONDS = 30.0
 _MAX_NAMED = 3
 _MAX_TICK_SECONDS = 1.0
@@ -165,9 +165,13 @@ class LearnerSide:
     """Sessions, and what each message of a worker does."""
 
     def __init__(
-        self, learner: messages.Handler, settings: sections.TransportConfig, clock: Callable[[], float]
+        self,
+        learner: messages.Handler,
+        settings: sections.TransportConfig,
+        clock: Callable[[], float],
+        regroup: messages.Regroup = lambda *_: "",
     ) -> None:
-        self._learner, self.settings, self.clock = learner, settings, clock
+        self._learner, self.settings, self.clock, self._regroup = learner, settings, clock, regroup
         self.sessions: dict[str, Session] = {}
         self.silent = ""  # names workers that send only heartbeats, or "". Any thread may read it
 
@@ -187,7 +191,7 @@ class LearnerSide:
             self._send_restart(session.stream, reason)
 
     def present(self) -> list[messages.Presence]:
-        """Returns all sessions with their last signs of life."""
+        """Any thread: returns all sessions with their last signs of life."""
         now = self.clock()
         return [
             messages.Presence(
@@ -198,8 +202,9 @@ class LearnerSide:
                 session.assignment.envs_per_group,
                 _state(session, now),
                 max(0.0, now - session.expires_at + self.settings.lease_seconds),
+                session.meter.link,
             )
-            for session in self.sessions.values()
+            for session in list(self.sessions.values())
         ]
 
     # --- from the streams ---
@@ -250,6 +255,7 @@ class LearnerSide:
         message, observation = codec.decode_worker(data)
         if session := stream.session:
             session.renew(self.clock())
+            session.meter.num_bytes += len(data)
         kind = message.WhichOneof("message") or ""
         stream.phase = stream.phase.after(kind, session.assignment.session_id if session else "")
         match kind:
@@ -259,6 +265,8 @@ class LearnerSide:
                 self._on_hello(stream, message.hello)
             case "spec" if session:
                 self._on_spec(stream, session, message.spec)
+            case "heartbeat" if session:
+                self._on_report(session, codec.report_of(message.heartbeat))
             case "goodbye":
                 self._on_goodbye(stream, message.goodbye)
 
@@ -273,6 +281,7 @@ class LearnerSide:
             session.stream.session = None
             session.stream.close(grpc_status.Failure(grpc.StatusCode.ABORTED, taken))
         session.stream, stream.session, stream.phase = stream, session, stream.phase.after("assign")
+        session.meter.restart()
         session.renew(self.clock())
         assignment = dataclasses.replace(session.assignment, resumed=bool(hello.session_id))
         stream.put(handshake.encode_assign(assignment, self.settings))
@@ -300,7 +309,17 @@ class LearnerSide:
             stream.put(answer)
         elif answer is sessions.Repeat.NEW:
             step = codec.step_of(fields, observation, session.layout)
+            session.arrive(fields.group, self.clock())
             self._learner.step(session.accept(fields.group, fields.sequence, step))
+
+    def _on_report(self, session: Session, report: links.Report) -> None:
+        if not report.num_steps:
+            return
+        now = self.clock()
+        session.meter.report(report, now)
+        session_id = session.assignment.session_id
+        if reason := self._regroup(session_id, session.meter.link, session.meter.problem, now):
+            self._end_and_restart(session, messages.REGROUPED + reason, reason)
 
     def _on_goodbye(self, stream: Stream, fields: inference_pb2.Goodbye) -> None:
         if stream.session:

@@ -23,7 +23,7 @@ from seedzero.learner.loop import evaluators, rosters
 from seedzero.monitoring import background, progress_lines, views
 from seedzero.monitoring.metrics import episodes
 from seedzero.storage.checkpoints import player_files, run_dirs, trees
-from seedzero.transport import messages, model_pool, security
+from seedzero.transport import links, messages, model_pool, security
 
 
 @pytest.mark.parametrize("max_seconds", [0.0, 60.0])
@@ -270,7 +270,7 @@ class World:
         self.overdue: list[str] = []
         self.reception = learner_parts.Reception(
             config,
-            rosters.Roster(config, LAYOUT, 8, KEY),
+            rosters.Roster(config, LAYOUT, 8, KEY, follows_links=True),
             view,
             self.reports.append,
             self._join,
@@ -418,6 +418,27 @@ def test_environments_that_hang_where_they_were_made_before_are_overdue_too(reas
     for _ in range(2):  # the second time its new process makes environments
         world.reception.end(world.assign("a"), messages.OVERDUE + "no environments for 600 s")
     assert world.overdue == overdue
+
+
+def test_a_far_worker_joins_again_for_other_groups_and_its_cut_counts_as_lost() -> None:
+    world, link = World(), links.Link(2, 2, 0.001, 0.001, 0.1, 0.001, 1000.0, is_complete=True)
+    session_id = world.join(key="")
+    reason = world.reception.regroup(session_id, link, "", 0.0)
+    assert reason.startswith("4 x 2 environments instead of 2 x 2: ") and " 100 ms" in reason and " 1 ms" in reason
+    assert world.reception.regroup(world.join("local", key=KEY), link, "", 0.0) == ""
+    world.reception.end(session_id, messages.REGROUPED + reason)
+    assert world.reports[-1] == f"worker a gets {reason}"
+    assert [found for _, found in world.reception.inbox.take_ended()] == ["worker_lost"]
+    assert world.reception.regroup(session_id, link, "", 0.0) == ""
+
+
+def test_a_worker_that_reports_impossible_times_is_named_once_and_keeps_its_groups() -> None:
+    world = World()
+    session_id = world.join(key="")
+    assert [world.reception.regroup(session_id, None, "steps of nan s", 0.0) for _ in range(2)] == ["", ""]
+    assert [report for report in world.reports if report.startswith("worker a reports steps of nan s; expected ")] == [
+        world.reports[-1]
+    ]
 
 
 def test_a_worker_elsewhere_with_a_local_ones_name_is_another() -> None:

@@ -199,6 +199,7 @@ def _decided(returns: tuple[float, ...], healthy: float, sick: float, **settings
         _at(symptoms.refused, lambda x: [{"num_rejected": x}], 0.0, 0.02),
         _at(symptoms.large_steps, lambda x: [{"policy_kl": x}], 0.09, 0.11),
         _at(symptoms.stale, lambda x: [{"importance_mean": x, "policy_lag": 9.0}], 0.91, 0.89, agent="vtrace"),
+        _at(symptoms.link_is_limit, lambda x: [{"link_environments_needed": x, "round_trip_seconds": 0.1}], 0, 640),
         _at(symptoms.worse_greedily, lambda x: [*_RISEN, {"update": 4_000, "evaluation_mean_return": x}], 21.0, 19.0),
         # an evaluation of long ago
         _at(symptoms.worse_greedily, lambda x: [*_RISEN, {"update": x, "evaluation_mean_return": 9.0}], 1_900, 2_100),

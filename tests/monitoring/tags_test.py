@@ -19,6 +19,8 @@ from seedzero.monitoring import tags
         ("env_steps/wolf", "time/env_steps/wolf"),
         ("loss/wolf", "train/loss/wolf"),
         ("updates_per_second", "time/updates_per_second"),
+        ("round_trip_seconds", "time/round_trip_seconds"),
+        ("link_environments_needed", "time/link_environments_needed"),
         ("batch_wait_seconds", "time/batch_wait_seconds"),
         ("learner_cpu_percent", "system/learner_cpu_percent"),
         ("device_memory_bytes", "system/device_memory_bytes"),

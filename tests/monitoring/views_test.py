@@ -24,6 +24,7 @@ from seedzero.monitoring import (
 )
 from seedzero.monitoring.metrics import aggregator, counts
 from seedzero.storage.checkpoints import run_dirs
+from seedzero.transport import links, messages
 
 
 class Screen:
@@ -82,6 +83,24 @@ def test_rows_go_to_weights_and_biases_too_while_they_are_sent(
     rows.clear()
     with _view(tmp_path)[0].sending():
         assert not rows
+
+
+@pytest.mark.parametrize("deterministic", [False, True])
+def test_status_rows_and_console_have_the_links_of_workers(tmp_path: pathlib.Path, deterministic: bool) -> None:
+    shown, screen, _ = _view(tmp_path, run__deterministic=deterministic)
+    rows: list[Any] = []
+    shown.on_row = rows.append
+    assert shown.status()["links"] == []
+    link = links.Link(2, 16, 0.001, 0.001, 0.1, 0.001, 1000.0, is_complete=True)
+    shown.present = lambda: [messages.Presence("id", "far", types.Role.TRAIN, 2, 16, "steps", 0.1, link)]
+    (found,) = cast(list[dict[str, Any]], shown.status()["links"])
+    assert (found["name"], found["round_trip_seconds"], found["waits_for"]) == ("far", 0.1, "link")
+    shown.write_row({})
+    assert rows[0].get("round_trip_seconds") == (None if deterministic else 0.1)  # whose rows repeat their bits
+    for _ in range(2):
+        shown.observe(1.0)
+    (text,) = screen.messages
+    assert " far: " in text
 
 
 def test_metrics_of_the_user_s_choice_stand_in_the_line(tmp_path: pathlib.Path) -> None:

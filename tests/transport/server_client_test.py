@@ -41,7 +41,17 @@ from wire import (
 )
 
 from seedzero.core import errors, types
-from seedzero.transport import client, codec, grpc_status, handshake, inference_pb2, messages, probe, streams
+from seedzero.transport import (
+    client,
+    codec,
+    grpc_status,
+    handshake,
+    inference_pb2,
+    links,
+    messages,
+    probe,
+    streams,
+)
 
 
 class RawStream:
@@ -578,6 +588,26 @@ def wait_for_end(learner: Learner, timeout_seconds: float) -> bool:
         learner.ended.get(timeout=timeout_seconds)
         return True
     return False
+
+
+def test_heartbeats_have_the_times_of_steps() -> None:
+    found: queue.Queue[links.Link] = queue.Queue()
+
+    def regroup(session_id: str, link: links.Link | None, problem: str, now: float) -> str:
+        assert not problem, problem
+        if link is not None:
+            found.put(link)
+        return ""
+
+    settings = dataclasses.replace(SETTINGS, lease_seconds=3.0)  # beats once a second
+    with serving(Learner(settings, regroup=regroup)) as address, joined(address) as worker:
+        for group in range(NUM_GROUPS):
+            worker.send(group, make_step())
+        while found.empty():
+            worker.send(receive_actions(worker).group, make_step())
+        link = found.get()
+    assert 0 < link.step_seconds <= link.turn_seconds and link.bytes_per_second > 0
+    assert link.num_envs == NUM_GROUPS * E and not link.is_complete
 
 
 def test_heartbeats_keep_a_slow_environment_alive() -> None:

@@ -7,7 +7,7 @@ import dataclasses
 from wire import ENCODED_SPEC, HELLO, NUM_GROUPS, SETTINGS, Clock, Learner, in_a_loop, make_step
 
 from seedzero.config import sections
-from seedzero.transport import codec, handshake, messages, sessions, streams
+from seedzero.transport import codec, handshake, links, messages, sessions, streams
 
 PATIENT = dataclasses.replace(SETTINGS, lease_seconds=20.0, step_seconds=100.0)
 
@@ -17,7 +17,14 @@ class Room:
 
     def __init__(self, learner: Learner, settings: sections.TransportConfig = PATIENT) -> None:
         self.clock = Clock()
-        self.streams = streams.Streams(streams.LearnerSide(learner, settings, self.clock))
+        self.links: list[links.Link | None] = []
+        self.regroup = ""  # why sessions get other groups
+        self.streams = streams.Streams(streams.LearnerSide(learner, settings, self.clock, self._regroup))
+
+    def _regroup(self, session_id: str, link: links.Link | None, problem: str, now: float) -> str:
+        assert session_id in self.streams.side.sessions and now == self.clock.now and not problem
+        self.links.append(link)
+        return self.regroup
 
     def stream(self, *data: bytes) -> streams.Stream:
         stream = self.streams.begin(None)  # type: ignore[arg-type]  # nothing goes to a socket
@@ -147,3 +154,59 @@ async def test_a_worker_with_a_stream_keeps_its_session_when_another_has_its_nam
     room.streams.side.end(first.session, "first")
     room.streams.side.end(first.session, "again")
     assert learner.next_end()[1] == "first" and learner.ended.empty()
+
+
+class Far:
+    """A worker behind a round trip of 0.3 s, whose groups step for 0.1 s, one after the other."""
+
+    def __init__(self, room: Room, learner: Learner) -> None:
+        self.room, self.learner = room, learner
+        learner.hold = True
+        self.stream = room.stream(handshake.encode_hello(HELLO), ENCODED_SPEC)
+        self.report, self.sequence = links.Report(), 0
+
+    def step(self) -> None:
+        """Lets every group step once, and be answered after 0.05 s."""
+        self.room.clock.now += 0.3 + 0.1 * NUM_GROUPS
+        for group in range(NUM_GROUPS):
+            self.room.say(self.stream, codec.encode_step(group, self.sequence, make_step()))
+            if self.sequence:
+                self.report = self.report.plus(0.1, 0.1 * NUM_GROUPS)
+        self.sequence += 1
+        self.room.clock.now += 0.05
+        self.stream._outbox.waiting.clear()  # it has read the answers
+        for request in [self.learner.next_request() for _ in range(NUM_GROUPS)]:
+            self.room.streams.side.deliver(request.session_id, request.group, request.sequence, b"actions")
+
+
+@in_a_loop
+async def test_what_a_worker_reports_tells_its_link_and_it_may_get_other_groups() -> None:
+    learner = Learner()
+    room = Room(learner)
+    far = Far(room, learner)
+    for _ in range(8):
+        for _ in range(10):
+            far.step()
+        room.say(far.stream, codec.heartbeat(far.report))
+    link = room.links[-1]
+    assert link is not None and link.is_complete and room.links[0] is None
+    assert [round(seconds, 6) for seconds in link[2:6]] == [0.1, 0.2, 0.3, 0.05]
+    (present,) = room.streams.side.present()
+    assert present.link == link and learner.ended.empty()
+    room.regroup = "8 x 1 environments"
+    room.say(far.stream, codec.heartbeat(far.report))
+    assert learner.next_end() == (learner.begun[0][0], messages.REGROUPED + room.regroup)
+    restart = codec.decode_learner(far.stream._outbox.waiting[-1]).restart
+    assert far.stream.phase is sessions.RESTARTED and restart.reason == room.regroup
+
+
+@in_a_loop
+async def test_a_worker_of_an_earlier_version_measures_nothing_and_is_left_alone() -> None:
+    learner = Learner()
+    room = Room(learner)
+    far = Far(room, learner)
+    room.regroup = "it must not ask"
+    for _ in range(80):
+        far.step()
+        room.say(far.stream, codec.HEARTBEAT)
+    assert room.links == [] and room.streams.side.present()[0].link is None and learner.ended.empty()

@@ -61,7 +61,7 @@ class LiveView:
             "calls": self.observer.calls_since(call),
             "status": self.status(),
             "means": {name: means[name] for name in _MEANS if name in means},
-            "workers": [_worker(one) for one in present[:MAX_WORKERS]],
+            "workers": [one.to_json() for one in present[:MAX_WORKERS]],
             "num_workers": len(present),
         }
 
@@ -85,17 +85,6 @@ class LiveView:
         note = "an observation is too large to be shown" if kept.are_too_large else ""
         observations = b"".join(one.observation for one in kept.steps)
         return {**found, "note": note, "steps": _columns(kept, spec)}, observations
-
-
-def _worker(one: messages.Presence) -> dict[str, Any]:
-    return {
-        "name": one.worker_id,
-        "role": one.role.value,
-        "groups": one.num_groups,
-        "environments": one.num_groups * one.envs_per_group,
-        "state": one.state,
-        "quiet_seconds": round(one.quiet_seconds, 2),
-    }
 
 
 def _of(environment: int, sessions: Mapping[types.Role, Sequence[Any]]) -> dict[str, Any]:

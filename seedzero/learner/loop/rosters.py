@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import dataclasses
 import json
+import math
 import threading
 import uuid
 from collections.abc import Mapping
@@ -15,10 +16,10 @@ from typing import Any
 
 import numpy as np
 
-from seedzero.config import cluster_config, configs, seats_config
+from seedzero.config import cluster_config, configs, seats_config, worker_options
 from seedzero.core import env_ids, errors, opponents, types
 from seedzero.device import batches
-from seedzero.transport import messages
+from seedzero.transport import links, messages
 
 _EVALUATION_SEED = 1
 
@@ -36,6 +37,7 @@ class Session:
     tasks: tuple[str, ...] = ()  # of its spec
     num_seats: int = 0  # as in `EnvSpec.num_seats`
     knows_bots: bool = False  # the worker plays a league's bots
+    max_envs: int = 0  # as in `messages.Hello`
 
     @property
     def all_slots(self) -> np.ndarray:
@@ -48,7 +50,8 @@ class Roster:
 
     layout: the first place's. max_group: most environments of a group, over all shards. key: shared with the workers
     that the learner starts, because any worker may be called local-0. table: [S] number of each training slot's place,
-    as in `placements.table`; None if there is one place.
+    as in `placements.table`; None if there is one place. follows_links: workers elsewhere may get other groups than
+    worker.num_groups.
     """
 
     def __init__(
@@ -58,12 +61,20 @@ class Roster:
         max_group: int,
         key: str = "",
         table: np.ndarray | None = None,
+        *,
+        follows_links: bool = False,
     ) -> None:
         self._config = config
         self._key = key
         self._layout = layout
         self._max_group = max_group
         self._table = table
+        # Players of leagues and seats are at home in groups of one size, and your own worker may count on its groups.
+        is_plain = not (config.run.deterministic or config.league.on or seats_config.of_config(config).asked)
+        self._follows_links = follows_links and is_plain and table is None and config.env.id != env_ids.REMOTE
+        # By worker: the time of its last new groups, and these, until it has joined with them.
+        self._regrouped: dict[str, tuple[float, tuple[int, int] | None]] = {}
+        self._is_crowded = False  # a worker found no room
         self._lock = threading.Lock()
         self._sessions: dict[str, Session] = {}
         self._free = {
@@ -113,6 +124,7 @@ class Roster:
                 slots,
                 hello.key == self._key,
                 knows_bots=hello.knows_bots and role is types.Role.TRAIN,
+                max_envs=hello.max_envs,
             )
             self._sessions[session.session_id] = session
             seeds = tuple(self._seed(role, int(slot)) for slot in session.all_slots)
@@ -159,6 +171,11 @@ class Roster:
         else:
             num_groups = min(worker.num_groups, hello.max_envs)
             size = min(worker.envs_per_group, hello.max_envs // num_groups, self._max_group)
+            at, planned = self._regrouped.get(hello.worker_id, (0.0, None))
+            if planned is not None:
+                self._regrouped[hello.worker_id] = at, None
+                if math.prod(planned) <= min(len(free), hello.max_envs):  # other workers may have come meanwhile
+                    num_groups, size = planned
         num_seats = self.spec.num_seats(role) if self.spec else 0
         if 0 < size < num_seats:
             raise errors.SpecMismatch(
@@ -177,6 +194,7 @@ class Roster:
                 f"{num_groups * worker.envs_per_group} environments"
             )
         if number == 0 or number > len(free):
+            self._is_crowded |= role is types.Role.TRAIN
             raise errors.SlotsExhausted(
                 f"worker {hello.worker_id} needs {number} {role.value} slots and {len(free)} are free; "
                 f"raise --replay.num_slots (now {self._layout.num_slots}) in a new run directory, or lower "
@@ -192,6 +210,7 @@ class Roster:
         if self._table is None or role is types.Role.EVALUATE:  # otherwise groups are whole and spread evenly
             _check_shards(self._layout, self._max_group, hello, groups)
         free.difference_update(chosen)
+        self._is_crowded &= role is not types.Role.TRAIN
         return tuple(groups)
 
     def _fixed_block(self, hello: messages.Hello, number: int) -> list[int]:
@@ -214,6 +233,33 @@ class Roster:
         else:
             key = [run.seed, 0, slot, self.epoch if run.deterministic else self.num_assigned]
         return int(np.random.SeedSequence(key).generate_state(1)[0]) >> 1
+
+    def regroup(self, session_id: str, link: links.Link, now: float) -> tuple[int, int] | None:
+        """Returns number and size of the groups that a session's worker shall have instead, or None to leave it.
+
+        Its next Hello gets them. now: in seconds. At most once in `links.PAUSE_SECONDS`, but a worker that has more
+        environments than the settings say makes room for one that found none.
+        """
+        with self._lock:
+            session = self._sessions.get(session_id)
+            if session is None or not self._follows_links or session.is_local or session.role is not types.Role.TRAIN:
+                return None
+            worker, present = self._config.worker, len(session.all_slots)
+            usual = worker.num_groups * worker.envs_per_group
+            recent = {name: pair for name, pair in self._regrouped.items() if now - pair[0] < links.PAUSE_SECONDS}
+            planned = None
+            if self._is_crowded and present > usual:
+                self._is_crowded, planned = False, (worker.num_groups, worker.envs_per_group)
+            elif session.worker_id not in recent and not session.num_seats:
+                num_here = sum(one.role is types.Role.TRAIN for one in self._sessions.values())
+                num_awaited = max(0, worker.num + worker.num_remote - num_here)
+                room = max(0, len(self._free[types.Role.TRAIN]) - num_awaited * usual)
+                # Without a number from its user, the worker's machine may have no memory for more.
+                most = session.max_envs if session.max_envs < worker_options.UNLIMITED_ENVS else present
+                planned = links.plan(link, min(most, present + room))
+            if planned is not None:
+                self._regrouped = {**recent, session.worker_id: (now, planned)}
+            return planned
 
     def begin(self, session_id: str, tasks: tuple[str, ...] = (), num_seats: int = 0) -> Session:
         """Marks a session as started and returns it. tasks, num_seats: those of its environments."""

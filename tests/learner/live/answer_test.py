@@ -14,7 +14,7 @@ from seedzero.device import batches
 from seedzero.learner.live import answer, observers, record
 from seedzero.learner.loop import rosters
 from seedzero.monitoring.metrics import aggregator
-from seedzero.transport import messages
+from seedzero.transport import links, messages
 
 SPEC = types.EnvSpec((2,), "float32", 3)
 SETTINGS = {"env.id": "catch", "worker.envs_per_group": 2, "worker.num_groups": 2, "replay.num_slots": 8}
@@ -36,7 +36,9 @@ class World:
         self.session = self.roster.begin(assigned.session_id)
 
     def ask(self, environment: int | None = None, *, call: int = 0, step: int = 0) -> tuple[Any, bytes]:
-        present = [messages.Presence("s", EVIL, types.Role.TRAIN, 2, 2, "steps", 0.123)] * 300
+        far = links.Link(2, 2, 0.001, 0.001, 0.1, 0.001, 1000.0, is_complete=True)
+        one = messages.Presence("s", EVIL, types.Role.TRAIN, 2, 2, "steps", 0.123)
+        present = [one._replace(link=far), *[one] * 299]
         text, observations = self.view.answer(messages.LiveAsk(call, environment, step), present)
         return json.loads(text, parse_constant=pytest.fail), observations
 
@@ -60,6 +62,8 @@ def test_calls_workers_and_counters_are_told() -> None:
     assert len(found["workers"]) == answer.MAX_WORKERS and found["num_workers"] == 300
     worker = found["workers"][0]
     assert (worker["name"], worker["environments"], worker["state"]) == (EVIL, 4, "steps")
+    assert (worker["round_trip_seconds"], worker["bytes_per_second"], worker["waits_for"]) == (0.1, 1000, "link")
+    assert "waits_for" not in found["workers"][1]  # it has measured nothing yet
     assert world.observer.is_on and found["instance"] == world.ask()[0]["instance"]
 
 

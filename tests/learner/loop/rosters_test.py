@@ -5,11 +5,11 @@ import dataclasses
 import numpy as np
 import pytest
 
-from seedzero.config import configs, options
+from seedzero.config import configs, options, worker_options
 from seedzero.core import errors, types
 from seedzero.device import batches
 from seedzero.learner.loop import rosters
-from seedzero.transport import messages
+from seedzero.transport import links, messages
 
 BOTH = (types.Role.TRAIN, types.Role.EVALUATE)
 
@@ -222,3 +222,97 @@ def test_whole_groups_go_to_the_place_with_the_smallest_share_taken() -> None:
     roster.remove(first.session_id)
     assert _slots(roster, roster.assign(_hello("c")).session_id) == [0, 1, 2, 3]
     roster.remove(second.session_id)
+
+
+FAR = links.Link(2, 2, 0.001, 0.001, 0.1, 0.001, 1000.0, is_complete=True)
+
+
+def _far_roster(follows_links: bool = True, num_train: int = 16, **values: options.Value) -> rosters.Roster:
+    layout = batches.Layout(1, num_train, 2)
+    return rosters.Roster(_config(**values), layout, max_group=16, key="ours", follows_links=follows_links)
+
+
+def _groups(roster: rosters.Roster, worker_id: str = "a", max_envs: int = 99) -> tuple[str, int, int]:
+    """Lets a worker join; returns its session, and the number and size of its groups."""
+    joined = roster.assign(_hello(worker_id, max_envs=max_envs))
+    return joined.session_id, joined.num_groups, joined.envs_per_group
+
+
+@pytest.mark.parametrize(("max_envs", "expected"), [(99, (8, 2)), (11, (5, 2)), (worker_options.UNLIMITED_ENVS, None)])
+def test_a_far_worker_with_room_gets_more_groups_when_it_joins_again(
+    max_envs: int, expected: tuple[int, int] | None
+) -> None:
+    roster = _far_roster()
+    session_id, *before = _groups(roster, max_envs=max_envs)
+    assert before == [2, 2] and roster.regroup(session_id, FAR, 0.0) == expected
+    assert _slots(roster, session_id) == [0, 1, 2, 3]  # until it has joined again
+    roster.remove(session_id)
+    assert _groups(roster, max_envs=max_envs)[1:] == (expected or (2, 2))
+    if expected != (8, 2):
+        assert _groups(roster, "b", max_envs=4)[1:] == (2, 2)
+
+
+def test_groups_change_at_most_once_in_ten_minutes() -> None:
+    roster = _far_roster()
+    session_id, *_ = _groups(roster, max_envs=8)
+    assert roster.regroup(session_id, FAR, 100.0) == (4, 2)
+    roster.remove(session_id)
+    session_id, *_ = _groups(roster, max_envs=16)
+    now = FAR._replace(num_groups=4)
+    assert roster.regroup(session_id, now, 699.0) is None
+    assert roster.regroup(session_id, now, 700.0) == (8, 2)
+
+
+def test_planned_groups_need_the_room_that_is_there_when_the_worker_joins() -> None:
+    roster = _far_roster()
+    session_id, *_ = _groups(roster)
+    assert roster.regroup(session_id, FAR, 0.0) == (8, 2)
+    roster.remove(session_id)
+    _groups(roster, "b")
+    assert _groups(roster)[1:] == (2, 2)
+
+
+def test_slots_of_announced_workers_stay_free() -> None:
+    roster = _far_roster(**{"worker.num": 0, "worker.num_remote": 3})
+    session_id, *_ = _groups(roster)
+    assert roster.regroup(session_id, FAR, 0.0) == (4, 2)  # 16 slots, 8 of them for two more workers
+
+
+def test_a_worker_that_grew_makes_room_for_one_that_finds_none() -> None:
+    roster = _far_roster()
+    session_id, *_ = _groups(roster)
+    assert roster.regroup(session_id, FAR, 0.0) == (8, 2)
+    roster.remove(session_id)
+    session_id, *_ = _groups(roster)
+    with pytest.raises(errors.SlotsExhausted):
+        roster.assign(_hello("b"))
+    assert roster.regroup(session_id, FAR._replace(num_groups=8), 5.0) == (2, 2)
+    roster.remove(session_id)
+    assert _groups(roster)[1:] == _groups(roster, "b")[1:] == (2, 2)
+
+
+@pytest.mark.parametrize(
+    "values",
+    [
+        {"follows_links": False},  # worker.num_groups was given
+        {"run.deterministic": True},
+        {"env.id": "remote"},
+        {"env.id": "spiel:tic_tac_toe", "run.agent": "ppo", "league.freeze_every": 100},
+    ],
+)
+def test_groups_stay_as_they_are(values: dict[str, options.Value]) -> None:
+    roster = _far_roster(**{**values, "worker.num": 1})  # type: ignore[arg-type]
+    kind = {"remote": "yours", "spiel:tic_tac_toe": "spiel"}.get(str(values.get("env.id")), "catch")
+    key = "ours" if "run.deterministic" in values else ""
+    hello = messages.Hello("local-0", "", (types.Role.TRAIN,), (kind,), 99, key)
+    assert roster.regroup(roster.assign(hello).session_id, FAR, 0.0) is None
+
+
+def test_local_workers_evaluations_and_games_of_seats_keep_their_groups() -> None:
+    roster = _far_roster()
+    local = roster.assign(messages.Hello("a", "", (types.Role.TRAIN,), ("catch",), 99, "ours"))
+    evaluator = roster.assign(_hello("b", (types.Role.EVALUATE,)))
+    seats = roster.assign(_hello("c"))
+    roster.begin(seats.session_id, ("left", "right"), 2)
+    assert not [one for one in (local, evaluator, seats) if roster.regroup(one.session_id, FAR, 0.0)]
+    assert roster.regroup("unknown", FAR, 0.0) is None

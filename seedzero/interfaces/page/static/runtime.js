@@ -74,8 +74,8 @@ export async function runtimePage(main, run) {
       ["steps/s", number(status.env_steps_per_second, 3)], ["updates/s", number(status.updates_per_second, 3)], ["stands still", status.stalled || "no"],
     ]));
     const more = (info.num_workers || 0) - (info.workers || []).length;
-    const rows = (info.workers || []).map((one) => [one.name, one.role === "train" ? "training" : "evaluation", number(one.environments), number(one.groups), one.state, `${number(one.quiet_seconds, 2)} s ago`]);
-    workers.replaceChildren(rows.length ? table(["worker", "role", "environments", "groups", "state", "last word"], rows, new Set([2, 3]), "workers") : el("p", {}, "none"), more > 0 ? el("p", { class: "faint" }, `${number(more)} more`) : "");
+    const rows = (info.workers || []).map((one) => [one.name, one.role === "train" ? "training" : "evaluation", number(one.environments), number(one.groups), one.state, ...linkOf(one), `${number(one.quiet_seconds, 2)} s ago`]);
+    workers.replaceChildren(rows.length ? table(["worker", "role", "environments", "groups", "state", "round trip", "kB/s", "waits most for", "last word"], rows, new Set([2, 3, 5, 6]), "workers") : el("p", {}, "none"), more > 0 ? el("p", { class: "faint" }, `${number(more)} more`) : "");
   }
 
   function point(event) {
@@ -91,6 +91,12 @@ export async function runtimePage(main, run) {
   end = followLive(run, null, found ? found.cursor : "", take, (text) => isOver || notice(text));
   observer.observe(canvas.parentElement);
   return { close: () => ((isOver = true), observer.disconnect(), end()), repaint: () => draw() };
+}
+
+// Returns a worker's round trip, kilobytes per second, and what its groups wait most for; dashes while it has measured nothing.
+function linkOf(one) {
+  if (one.round_trip_seconds === undefined) return ["–", "–", "–"];
+  return [`${number(1000 * one.round_trip_seconds, 3)} ms`, number(one.bytes_per_second / 1000, 3), one.waits_for];
 }
 
 // Returns calls as objects; start: of their work on the device, which does them one after the other.

@@ -1,0 +1,142 @@
+"""Measures training behind slow links: steps per second of one worker whose bytes a proxy delays.
+
+    python experiments/links.py --delays=0,50 [--seconds=60] [--settle=60] [--json] [-- TRAIN_FLAGS]
+
+--delays: milliseconds each way, a row for each; "direct" is a row without the proxy. The learner is
+`seedzero train --preset=cartpole --agent=ppo` without local workers, and the worker has room for --envs=128
+environments. A row waits --settle seconds after the first step, in which groups may change, and then counts for
+--seconds. The proxy is this process: its own cost is its processor time for each step, and the round trip of one byte
+without a delay.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import contextlib
+import json
+import pathlib
+import re
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import AsyncIterator, Sequence
+from typing import Any
+
+import fault_probes
+
+from seedzero.monitoring import status
+
+DIRECT = "direct"
+_START_SECONDS = 600.0
+
+
+async def _learner(path: pathlib.Path, flags: Sequence[str]) -> tuple[asyncio.subprocess.Process, str]:
+    """Starts a learner and returns it with its address."""
+    command = [sys.executable, "-m", "seedzero.cli", "train", "--preset=cartpole", "--agent=ppo", f"--run_dir={path}"]
+    command += ["--workers=0", "--listen=127.0.0.1:0", "--evaluation.every_updates=0", "--stop_at_return=inf", *flags]
+    with (path.parent / "learner.txt").open("w") as log:
+        program = await asyncio.create_subprocess_exec(*command, stdout=subprocess.PIPE, stderr=log)
+    assert program.stdout is not None
+    line = (await asyncio.wait_for(program.stdout.readline(), _START_SECONDS)).decode()
+    found = re.search(r"listening on (\S+)", line)
+    if found is None:
+        raise SystemExit(f"the learner did not start: {line}; see {path.parent}/learner.txt")
+    return program, found[1]
+
+
+@contextlib.asynccontextmanager
+async def training(flags: Sequence[str], num_envs: int, delay: str) -> AsyncIterator[tuple[pathlib.Path, str]]:
+    """Trains with one worker behind a proxy while entered; yields the run directory and the learner's address."""
+    programs = list[asyncio.subprocess.Process]()
+    with tempfile.TemporaryDirectory() as folder:
+        path = pathlib.Path(folder) / "run"
+        try:
+            learner, address = await _learner(path, flags)
+            programs.append(learner)
+            there = address
+            if delay != DIRECT:
+                proxy = fault_probes.Proxy(address)
+                proxy.delay = float(delay) / 1000
+                there = await proxy.serve()
+            worker = [sys.executable, "-m", "seedzero.worker", f"--server={there}", f"--num_envs={num_envs}"]
+            with (path.parent / "worker.txt").open("w") as log:
+                programs.append(await asyncio.create_subprocess_exec(*worker, "--role=train", stdout=log, stderr=log))
+            yield path, address
+            print((path.parent / "learner.txt").read_text(), file=sys.stderr)
+        finally:
+            for program in reversed(programs):
+                program.terminate()
+                await program.wait()
+
+
+async def _status(address: str) -> dict[str, Any]:
+    return await asyncio.to_thread(status.from_server, address)
+
+
+async def echo_seconds() -> float:
+    """Returns the median round trip of a byte through the proxy, less that without it."""
+
+    async def answer(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        with contextlib.suppress(asyncio.CancelledError):  # at the end of the loop, which would log it
+            while data := await reader.read(1):
+                writer.write(data)
+
+    async def median(address: str) -> float:
+        host, _, port = address.rpartition(":")
+        reader, writer = await asyncio.open_connection(host, int(port))
+        times = []
+        for _ in range(500):
+            began = time.perf_counter()
+            writer.write(b"x")
+            await reader.read(1)
+            times.append(time.perf_counter() - began)
+        writer.close()
+        return sorted(times)[len(times) // 2]
+
+    server = await asyncio.start_server(answer, "127.0.0.1", 0)
+    address = f"127.0.0.1:{server.sockets[0].getsockname()[1]}"
+    return await median(await fault_probes.Proxy(address).serve()) - await median(address)
+
+
+async def measured(flags: Sequence[str], num_envs: int, delay: str, settle: float, seconds: float) -> dict[str, Any]:
+    """Returns a row."""
+    async with training(flags, num_envs, delay) as (_, address):
+        deadline = time.monotonic() + _START_SECONDS
+        while not (await _status(address))["env_steps"]:
+            if time.monotonic() > deadline:
+                raise SystemExit(f"no step within {_START_SECONDS:g} s")
+            await asyncio.sleep(1.0)
+        await asyncio.sleep(settle)
+        before, began, used = await _status(address), time.monotonic(), time.process_time()
+        await asyncio.sleep(seconds)
+        used = time.process_time() - used
+        after, ended = await _status(address), time.monotonic()
+    steps = after["env_steps"] - before["env_steps"]
+    return {
+        "delay_ms": delay,
+        "steps_per_second": round(steps / (ended - began), 1),
+        "environments": after["environments"],
+        "links": after.get("links"),
+        "proxy_us_per_step": round(1e6 * used / max(1, steps), 1),
+    }
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--delays", default=f"{DIRECT},0,50")
+    parser.add_argument("--envs", type=int, default=128)
+    parser.add_argument("--settle", type=float, default=60.0)
+    parser.add_argument("--seconds", type=float, default=60.0)
+    parser.add_argument("flags", nargs="*")
+    arguments = parser.parse_args()
+    print(f"a byte through the proxy and back takes {1e6 * asyncio.run(echo_seconds()):.0f} us more")
+    for delay in arguments.delays.split(","):
+        row = asyncio.run(measured(arguments.flags, arguments.envs, delay, arguments.settle, arguments.seconds))
+        print(json.dumps(row), flush=True)
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

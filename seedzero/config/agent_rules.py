@@ -100,15 +100,9 @@ RULES = (
     ),
     rules.warning("explore.spread", lambda c: c.this and not c.explore.epsilon,
         "{it} changes nothing: it shares out explore.epsilon=0; give --explore.epsilon=X too"),
-    *(
-        rules.warning(name, lambda c: c.this and c.network.normalize_pixels,
-            f"{{it}} {change} the background away from the moments that network.normalize_pixels has of it: {part} "
-            "will stand out; leave one of them out")
-        for name, change, part in (
-            ("muzero.shift_pixels", "moves", "its edges"),
-            ("muzero.intensity_scale", "brightens", "all of it"),
-        )
-    ),
+    rules.warning("muzero.intensity_scale", lambda c: c.this and c.network.normalize_pixels,
+        "{it} brightens the background away from the moments that network.normalize_pixels has of it: all of it will "
+        "stand out; leave one of them out"),
     _unlike(lambda size, num, lag: num < size <= num * lag, ": a batch has unrolls of several updates"),
     _unlike(lambda size, num, lag: num < size and num * lag < size,
         " and ppo.max_lag={ppo.max_lag}: every batch is padded, and schedules count updates"),

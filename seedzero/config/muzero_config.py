@@ -467,12 +467,13 @@ PARTS: Mapping[str, options.Part] = {
         ),
         reanalyse=dict(fresh_share=1.0),
         # The small network of preset atari, an update for each step with a quarter of the windows, and old searches
-        # renewed by the way instead of a target network.
+        # renewed by the way instead of a target network. Pong's greedy return after 30 thousand steps is -1.3 with the
+        # random shifts; without them it is -18.7 after 40 thousand.
         on_cpu=options.values(
             _ATARI_ON_CPU,
             run=dict(max_env_steps=100_000),
             muzero=dict(
-                shift_pixels=0,
+                shift_pixels=2,
                 policy_gradient_weight=0.0,
                 entropy_weight=0.0,
                 search_value_age=0,

@@ -640,12 +640,11 @@ FOUND = (
     ("pgx --agent=alphazero --network.num_bins=5 --env.game_state", ""),
     ("catch --explore.spread", "warning explore.spread"),
     ("catch --explore.spread --explore.epsilon=0.005", ""),
-    ("atari --network.normalize_pixels --muzero.shift_pixels=2", "warning muzero.shift_pixels"),
     (
         "atari --network.normalize_pixels --muzero.shift_pixels=0 --muzero.intensity_scale=0.05",
         "warning muzero.intensity_scale",
     ),
-    ("atari --network.normalize_pixels --muzero.shift_pixels=0 --muzero.intensity_scale=0", ""),
+    ("atari --network.normalize_pixels --muzero.shift_pixels=2 --muzero.intensity_scale=0", ""),
     ("atari --network.normalize_pixels=false --muzero.shift_pixels=2 --muzero.intensity_scale=0.05", ""),
     ("cartpole --agent=ppo", ""),
     ("cartpole --agent=ppo --ppo.batch_size=64", "warning ppo.batch_size"),
@@ -731,7 +730,7 @@ REASONS = (
         "--alphazero.win_draw_loss=true has three values, -1, 0 and 1",
     ),
     ("catch --explore.spread", "explore.epsilon=0; give --explore.epsilon=X"),
-    ("atari --network.normalize_pixels --muzero.shift_pixels=2", "moments that network.normalize_pixels has"),
+    ("atari --network.normalize_pixels --muzero.intensity_scale=0.05", "moments that network.normalize_pixels has"),
     ("cartpole --agent=ppo --ppo.batch_size=64", "32 environments and ppo.max_lag=1: every batch is padded"),
     (
         "cartpole --agent=ppo --ppo.batch_size=64 --ppo.max_lag=2",

@@ -45,7 +45,7 @@ from seedzero.cli import main as commands
 from seedzero.core import errors
 from seedzero.interfaces.page import thoughts
 from seedzero.interfaces.serving import acting_engine, http_acting
-from seedzero.storage.checkpoints import checkpoint, checkpoint_dir, run_dirs, spec_file
+from seedzero.storage.checkpoints import checkpoint, checkpoint_dir, run_dirs
 
 SEEDS = (0, 7)
 STEPS, ROWS = 4, 3
@@ -86,7 +86,7 @@ def run(name: str) -> pathlib.Path:
         return saved_league.make_seats(path, env_id.partition(":")[2], **changes)
     path = play_runs.make(path, env_id, agent, **changes)
     if "seats__policies" in changes:
-        config, spec = run_dirs.read_saved(path).config, spec_file.read(path)
+        config, spec = run_dirs.read_saved(path).config, run_dirs.read_spec(path)
         assert spec is not None
         params = play_runs.params_of(config, spec)
         of_players = {"one": params, "rest": jax.tree.map(lambda x: -x, params)}

@@ -309,13 +309,13 @@ class Searching(NamedTuple):
 def searching(run_dir: pathlib.Path, step: Any, rows: int, player: str | None = None) -> Searching:
     """Returns the players of a checkpoint; step, player as in `seedzero evaluate`. rows: size of the compiled call."""
     from seedzero.acting.actors import acting_program, agent_choice, saved_agents
-    from seedzero.acting.tables import run_games
+    from seedzero.acting.tables import table
     from seedzero.core import types
     from seedzero.device import acting
     from seedzero.storage.checkpoints import run_dirs
 
     config = run_dirs.read_saved(run_dir).config
-    game = run_games.game_of(config)
+    game = table.game_of(config)
     if game is None:
         raise SystemExit(f"{run_dir} was trained in no game of two players")
     saved = saved_agents.load(agent_choice.AgentChoice(run_dir, step, player), config, game.spec)

@@ -120,7 +120,7 @@ ROWS = (
         "a league whose builder adds and retires players, resumed on 1 to 4 other devices (a slow test)",
         "the players are dealt again; none is without environments",
         (
-            "tests/learner/league_play/group_homes_test.py::test_a_league_of_any_players_is_dealt_to_other_devices",
+            "tests/learner/league_play/league_draws_test.py::test_a_league_of_any_players_is_dealt_to_other_devices",
             E2E + "several_players_test.py::test_a_league_of_players_that_come_and_go_resumes_on_other_devices",
         ),
     ),

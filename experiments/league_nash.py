@@ -21,7 +21,7 @@ from typing import Any
 import numpy as np
 import runs
 
-from seedzero.acting.equilibria import nash
+from seedzero.acting.equilibria import game_tree
 from seedzero.api import exploitability, leagues
 from seedzero.config import presets
 
@@ -72,11 +72,11 @@ def judged(path: pathlib.Path, share: float) -> tuple[list[Result], list[Result]
     found, league = exploitability.judge(path, str(path), trusted=True), leagues.read(path, str(path))
     frozen = [found.names.index(name) for name in league.pool.past()]
     ends = sorted({round(end) for end in np.linspace(1, len(frozen), min(40, len(frozen)))})
-    plans = nash.players(found.tree, found.policies).plans
+    plans = game_tree.players(found.tree, found.policies).plans
 
     def judge(weights: tuple[np.ndarray, np.ndarray], places: Sequence[int]) -> float:
         one, other = (weight @ plan[list(places)] for weight, plan in zip(weights, plans, strict=True))
-        return nash.nash_conv(found.tree, (one, other))
+        return game_tree.nash_conv(found.tree, (one, other))
 
     def alike(places: Sequence[int]) -> float:
         weight = np.full(len(places), 1 / len(places))
@@ -86,7 +86,7 @@ def judged(path: pathlib.Path, share: float) -> tuple[list[Result], list[Result]
         return league.pool.of(found.names[place]).env_steps / share
 
     def equilibrium(places: Sequence[int]) -> tuple[np.ndarray, np.ndarray]:
-        return nash.equilibrium(found.returns[np.ix_(places, places)])
+        return game_tree.equilibrium(found.returns[np.ix_(places, places)])
 
     curve = []
     for end in ends:

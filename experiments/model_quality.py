@@ -25,7 +25,7 @@ import numpy as np
 
 from seedzero.acting.actors import agent_choice, saved_agents
 from seedzero.core import errors
-from seedzero.storage.checkpoints import run_dirs, spec_file
+from seedzero.storage.checkpoints import run_dirs
 
 _PREFIX = "gym:MinAtar/"
 
@@ -130,7 +130,7 @@ def main() -> None:
         game = make_game(config.env.id)
         if config.network.frame_stack > 1:
             raise errors.UsageError(f"a run with --network.frame_stack={config.network.frame_stack}; expected 1")
-        spec = spec_file.read(arguments.run_dir)
+        spec = run_dirs.read_spec(arguments.run_dir)
         if spec is None:
             raise errors.UsageError(f"{arguments.run_dir} has no checkpoint yet")
         step = int(arguments.step) if arguments.step.isdecimal() else arguments.step

@@ -34,7 +34,7 @@ from ale_py import roms
 from seedzero.agents import muzero_loss, muzero_model
 from seedzero.config import configs, presets
 from seedzero.core import types
-from seedzero.networks import network_inputs
+from seedzero.networks import observations
 from seedzero.ops import nstep
 from seedzero.storage.checkpoints import saved_files
 
@@ -158,7 +158,7 @@ class Network:
         model: Any = muzero_model.init(self._parts, keys[0])
         if run_dir is not None:
             model, _ = saved_files.restore_params(run_dir / "checkpoints", "last", model)
-        self._moments = model.pop(network_inputs.MOMENTS, None)
+        self._moments = model.pop(observations.MOMENTS, None)
         if self._moments is not None and not self.is_fixed:
             self._add_moments(learn.seen[:4096])
         hidden = self._parts.network.represent(self._whole(model), {types.OBSERVATION: learn.seen[:1]})
@@ -173,7 +173,7 @@ class Network:
             self._moments = self._parts.network.add_moments(self._moments, {types.OBSERVATION: batch}, is_valid, None)
 
     def _whole(self, model: Any) -> Any:
-        return model if self._moments is None else {**model, network_inputs.MOMENTS: self._moments}
+        return model if self._moments is None else {**model, observations.MOMENTS: self._moments}
 
     def outputs(self, params: Any, seen: jax.Array, action: jax.Array) -> tuple[jax.Array, jax.Array]:
         """Returns where the ball lands [B], and the cells [B, 6, 3] at the root and after each action; see `SCALE`."""

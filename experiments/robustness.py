@@ -35,10 +35,10 @@ import aggregates
 import numpy as np
 import runs
 
-from seedzero.config import evaluation_config, sections
+from seedzero.config import sections
 from seedzero.core import errors
 from seedzero.envs import registry
-from seedzero.monitoring.metrics import episodes, human_scores
+from seedzero.monitoring.metrics import episodes
 from seedzero.storage.checkpoints import durable, run_dirs
 
 _GRACE = 300.0
@@ -120,7 +120,7 @@ up_n_down
 
 def _games(names: Iterable[str], episodes: int) -> dict[str, Task]:
     camel = {name: "".join(part.capitalize() for part in name.split("_")) for name in names}
-    return {camel[name]: Task(f"atari:{camel[name]}", *human_scores.SCORES[name], episodes) for name in camel}
+    return {camel[name]: Task(f"atari:{camel[name]}", *episodes.SCORES[name], episodes) for name in camel}
 
 
 class Suite(NamedTuple):
@@ -134,7 +134,7 @@ class Suite(NamedTuple):
 SUITES: Mapping[str, Suite] = {
     "": Suite(TASKS, (), "best known"),
     "atari26": Suite(_games(_ATARI_26.split(), 100), ("--preset=atari-100k",), "human"),
-    "atari57": Suite(_games(human_scores.SCORES, 32), ("--preset=atari",), "human"),
+    "atari57": Suite(_games(episodes.SCORES, 32), ("--preset=atari",), "human"),
 }
 
 Result = dict[str, Any]
@@ -312,7 +312,7 @@ def random_return(env: str, num_episodes: int = RANDOM_EPISODES) -> float:
     with contextlib.closing(registry.make(env, sections.EnvConfig(id=env), num_envs)) as group:
         spec, slots = group.spec, np.arange(num_envs)
         low, high = np.array(spec.action_low), np.array(spec.action_high)
-        played = episodes.Played(slots, num_episodes, max_steps=evaluation_config.EvaluationConfig().max_episode_steps)
+        played = episodes.Played(slots, num_episodes, max_steps=sections.EvaluationConfig().max_episode_steps)
         step, first = group.reset(range(num_envs)), np.ones(num_envs, bool)
         while not played.done:
             played.record(slots, step, first)

@@ -41,9 +41,9 @@ from jax.extend import core as jax_core
 from seedzero.cli import benchmark, parse
 from seedzero.config import configs, machines, options, presets
 from seedzero.core import errors, packages
-from seedzero.device import across, device_programs, memory, meshes, setups, states, tracing
+from seedzero.device import across, device_programs, meshes, setups, states, tracing
 from seedzero.envs import registry
-from seedzero.learner import alike
+from seedzero.learner import build
 from seedzero.replay import sources
 
 DEFAULT_PRESET, DEFAULT_CHIPS = "atari", "v5e-1"
@@ -232,7 +232,7 @@ def compile_program(trace: Callable[[], tracing.UncompiledProgram], mesh: jax.sh
     elapsed = time.perf_counter() - begin
     counted = _counted(compiled)
     extra, open_loops = _loops_cost(traced.function.jaxpr.jaxpr, mesh)
-    needs = memory.needs(compiled, traced.elsewhere)
+    needs = tracing.memory_needs(compiled, traced.elsewhere)
     return TpuProgram(compiled, elapsed, sum(needs), counted, counted.plus(extra), open_loops)
 
 
@@ -419,7 +419,7 @@ def calls_per_step(setup: setups.Setup, config: configs.Config) -> dict[str, flo
         "act": 1 / setup.max_rows,
         **dict.fromkeys(("update", "draw", LEARN, "write_back"), updates),
         **dict.fromkeys(("reanalyse", "draw_stale", "renew"), reanalyses),
-        "align": updates / alike.EVERY_UPDATES,
+        "align": updates / build.EVERY_UPDATES,
     }
 
 

@@ -37,14 +37,14 @@ if TYPE_CHECKING:
     from seedzero.api.runs import Evaluation, evaluate, export, load
     from seedzero.api.training import train
     from seedzero.core import errors
-    from seedzero.learner.result import Result
+    from seedzero.learner.endings import Result
 else:
     _PLACES = {
         "Evaluation": "seedzero.api.runs",
         "Policy": "seedzero.acting.actors.acting_policy",
         "Record": "seedzero.acting.tables.records",
         "RemotePolicy": "seedzero.acting.actors.remote_policy",
-        "Result": "seedzero.learner.result",
+        "Result": "seedzero.learner.endings",
         "Thought": "seedzero.acting.actors.search_traces",
         "connect": "seedzero.acting.actors.remote_policy",
         "errors": "seedzero.core.errors",

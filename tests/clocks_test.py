@@ -6,14 +6,14 @@ import re
 PACKAGE = pathlib.Path(__file__).parents[1] / "seedzero"
 _WALL_CLOCK = re.compile(r"\btime\.time(?:_ns)?\b|\bdatetime\.(?:datetime|date)\.(?:now|utcnow|today)\(")
 SHOWN = {
-    "api/run_places.py": "whether a learner on another machine renews its lease, shown as the run's state",
+    "api/run_groups.py": "whether a learner on another machine renews its lease, shown as the run's state",
     "api/training.py": "the name of a new run directory",
     "storage/bucket/lease.py": "shown by `seedzero status`; other learners watch the object change",
     "storage/checkpoints/checkpointers.py": "the age of checkpoints in their listing",
     "cli/checkpoint.py": "the same",
     "cli/play_page.py": "the name of a recording",
     "envs/dmlab.py": "old rests; one that a process still writes is a level that is made anew",
-    "learner/starting.py": "shown in learner.json",
+    "learner/entry.py": "shown in learner.json",
     "monitoring/metrics_log.py": "the axis of TensorBoard",
     "monitoring/status.py": "whether a learner on another machine renews its lease, said with its age",
     "monitoring/views.py": "lines of JSON on the screen",

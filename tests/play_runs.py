@@ -14,7 +14,7 @@ from seedzero.agents import agent_table
 from seedzero.config import configs, options, presets
 from seedzero.core import types
 from seedzero.envs import registry
-from seedzero.storage.checkpoints import spec_file
+from seedzero.storage.checkpoints import run_dirs
 
 _SMALL: dict[str, options.Value] = {
     "network__width": 4,
@@ -40,7 +40,7 @@ def make(path: pathlib.Path, env_id: str, agent: str = "", **changes: options.Va
     spec = spec_of(config)
 
     made = saved_league.make(path, {"num_updates": 90}, preset, functools.partial(params_of, spec=spec), **given)
-    spec_file.write(made, spec)
+    run_dirs.write_spec(made, spec)
     return made
 
 

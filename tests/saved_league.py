@@ -64,7 +64,7 @@ def make_seats(
     """
     from seedzero.agents import agent_table  # JAX
     from seedzero.envs import spiel_seats
-    from seedzero.storage.checkpoints import player_files, spec_file
+    from seedzero.storage.checkpoints import player_files, run_dirs
 
     spec = spiel_seats.SpielSeats(game).spec
 
@@ -75,7 +75,7 @@ def make_seats(
 
     small: dict[str, options.Value] = {"run__agent": "ppo", "network__width": 4, "league__freeze_every": 1_000}
     path = make(path, counters, "cartpole", params, **{"env__id": f"spiel:{game}", **small, **changes})
-    spec_file.write(path, spec)
+    run_dirs.write_spec(path, spec)
     config = run_dirs.read_saved(path).config
     for seed, (name, version) in enumerate(((OLD, 30), (NEW, 60)), 1):
         player_files.write(path / "checkpoints", name, version, params(config, seed), {}, time=0.0)

@@ -12,7 +12,7 @@ import numpy as np
 from seedzero.config import configs, presets
 from seedzero.core import types
 from seedzero.monitoring import metrics_log
-from seedzero.storage.checkpoints import manifest, run_dirs, saved_files, spec_file
+from seedzero.storage.checkpoints import manifest, run_dirs, saved_files
 
 
 def make(
@@ -29,7 +29,7 @@ def make(
     named = {name.replace("__", "."): str(value) for name, value in given.items()}
     config = configs.override(presets.get(preset, named.get("run.agent", "ppo")), {"run.agent": "ppo", **named})
     with run_dirs.open_run_dir(path, config, preset=preset, given=named) as opened:
-        spec_file.write(opened.path, types.EnvSpec((4,), "float32", 2, frames_per_step=frames_per_step))
+        run_dirs.write_spec(opened.path, types.EnvSpec((4,), "float32", 2, frames_per_step=frames_per_step))
         opened.write_status({"finished": finished or None, "alive": False})
     rows: list[dict[str, Any]] = []
     for number, value in enumerate(returns):

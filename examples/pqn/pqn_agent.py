@@ -24,8 +24,8 @@ import optax
 from seedzero.agents import base, exploration, learning
 from seedzero.config import options, own_agents, shared
 from seedzero.core import errors
-from seedzero.networks import network_inputs, observations
-from seedzero.ops import convolution, gae, nstep, q_learning
+from seedzero.networks import observations
+from seedzero.ops import gae, nstep, q_learning, torso_ops
 from seedzero.replay import sources, windowing
 
 # Settings ------------------------------------------------------------------------------------------------------------
@@ -96,7 +96,7 @@ class _Parts(NamedTuple):
     config: PQNConfig
     spec: Any
     network: QNetwork
-    inputs: network_inputs.InputFunctions
+    inputs: observations.InputFunctions
     optimizer: optax.GradientTransformation
     schedule: Any
 
@@ -118,12 +118,12 @@ def make(config: Any, spec: Any, platform: str) -> base.Agent:
         raise errors.UsageError(
             f"--pqn.channels={settings.channels} needs one grid as observation, but they are {shown}"
         )
-    convolve = convolution.convolve if platform == "cpu" else None  # minibatches are a loop, slow for XLA's own there
+    convolve = torso_ops.convolve if platform == "cpu" else None  # minibatches are a loop, slow for XLA's own there
     parts = _Parts(
         settings,
         spec,
         QNetwork(settings.width, settings.num_layers, spec.num_actions, settings.channels, convolve),
-        network_inputs.InputFunctions(
+        observations.InputFunctions(
             "conv" if settings.channels else "mlp", spec, settings.frame_stack, normalizes=False
         ),
         optax.chain(learning.clipping(settings.clip_norm), optax.scale_by_radam()),

@@ -17,7 +17,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from seedzero import search as mcts
-from seedzero.agents import base, learning, muzero_model, muzero_search, turns
+from seedzero.agents import base, learning, muzero_model, muzero_search
 from seedzero.config import configs, options
 from seedzero.core import errors, types
 from seedzero.envs import pgx_rules
@@ -57,7 +57,7 @@ def make(config: configs.Config, spec: types.EnvSpec, platform: str) -> base.Age
         "action": sources.Stored((), np.dtype(np.int32)),
         "policy": sources.Stored((spec.num_actions,), np.dtype(np.float32)),
         "value": sources.Stored((), np.dtype(np.float32)),
-        **turns.stored(config, spec),
+        **learning.stored_turns(config, spec),
         **({muzero_model.MOVER: sources.Stored((), np.dtype(np.int8))} if rules.moves_again else {}),
     }
     return base.Agent(
@@ -114,7 +114,7 @@ def _act(
     found = _find(parts, params, inputs, key, return_tree=False)
     stored = {"action": found.action, **muzero_search.stored(parts.model, found)}
     if parts.rules.moves_again:
-        stored[muzero_model.MOVER] = turns.movers(parts.model.spec, inputs.observation)
+        stored[muzero_model.MOVER] = learning.movers(parts.model.spec, inputs.observation)
     return memory, base.Outputs(found.action, stored)
 
 

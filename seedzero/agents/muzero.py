@@ -17,17 +17,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from seedzero import search as mcts
-from seedzero.agents import (
-    base,
-    exploration,
-    learning,
-    muzero_loss,
-    muzero_memory,
-    muzero_model,
-    muzero_search,
-    sampled,
-    turns,
-)
+from seedzero.agents import base, exploration, learning, muzero_loss, muzero_model, muzero_search, sampled
 from seedzero.config import configs, muzero_config
 from seedzero.core import types
 from seedzero.networks import observations
@@ -132,7 +122,7 @@ def _stored(config: configs.Config, spec: types.EnvSpec) -> dict[str, sources.St
         stored["legal"] = sources.Stored((width,), np.dtype(bool))  # a stored policy is 0 for some legal actions, too
     if config.league.on:
         stored[ring_store.OWN] = sources.Stored((), np.dtype(bool))
-    return {**stored, **muzero_memory.stored(config, spec)}
+    return {**stored, **muzero_model.stored(config, spec)}
 
 
 def _keeps_legal(config: configs.Config, spec: types.EnvSpec) -> bool:
@@ -155,11 +145,11 @@ def _act(
     """
     mask = inputs.action_mask if parts.spec.has_action_mask else None
     if parts.network.memory is not None:
-        begun, state, hidden = muzero_memory.see(parts, params, memory, inputs)
+        begun, state, hidden = muzero_model.see(parts, params, memory, inputs)
         found = muzero_search.find(parts, params, inputs.observation, mask, inputs.action_mode, key, hidden=hidden)
         memory, outputs = _take(parts, memory.repetition, inputs, found, mask, key)
-        kept = {muzero_memory.STATE: begun.state, muzero_memory.LAST_ACTION: begun.action}
-        memory = muzero_memory.MuZeroMemory(state, outputs.stored["action"], memory)
+        kept = {muzero_model.STATE: begun.state, muzero_model.LAST_ACTION: begun.action}
+        memory = muzero_model.MuZeroMemory(state, outputs.stored["action"], memory)
         return memory, outputs._replace(stored={**outputs.stored, **kept})
     found = muzero_search.find(parts, params, inputs.observation, mask, inputs.action_mode, key)
     return _take(parts, memory, inputs, found, mask, key)
@@ -197,7 +187,7 @@ def _take(
         stored["policy"] = jnp.where(inputs.own, stored["policy"], weights)
     stored["action"] = taken
     if spec.moves_again:
-        stored[muzero_model.MOVER] = turns.movers(spec, inputs.observation)
+        stored[muzero_model.MOVER] = learning.movers(spec, inputs.observation)
     if mask is not None and _keeps_legal(config, spec):
         stored["legal"] = mask
     return repetition, base.Outputs(taken, stored)
@@ -209,7 +199,7 @@ def _repeats(config: muzero_config.ExploreConfig) -> bool:
 
 def _memory(config: configs.Config, spec: types.EnvSpec, num_slots: int, *, first_steps: int) -> Any:
     repetition = exploration.initial(num_slots, spec, first_steps) if _repeats(config.explore) else ()
-    return muzero_memory.initial(config, spec, num_slots, repetition)
+    return muzero_model.initial_memory(config, spec, num_slots, repetition)
 
 
 def _reanalyse(
@@ -246,7 +236,7 @@ def _search_again(
     config = mcts.SearchConfig(**{**dataclasses.asdict(config), **quiet})
     observation, hidden = observations.flat(windowing.observed(windows, positions)), None
     if parts.network.memory is not None:
-        hidden = muzero_memory.represent(parts, parts.network.cast(params), windows, positions)
+        hidden = muzero_model.represent(parts, parts.network.cast(params), windows, positions)
         hidden = hidden.reshape(-1, *hidden.shape[2:])
     num_rows = len(jax.tree.leaves(observation)[0])
     parts = parts._replace(config=dataclasses.replace(parts.config, search=config))

@@ -18,7 +18,7 @@ from typing import NamedTuple
 import jax
 import jax.numpy as jnp
 
-from seedzero.agents import base, muzero_memory, muzero_model
+from seedzero.agents import base, muzero_model
 from seedzero.networks import muzero_net
 from seedzero.ops import nstep
 from seedzero.replay import windowing
@@ -58,7 +58,7 @@ def encode(
     """
     chance, num_steps = _chance(parts), parts.config.muzero.unroll_steps
     fixed = jax.lax.stop_gradient((params, root))
-    later = muzero_memory.represent(parts, fixed[0], windows, slice(1, 1 + num_steps))
+    later = muzero_model.represent(parts, fixed[0], windows, slice(1, 1 + num_steps))
     seen = jax.lax.stop_gradient(jnp.concatenate([fixed[1][:, None], later], axis=1))
     before, after = (x.reshape(-1, *x.shape[2:]) for x in (seen[:, :-1], seen[:, 1:]))
     preference = chance.encode(params, before, after).reshape(*later.shape[:2], -1)

@@ -13,7 +13,7 @@ import jax
 import jax.numpy as jnp
 import optax  # type: ignore[import-untyped]
 
-from seedzero.agents import base, muzero_chance, muzero_memory, muzero_model
+from seedzero.agents import base, muzero_chance, muzero_model
 from seedzero.config import configs, muzero_config
 from seedzero.core import types
 from seedzero.networks import actor_critic, muzero_net, projection
@@ -207,7 +207,7 @@ def _network_opinions(
     offsets = _bootstrap_offsets(parts.config)
     batch_shape = (len(windows.weight), len(offsets))
     cast = parts.network.cast(params)
-    hidden = muzero_memory.represent(parts, cast, windows, slice(-len(offsets), None))
+    hidden = muzero_model.represent(parts, cast, windows, slice(-len(offsets), None))
     policy_logits, logits = parts.network.predict(cast, hidden.reshape(-1, *hidden.shape[2:]))
     _, logits = muzero_model.on_and_value_logits(parts, logits)  # what was seen continues, or is known to have ended
     values = muzero_model.unit(params) * muzero_model.decode(parts, logits).reshape(batch_shape)
@@ -238,7 +238,7 @@ def loss_and_metrics(
     config = parts.config.muzero
     num_steps = config.unroll_steps
     cast = parts.network.cast(params)
-    root = muzero_memory.represent(parts, cast, windows, slice(1))[:, 0]
+    root = muzero_model.represent(parts, cast, windows, slice(1))[:, 0]
     actions, taken = windows.stored["action"][:, :num_steps], windows.valid[:, 1 : num_steps + 1]
     outcomes = None
     if parts.network.chance is not None:
@@ -376,7 +376,7 @@ def _consistency(
     batch_shape = (len(windows.weight), num_steps)
     fixed = jax.lax.stop_gradient(params)
     later = slice(1, 1 + num_steps)
-    seen = muzero_memory.represent(parts, fixed, windows, later) if seen is None else seen[:, later]
+    seen = muzero_model.represent(parts, fixed, windows, later) if seen is None else seen[:, later]
     target = projector.project(fixed, seen.reshape(-1, *seen.shape[2:]))
     imagined = hidden[:, 1 : 1 + num_steps]
     predicted = projector.predict(params, projector.project(params, imagined.reshape(-1, *imagined.shape[2:])))

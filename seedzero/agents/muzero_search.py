@@ -14,7 +14,7 @@ import jax
 import jax.numpy as jnp
 
 from seedzero import search as mcts
-from seedzero.agents import base, muzero_memory, muzero_model, sampled
+from seedzero.agents import base, muzero_model, sampled
 from seedzero.core import types
 from seedzero.networks import muzero_net
 
@@ -134,7 +134,7 @@ def look(
 ) -> base.Searched:
     """Returns what a search found, in the environment's units."""
     mask = inputs.action_mask if parts.spec.has_action_mask else None
-    hidden = None if parts.network.memory is None else muzero_memory.see(parts, params, memory, inputs)[2]
+    hidden = None if parts.network.memory is None else muzero_model.see(parts, params, memory, inputs)[2]
     looked = inputs.observation, mask, inputs.action_mode, key
     return searched(parts, find(parts, params, *looked, hidden=hidden, return_tree=return_tree))
 

@@ -18,9 +18,9 @@ import jax.numpy as jnp
 import numpy as np
 import optax  # type: ignore[import-untyped]
 
-from seedzero.agents import base, bonus, learning, sampled, turns
+from seedzero.agents import base, bonus, learning, sampled
 from seedzero.config import configs, ppo_config
-from seedzero.core import training_arrays, types
+from seedzero.core import packing, types
 from seedzero.networks import actor_critic, central_value, observations
 from seedzero.ops import gae, gaussians, nstep, q_learning, statistics
 from seedzero.replay import sources, windowing
@@ -89,7 +89,7 @@ class _Parts(NamedTuple):
 
 def make(config: configs.Config, spec: types.EnvSpec, platform: str) -> base.Agent:
     settings, seen = config.ppo, spec
-    spec = training_arrays.without(seen)
+    spec = packing.without_training_only(seen)
     network = actor_critic.ppo(config.network, spec, platform, initial_std=settings.initial_std)
     central = central_value.make(config.network, seen, platform) if seen != spec else None
     optimizer, extra = learning.optimizer(config.optimizer), bonus.load(settings.bonus, spec)
@@ -126,7 +126,7 @@ def _stored(parts: _Parts) -> dict[str, sources.Stored]:
         stored["return"] = sources.Stored((), number)
     if lstm_width := config.network.lstm_width:
         stored |= {"state": sources.Stored((2 * lstm_width,), number), "last_action": action}
-    return stored | turns.stored(config, spec)
+    return stored | learning.stored_turns(config, spec)
 
 
 def _init(parts: _Parts, key: jax.Array) -> PpoTrainState:
@@ -168,7 +168,7 @@ def _act(
         returns = discount * jnp.where(inputs.first, 0.0, returns) + reward
         stored["return"] = returns
         if spec.moves_again:
-            mover = turns.movers(spec, inputs.observation)
+            mover = learning.movers(spec, inputs.observation)
             returns = jnp.where(mover == memory.mover, returns, -returns)
     if spec.is_continuous:
         action = jnp.tanh(action) if parts.config.ppo.squash else jnp.clip(action, -1.0, 1.0)
@@ -277,9 +277,9 @@ def _steps(parts: _Parts, returns: Any, windows: windowing.Windows, extra: Any =
         reward = jnp.clip(reward, -_LARGEST_REWARD, _LARGEST_REWARD)
     if extra is not None and config.bonus_place == "after":
         reward = reward + extra
-    discount = turns.discounts(parts.spec, windows, rewards.discount)
+    discount = learning.turn_discounts(parts.spec, windows, rewards.discount)
     value = stored["value"] if value is None else value
-    course = turns.course(windows, value, reward, discount, trace_decay=config.trace_decay)
+    course = learning.turn_course(windows, value, reward, discount, trace_decay=config.trace_decay)
     value = course.value
     advantage = gae.advantages(value, reward, discount, course.is_step, trace_decay=course.trace_decay)
 

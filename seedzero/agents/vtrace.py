@@ -16,7 +16,7 @@ import jax.numpy as jnp
 import numpy as np
 import optax  # type: ignore[import-untyped]
 
-from seedzero.agents import base, learning, turns
+from seedzero.agents import base, learning
 from seedzero.config import configs
 from seedzero.core import types
 from seedzero.networks import actor_critic
@@ -76,7 +76,7 @@ def _stored(config: configs.Config, spec: types.EnvSpec) -> dict[str, sources.St
     if lstm_width := config.network.lstm_width:
         stored["state"] = sources.Stored((2 * lstm_width,), number)
         stored["last_action"] = sources.Stored((), whole)
-    return stored | turns.stored(config, spec)
+    return stored | learning.stored_turns(config, spec)
 
 
 def _init(parts: _Parts, key: jax.Array) -> learning.TrainState | PopArtState:
@@ -178,8 +178,10 @@ def _loss_and_metrics(
     log_chosen = q_learning.of_action(log_pi, action)
     log_rho = log_chosen - q_learning.of_action(log_mu, action)
     reward = nstep.scaled_reward(windows.reward[:, 1:], rewards.scale, rewards.clip)
-    discount = turns.discounts(parts.spec, windows, rewards.discount)
-    course = turns.course(windows, jax.lax.stop_gradient(value), reward, discount, trace_decay=config.trace_decay)
+    discount = learning.turn_discounts(parts.spec, windows, rewards.discount)
+    course = learning.turn_course(
+        windows, jax.lax.stop_gradient(value), reward, discount, trace_decay=config.trace_decay
+    )
     targets = vtrace.targets(
         course.value,
         reward,

@@ -9,7 +9,7 @@ from typing import NamedTuple
 import numpy as np
 
 from seedzero.core import errors, packages
-from seedzero.monitoring import bands
+from seedzero.monitoring import series
 
 FORMATS = (".png", ".svg", ".pdf")
 """The file endings that can be written."""
@@ -25,7 +25,7 @@ class Line(NamedTuple):
     """A curve with its name in the legend, or "" if it has none there."""
 
     label: str
-    band: bands.Band
+    band: series.Band
 
 
 def check(instead: str = "--json") -> None:

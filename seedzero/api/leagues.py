@@ -13,7 +13,7 @@ from seedzero.acting.actors import agent_choice
 from seedzero.api import heatmap
 from seedzero.config import configs, league_config
 from seedzero.core import errors, opponents
-from seedzero.league import elo, lineage, matchmaking, members, payoffs
+from seedzero.league import elo, matchmaking, members, payoffs
 from seedzero.monitoring.metrics import counts
 from seedzero.storage.checkpoints import run_dirs, saved_files
 from seedzero.transport import security
@@ -92,7 +92,7 @@ class SavedLeague(NamedTuple):
 
     def lineage(self) -> list[dict[str, Any]]:
         """Returns the learning players with their snapshots and resets."""
-        return lineage.tree(self.pool)
+        return members.lineage_tree(self.pool)
 
     def to_json(self) -> dict[str, Any]:
         """Returns everything that the checkpoint has of the league except its history."""

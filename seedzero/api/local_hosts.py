@@ -13,10 +13,10 @@ import subprocess
 import sys
 from collections.abc import Mapping, Sequence
 
-from seedzero.config import cluster_config
+from seedzero.config import sections
 from seedzero.core import errors
-from seedzero.learner import callbacks, result
-from seedzero.learner.processes import ensemble, signals, supervisor
+from seedzero.learner import callbacks, endings
+from seedzero.learner.processes import pool, signals, supervisor
 from seedzero.storage.bucket import bucket
 from seedzero.storage.checkpoints import run_dirs
 
@@ -30,7 +30,7 @@ def run(
     place: pathlib.Path | bucket.Url,
     num_hosts: int,
     caller: callbacks.Caller,
-) -> result.Result:
+) -> endings.Result:
     """Trains with all hosts until the run is over, restarts them all if one fails, and returns the result.
 
     flags, settings: those of the run, without those of the hosts. place: the run directory, or its place in a bucket.
@@ -66,12 +66,12 @@ def run(
             sys.stderr.write(line.decode(errors="backslashreplace"))  # a notebook's stream has no buffer of bytes
             sys.stderr.flush()
 
-    together_run = ensemble.Ensemble(
+    together_run = pool.Ensemble(
         functools.partial(commands, {**flags, "run_dir": str(place)}, settings, num_hosts, gpus),
         write=write,
         say=caller.say,
         name="host {}".format,
-        environment={cluster_config.TOKEN: secrets.token_hex(32)},
+        environment={sections.TOKEN: secrets.token_hex(32)},
     )
     if caller.handles_signals:
         with signals.StopSignals(together_run.stop, say=caller.say, cleanup=together_run.kill):
@@ -83,7 +83,7 @@ def run(
     if code != errors.DONE:
         raise errors.TrainingFailure(f"the hosts ended with a failure; see above, and {', '.join(map(str, logs[1:]))}")
     status = run_dirs.read_status(own[0]) or {}
-    ended = result.read(own[0] / "checkpoints", str(place), finished=status.get("finished") or "")
+    ended = endings.read_result(own[0] / "checkpoints", str(place), finished=status.get("finished") or "")
     return dataclasses.replace(ended, num_env_steps=status.get("env_steps", ended.num_env_steps))
 
 

@@ -9,9 +9,9 @@ from collections.abc import Mapping, Set
 from typing import NamedTuple
 
 from seedzero.api import environment
-from seedzero.config import combinations, configs, ends, families, machines, options, presets
+from seedzero.config import combinations, configs, families, machines, options, presets
 from seedzero.core import errors, opponents, types
-from seedzero.storage.checkpoints import origins
+from seedzero.storage.checkpoints import run_dirs
 
 TRUST = "trust_run_dir"
 """The flag with which a user consents to the code that a run directory names."""
@@ -100,12 +100,12 @@ def make(flags: Mapping[str, str], settings: Mapping[str, str], *, is_here: bool
     if not part.values and not has_own:
         notes.append(f"preset {preset} has no part for agent {agent}: its defaults hold")
     configs.check_read(given, agent)
-    if given.get(origins.SETTING) and is_here:
-        given[origins.SETTING] = origins.parse(given[origins.SETTING]).text
+    if given.get(run_dirs.ORIGIN_SETTING) and is_here:
+        given[run_dirs.ORIGIN_SETTING] = run_dirs.parse_origin(given[run_dirs.ORIGIN_SETTING]).text
     config, implied = combinations.imply(
         configs.override(base, given), preset_env=base.env.id, explicit=given.keys(), elsewhere=part.elsewhere
     )
-    if settings.get(origins.SETTING) and is_here:
+    if settings.get(run_dirs.ORIGIN_SETTING) and is_here:
         _check_origin(config, flags, given)
     if env is not None or "preset" in flags:
         from seedzero.envs import registry
@@ -160,7 +160,7 @@ def _check_origin(config: configs.Config, flags: Mapping[str, str], given: Mappi
     with contextlib.suppress(errors.ResumeError):  # the bucket has no run yet
         if flags.get("run_dir") and steps(flags["run_dir"]):
             return
-    origin = origins.parse(config.run.init_from)
+    origin = run_dirs.parse_origin(config.run.init_from)
     if "://" not in origin.place and not steps(origin.place):
         missing = "it has no checkpoint yet" if os.path.isdir(origin.place) else "there is no such directory"
         raise errors.ResumeError(
@@ -169,7 +169,7 @@ def _check_origin(config: configs.Config, flags: Mapping[str, str], given: Mappi
         )
     with run_copy.local(origin.place) as path:
         saved = run_dirs.read_saved(path)
-    origins.check_agent(origin, saved.config, config)
+    run_dirs.check_origin_agent(origin, saved.config, config)
     trusted = bool(options.parse(TRUST, flags.get(TRUST, "false"), bool))
     consent.check(origin.place, saved, trusted=trusted, asked=given, makes_environments=False)
 
@@ -183,7 +183,7 @@ def check_early(asked: Request, *, has_environments: bool = True) -> Request:
     """
     asked = _with_spec(asked, must_be_known=has_environments)
     threshold = asked.shown.reward_threshold if asked.shown else None
-    ending = ends.by_default(asked.config, explicit=asked.given.keys(), reward_threshold=threshold)
+    ending = presets.default_end(asked.config, explicit=asked.given.keys(), reward_threshold=threshold)
     asked = asked._replace(config=configs.override(asked.config, ending))
     config, spec = asked.config, asked.spec
     on_cpu = presets.cpu_values(asked.preset, config.run.agent, explicit=asked.fixed)
@@ -248,13 +248,13 @@ def _in_turn(shown: environment.Shown | None, config: configs.Config) -> bool:
 def resolve(asked: Request) -> tuple[configs.Config, list[str]]:
     """Returns the configuration with all values resolved for this machine, and notes. This loads JAX.
 
-    Raises ConfigError if no network fits, devices cannot divide the numbers, or as `jax_settings.platform`.
+    Raises ConfigError if no network fits, devices cannot divide the numbers, or as `compilation_cache.platform`.
     """
     import jax  # loading takes a second; everything that can be refused without JAX has been
 
-    from seedzero.device import jax_settings
+    from seedzero.device import compilation_cache
 
-    machine = machines.Machine(jax_settings.platform(), machines.num_cores(), jax.local_device_count())
+    machine = machines.Machine(compilation_cache.platform(), machines.num_cores(), jax.local_device_count())
     config, notes = machines.resolve(
         asked.config, preset=asked.preset, explicit=asked.fixed, machine=machine, spec=asked.spec
     )

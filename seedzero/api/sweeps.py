@@ -13,9 +13,9 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import NamedTuple
 
 from seedzero.api import request, run_groups
-from seedzero.config import cluster_config, configs, options
+from seedzero.config import configs, options, sections
 from seedzero.core import env_ids, errors
-from seedzero.storage.checkpoints import origins, run_dirs
+from seedzero.storage.checkpoints import run_dirs
 
 FINISHED, STOPPED, FAILED, SKIPPED = "finished", "stopped", "failed", "finished before"
 """States of a sweep's run."""
@@ -109,8 +109,10 @@ def make(
     """Returns a run with values of its own, by SECTION.KEY or "preset"."""
     preset = {name: value for name, value in own.items() if name == run_groups.PRESET}
     others = {name: value for name, value in {**settings, **own}.items() if name not in preset}
-    if origin := others.get(origins.SETTING):
-        others[origins.SETTING] = origins.parse(origin).text  # as the run directory saves it, see `finished`
+    if origin := others.get(run_dirs.ORIGIN_SETTING):
+        others[run_dirs.ORIGIN_SETTING] = run_dirs.parse_origin(
+            origin
+        ).text  # as the run directory saves it, see `finished`
     return PlannedRun(path.name, {**flags, **preset, "run_dir": str(path)}, others)
 
 
@@ -168,7 +170,7 @@ def finished(run: PlannedRun) -> str:
         return ""
     saved, status = run_dirs.read_saved(run.path), run_dirs.read_status(run.path) or {}
     preset = run.flags.get(run_groups.PRESET, saved.preset)
-    kept = {name: value for name, value in run.settings.items() if name not in cluster_config.OF_A_PROCESS}
+    kept = {name: value for name, value in run.settings.items() if name not in sections.OF_A_PROCESS}
     is_same = (preset, kept) == (saved.preset, saved.given)
     return str(status.get("finished") or "") if is_same else ""
 

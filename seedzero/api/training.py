@@ -17,13 +17,13 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, TypeAlias, cast
 
 from seedzero.api import request
-from seedzero.config import cluster_config, configs, options, own_agents, page_options, preset_files, presets
+from seedzero.config import configs, options, own_agents, page_options, presets, sections
 from seedzero.core import env_ids, errors, plain_files, user_code
 from seedzero.learner import callbacks
 from seedzero.storage.bucket import bucket
 
 if TYPE_CHECKING:
-    from seedzero.learner import result
+    from seedzero.learner import endings
 
 Setting: TypeAlias = options.Value | os.PathLike[str] | Mapping[str, Any] | Sequence[Any]
 """A value of a setting in a call; JSON values too where the setting's text is JSON."""
@@ -45,7 +45,7 @@ def train(
     on_row: callbacks.Function | None = None,
     on_evaluation: callbacks.Function | None = None,
     **settings: Setting,
-) -> result.Result:
+) -> endings.Result:
     """Trains an agent until a budget is spent, a return is reached or you stop it; returns the reason and the totals.
 
     Arguments are the flags of `seedzero train`: `seedzero.train("gym:CartPole-v1", run_dir="runs/one", seed=3,
@@ -79,8 +79,8 @@ def train(
       TrainingFailure, CheckpointError: training could not continue, or could not be saved; CallbackError: a function
         raised an error or returned something else. The run is saved first.
     """
-    if preset is not None and (isinstance(preset, os.PathLike) or preset_files.is_file(preset)):
-        file = preset_files.read(preset)
+    if preset is not None and (isinstance(preset, os.PathLike) or presets.is_file(preset)):
+        file = presets.read_file(preset)
         named = {configs.ALIASES.get(name, name): value for name, value in settings.items()}
         preset, settings = file.preset, {**file.settings, **named}
         of_file = settings.pop("env.id", None)
@@ -108,7 +108,7 @@ def start(
     settings: Mapping[str, str],
     resume_command: Callable[[str], str],
     caller: callbacks.Caller,
-) -> result.Result:
+) -> endings.Result:
     """Trains and returns the result. Errors are those of `train`, and ConfigError in a module imported for a training.
 
     Args:
@@ -173,7 +173,7 @@ def start(
             for note in notes:
                 say(note)
             hosts, config = dataclasses.replace(hosts, resolved=together.digest(config)), together.of_host(config)
-        kept = {name: value for name, value in asked.given.items() if name not in cluster_config.OF_A_PROCESS}
+        kept = {name: value for name, value in asked.given.items() if name not in sections.OF_A_PROCESS}
         spec = asked.spec if config.env == asked.config.env else None
         saved = run_dirs.SavedConfig(asked.preset, kept, config)
         return entry.train(saved, path, command, caller, spec=spec, hosts=hosts, page=page if index <= 0 else None)

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from seedzero.api import environment, request
 from seedzero.cli import output, parse
-from seedzero.config import configs, kinds
+from seedzero.config import configs, shared
 from seedzero.core import errors, types
 from seedzero.monitoring import random_play
 
@@ -106,7 +106,7 @@ def _network(config: configs.Config, spec: types.EnvSpec) -> tuple[str, list[str
     if not configs.is_read(name, config):
         return "", []
     try:
-        return f"{name}={kinds.choose_kind(name, config.network.kind, spec)}", []
+        return f"{name}={shared.choose_kind(name, config.network.kind, spec)}", []
     except errors.ConfigError as error:
         return f"no {name} fits", [str(error)]
 

@@ -13,9 +13,9 @@ if TYPE_CHECKING:
 
 def run(arguments: parse.Arguments) -> int:
     """Prints the tables; returns the exit code."""
-    from seedzero.api import run_groups, scores
+    from seedzero.api import run_groups
 
-    runs = plot.read_runs(arguments.words, scores.METRICS)
+    runs = plot.read_runs(arguments.words, run_groups.METRICS)
     by = None if "by" not in arguments.flags else run_groups.read_names(arguments.flags["by"], runs)
     groups = run_groups.group(runs, by)
     environments = sorted({run.saved.config.env.id for run in runs})
@@ -34,12 +34,12 @@ _OF_SEVERAL = "runs of different environments, {}: their returns have different 
 
 def to_json(groups: Sequence[run_groups.RunGroup]) -> dict[str, Any]:
     """Returns settings that differ, runs and groups."""
-    from seedzero.api import scores
+    from seedzero.api import run_groups
 
     return {
-        "settings": [difference._asdict() for difference in scores.differences(groups)],
-        "runs": [{"group": number, **scores.of_run(run)} for number, run in _numbered(groups)],
-        "groups": [scores.of_group(group) for group in groups],
+        "settings": [difference._asdict() for difference in run_groups.differences(groups)],
+        "runs": [{"group": number, **run_groups.score_of_run(run)} for number, run in _numbered(groups)],
+        "groups": [run_groups.score_of_group(group) for group in groups],
     }
 
 
@@ -52,9 +52,9 @@ def settings_table(groups: Sequence[run_groups.RunGroup], *, all_settings: bool 
 
     all_settings: also those that the agent of a group does not have.
     """
-    from seedzero.api import scores
+    from seedzero.api import run_groups
 
-    rows, found = list[dict[str, object]](), scores.differences(groups)
+    rows, found = list[dict[str, object]](), run_groups.differences(groups)
     kept = [one for one in found if all_settings or None not in one.values]
     for name, values, given in kept:
         cells = map(_marked, values, given)
@@ -73,13 +73,13 @@ def _marked(value: str | None, is_given: bool) -> str | None:
 
 def runs_table(groups: Sequence[run_groups.RunGroup]) -> str:
     """Returns a row for each run: totals, last and best evaluation."""
-    from seedzero.api import run_places, scores
+    from seedzero.api import run_groups
 
     runs = _numbered(groups)
-    names = run_places.short_names([run.place for _, run in runs])
+    names = run_groups.short_names([run.place for _, run in runs])
     rows = []
     for name, (number, run) in zip(names, runs, strict=True):
-        found = scores.of_run(run)
+        found = run_groups.score_of_run(run)
         speed, last, best = found["env_steps_per_second"], found["last"], found["best"]
         rows.append(
             {
@@ -108,11 +108,11 @@ def _score(score: Mapping[str, Any] | None) -> str | None:
 
 def groups_table(groups: Sequence[run_groups.RunGroup]) -> str:
     """Returns a row for each group with its scores over seeds; "" if no group has two runs."""
-    from seedzero.api import scores
+    from seedzero.api import run_groups
 
     if all(len(group.runs) == 1 for group in groups):
         return ""
-    rows = [_group_row(number, group, scores.of_group(group)) for number, group in enumerate(groups, 1)]
+    rows = [_group_row(number, group, run_groups.score_of_group(group)) for number, group in enumerate(groups, 1)]
     return f"groups: evaluations over seeds, with the 95 % interval of the mean\n{output.table(rows, num_left=2)}"
 
 

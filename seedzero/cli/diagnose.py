@@ -17,12 +17,12 @@ def run(arguments: parse.Arguments) -> int:
     place = arguments.flags["run_dir"]
     from seedzero.monitoring import diagnosis, learning_curves, metrics_log, random_play, symptoms
     from seedzero.storage.bucket import run_copy
-    from seedzero.storage.checkpoints import run_dirs, spec_file
+    from seedzero.storage.checkpoints import run_dirs
 
     with run_copy.local(place, lambda copy: copy.fetch(metrics_log.METRICS_FILE)) as path:
         config = run_dirs.read_saved(path).config
         curve, num_damaged = learning_curves.read(path)
-        spec = spec_file.read(path)
+        spec = run_dirs.read_spec(path)
     if num_damaged:
         output.say(f"unreadable lines of {place}/{metrics_log.METRICS_FILE} that are left out: {num_damaged}")
     if not curve.num_rows:

@@ -63,14 +63,14 @@ def run(arguments: parse.Arguments) -> int:
 def _drawn(choice: agent_choice.AgentChoice, result: Mapping[str, Any]) -> float | None:
     """Returns the return of training's drawn actions if a greedy score is lower by more than chance, else None."""
     from seedzero.monitoring import learning_curves, symptoms
-    from seedzero.storage.checkpoints import run_dirs, spec_file
+    from seedzero.storage.checkpoints import run_dirs
 
     if {"policy", "opponent", "player"} & result.keys() or "stderr_return" not in result:
         return None
     with contextlib.suppress(errors.Error):  # the score itself needed none of these files
         curve, _ = learning_curves.read(choice.path)
         config = run_dirs.read_saved(choice.path).config
-        case = symptoms.RunCase(config, spec_file.read(choice.path), curve)
+        case = symptoms.RunCase(config, run_dirs.read_spec(choice.path), curve)
         score = result["mean_return"], result["std_return"], result["episodes"]
         if config.run.agent in symptoms.DRAWS and symptoms.tells_by_return(case) and symptoms.is_above(curve, *score):
             return curve.newest_return
@@ -174,11 +174,11 @@ def play(arguments: parse.Arguments) -> int:
     from seedzero.acting.tables import videos
 
     videos.check_path(video)  # before JAX is loaded
-    from seedzero.acting.tables import films
+    from seedzero.acting.tables import videos
 
     output.say(f"playing {choice.run_dir} into {video}")
     with runs.opened(choice) as here, output.others_aside():
-        result = films.play(here, video)
+        result = videos.play(here, video)
         _report("played", here, result)
     output.print_json(result)
     return 0

@@ -18,7 +18,7 @@ from seedzero.cli import main as commands
 from seedzero.cli import output, parse
 from seedzero.core import errors, logs
 from seedzero.interfaces.launch import google_cloud
-from seedzero.learner.processes import respawn
+from seedzero.learner.processes import keepers
 
 PORT = 7777
 """The learner's port if Vertex AI assigns none."""
@@ -68,7 +68,7 @@ def _run(args: Sequence[str], environ: Mapping[str, str]) -> int:
         files = write_files(pathlib.Path(folder), client.secret(flags["secret"]))
         if words[0] == "worker":
             program = (sys.executable, "-m", "seedzero.cli")
-            return respawn.Respawner(lambda server: [*program, *worker_command(words, files, server)], address).run()
+            return keepers.Respawner(lambda server: [*program, *worker_command(words, files, server)], address).run()
         port = PORT if address_object else int(google_cloud.learner_of_cluster(cluster_spec).rpartition(":")[2])
         command = train_command(words, files, port)
         if several := arguments.integer("hosts", minimum=2):

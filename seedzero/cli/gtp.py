@@ -19,11 +19,11 @@ def run(arguments: parse.Arguments) -> int:
     answers = open(os.dup(1), "w", buffering=1, encoding="utf-8")  # noqa: SIM115
     with answers as out, runs.opened(choice) as here, output.others_aside():
         from seedzero.acting.tables import gtp, scoring  # JAX
-        from seedzero.envs import gtp_boards
+        from seedzero.envs import bots
 
         game, player = scoring.engine(here)
         try:
-            board = gtp_boards.of(game.initial().get_game())
+            board = bots.gtp_board_of(game.initial().get_game())
         except errors.EnvironmentFailure as error:
             raise errors.UsageError(f"{arguments.flags['run_dir']}: {error}") from None
         player([game.initial()])  # compiles, before a program's clock runs

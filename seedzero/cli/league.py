@@ -235,10 +235,10 @@ def _elo(league: leagues.SavedLeague, anchors: Mapping[str, float] = {}) -> tupl
 
 
 def _lineage(league: leagues.SavedLeague) -> tuple[str, dict[str, Any]]:
-    from seedzero.league import lineage
+    from seedzero.league import members
 
-    found = {"update": league.update, "env_steps": league.env_steps, "players": lineage.tree(league.pool)}
-    return lineage.text(league.pool), found
+    found = {"update": league.update, "env_steps": league.env_steps, "players": members.lineage_tree(league.pool)}
+    return members.lineage_text(league.pool), found
 
 
 _GAMES = 100

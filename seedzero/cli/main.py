@@ -25,7 +25,6 @@ from seedzero.cli import (
     diagnose,
     evaluate,
     gtp,
-    installed,
     launch,
     league,
     listings,
@@ -82,7 +81,7 @@ def main(args: Sequence[str] | None = None) -> int:
     except errors.Error as error:
         return output.fail(error)
     except ImportError as error:
-        reason = _NO_ADDRESSES if "failed to map" in str(error) else installed.explain(error)
+        reason = _NO_ADDRESSES if "failed to map" in str(error) else listings.explain(error)
         if reason is None:
             raise
         output.say(f"error: {reason}")

@@ -9,7 +9,7 @@ from collections.abc import Callable, Mapping, Sequence, Set
 from typing import Any
 
 from seedzero.api import request
-from seedzero.config import configs, options, own_agents, page_options, preset_files
+from seedzero.config import configs, options, own_agents, page_options, presets
 from seedzero.core import errors
 
 WIDTH = 110
@@ -90,8 +90,8 @@ def read(name: str, command: Command, args: Sequence[str]) -> Arguments:
     flags = {flag.partition("=")[0]: flag for flag in command.flags}
     end = args.index("--") if command.takes_rest and "--" in args else len(args)
     args, rest = command_line.with_files(args[:end]), args[end + 1 :]
-    is_file = PRESET in command.flags and preset_files.is_file(_last(args, "preset"))
-    file = preset_files.read(_last(args, "preset")) if is_file else preset_files.PresetFile("", {})
+    is_file = PRESET in command.flags and presets.is_file(_last(args, "preset"))
+    file = presets.read_file(_last(args, "preset")) if is_file else presets.PresetFile("", {})
     kind = _kind([*args, *rest], file) if command.takes_settings else configs.Config
     settings = configs.fields(kind) if command.takes_settings else {}
     aliases = {alias: key for alias, key in configs.ALIASES.items() if command.takes_settings and alias not in flags}
@@ -130,7 +130,7 @@ def read(name: str, command: Command, args: Sequence[str]) -> Arguments:
     )
 
 
-def _kind(args: Sequence[str], file: preset_files.PresetFile) -> type[configs.Config]:
+def _kind(args: Sequence[str], file: presets.PresetFile) -> type[configs.Config]:
     """Returns the class of the command line's settings; with several agents, that of the first own one."""
     agents = (_last(args, "agent") or _last(args, "run.agent") or file.settings.get("run.agent", "")).split(",")
     first = next(filter(own_agents.is_own, agents), agents[0])

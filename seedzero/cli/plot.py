@@ -12,8 +12,8 @@ from seedzero.core import errors
 if TYPE_CHECKING:
     import numpy as np
 
-    from seedzero.api import run_groups, run_places
-    from seedzero.monitoring import bands
+    from seedzero.api import run_groups
+    from seedzero.monitoring import series
 
 _X = {
     "steps": "environment steps",
@@ -81,25 +81,25 @@ def run(arguments: parse.Arguments) -> int:
     return 0
 
 
-def read_runs(places: Sequence[str], wanted: Sequence[str]) -> list[run_places.RunRecord]:
+def read_runs(places: Sequence[str], wanted: Sequence[str]) -> list[run_groups.RunRecord]:
     """Returns the runs at places with a series of metrics; damaged lines are reported."""
-    from seedzero.api import run_places
+    from seedzero.api import run_groups
 
-    runs = run_places.read_all(places, wanted, output.say)
+    runs = run_groups.read_runs(places, wanted, output.say)
     for found in runs:
         if found.series.num_damaged:
             output.say(f"unreadable lines of metrics of {found.place} that are left out: {found.series.num_damaged}")
     return runs
 
 
-def _full_name(y: str, runs: Sequence[run_places.RunRecord]) -> str:
+def _full_name(y: str, runs: Sequence[run_groups.RunRecord]) -> str:
     """Returns the metric that is meant by the end of its name, such as is_success, or "" if no run lacks the name."""
     names = {name for run in runs for name in run.series.names}
     full = (f"{prefix}{y}" for prefix in ("info/", "evaluation_info/", "evaluation_"))
     return "" if y in _Y or y in names else next((name for name in full if name in names), "")
 
 
-def _with_points(runs: Sequence[run_places.RunRecord], y: str) -> list[run_places.RunRecord]:
+def _with_points(runs: Sequence[run_groups.RunRecord], y: str) -> list[run_groups.RunRecord]:
     """Returns the runs that have the metric, and reports the others. Raises UsageError if none has it."""
     kept = [run for run in runs if len(run.series.values)]
     what = f"no {y} yet" if y in _Y else f"no metric {y}"
@@ -115,13 +115,13 @@ def _with_points(runs: Sequence[run_places.RunRecord], y: str) -> list[run_place
     return kept
 
 
-def _band(group: run_groups.RunGroup, x: str, smooth: int) -> bands.Band | None:
+def _band(group: run_groups.RunGroup, x: str, smooth: int) -> series.Band | None:
     """Returns a group's curve, and reports what it hides; None if its runs have no x in common."""
     from seedzero.api import run_groups
-    from seedzero.monitoring import bands
+    from seedzero.monitoring import series
 
     name = group.label or "the curve"
-    band = bands.band([bands.curve(_column(run, x), run.series.values[:, 0], smooth) for run in group.runs])
+    band = series.band([series.curve(_column(run, x), run.series.values[:, 0], smooth) for run in group.runs])
     if band is None:
         output.say(f"{name}: its {len(group.runs)} runs have no {_X[x]} in common, and are left out")
     elif band.longest > band.x[-1]:
@@ -134,7 +134,7 @@ def _band(group: run_groups.RunGroup, x: str, smooth: int) -> bands.Band | None:
     return band
 
 
-def _column(run: run_places.RunRecord, x: str) -> np.ndarray:
+def _column(run: run_groups.RunRecord, x: str) -> np.ndarray:
     """Returns the x [N] of a run's points."""
     updates, env_steps, seconds = run.series.places.T
     frames = env_steps * run.frames_per_step
@@ -151,7 +151,7 @@ def _legend(group: run_groups.RunGroup, *, only: bool) -> str:
     return several if only else f"{group.label} ({several})"
 
 
-def _to_json(group: run_groups.RunGroup, band: bands.Band) -> Mapping[str, Any]:
+def _to_json(group: run_groups.RunGroup, band: series.Band) -> Mapping[str, Any]:
     return {
         "settings": dict(group.settings),
         "runs": [run.place for run in group.runs],

@@ -208,10 +208,10 @@ def _log(path: pathlib.Path) -> pathlib.Path:
 
 def _tell(rows: Sequence[Mapping[str, Any]], grid: sweeps.Grid, *, as_json: bool) -> None:
     """Prints states and scores; of a search the best trials, and the command to train with the best settings."""
-    from seedzero.api import run_groups, run_places, scores, trials
+    from seedzero.api import run_groups, trials
 
     begun = [row["run_dir"] for row in rows if os.path.exists(os.path.join(row["run_dir"], "config.json"))]
-    runs = [run_places.read(place, scores.METRICS) for place in begun]
+    runs = [run_groups.read_run(place, run_groups.METRICS) for place in begun]
     groups = run_groups.group(runs, grid.varied) if runs else []
     ranking = grid.ranking() if isinstance(grid, trials.Search) else []
     best = _best(grid, ranking[0]["trial"]) if ranking else ""

@@ -11,7 +11,7 @@ from collections.abc import Mapping, Sequence
 
 from seedzero.api import training
 from seedzero.cli import output, parse, stopping
-from seedzero.config import cluster_config, configs, presets
+from seedzero.config import configs, presets, sections
 from seedzero.core import errors
 from seedzero.learner import callbacks
 
@@ -54,7 +54,7 @@ def resume_command(path: str, arguments: parse.Arguments, *, command: Sequence[s
     flags = {**arguments.flags, "run_dir": path}
     settings = dict(arguments.settings)
     if flags.pop("supervised", None):  # its reader keeps no pipe open, and starts all hosts as this one was started
-        settings = {name: value for name, value in settings.items() if name not in cluster_config.OF_A_PROCESS}
+        settings = {name: value for name, value in settings.items() if name not in sections.OF_A_PROCESS}
     return shlex.join([*program_words(sys.argv), *command, *as_words(flags, settings)])
 
 

@@ -14,8 +14,6 @@ from typing import Any, ClassVar, cast
 from seedzero.config import (
     alphazero_config,
     apex_config,
-    cluster_config,
-    evaluation_config,
     league_config,
     muzero_config,
     options,
@@ -66,9 +64,9 @@ class Config:
     reanalyse: muzero_config.ReanalyseConfig = muzero_config.ReanalyseConfig()
     league: league_config.LeagueConfig = league_config.LeagueConfig()
     seats: seats_config.SeatsConfig = seats_config.SeatsConfig()
-    cluster: cluster_config.ClusterConfig = cluster_config.ClusterConfig()
+    cluster: sections.ClusterConfig = sections.ClusterConfig()
     training: sections.TrainingConfig = sections.TrainingConfig()
-    evaluation: evaluation_config.EvaluationConfig = evaluation_config.EvaluationConfig()
+    evaluation: sections.EvaluationConfig = sections.EvaluationConfig()
     checkpoint: sections.CheckpointConfig = sections.CheckpointConfig()
     bucket: sections.BucketConfig = sections.BucketConfig()
     metrics: sections.MetricsConfig = sections.MetricsConfig()

@@ -6,6 +6,9 @@ command line's, and last the automatic ones (`options.AUTO`), from the machine's
 
 from __future__ import annotations
 
+import math
+import os
+import pathlib
 import sys
 from collections.abc import Mapping, Set
 from typing import NamedTuple
@@ -373,3 +376,131 @@ def cpu_values(preset: str, agent: str, *, explicit: Set[str]) -> dict[str, opti
     """Returns what a preset changes on a CPU, except for the user's settings."""
     values = {**find(preset).on_cpu, **part(preset, agent).on_cpu}
     return {name: value for name, value in values.items() if name not in explicit}
+
+
+class PresetFile(NamedTuple):
+    """The content of a file. Its settings count as the user's own, so a run directory keeps them."""
+
+    preset: str  # the preset of the table that the file changes
+    settings: dict[str, str]  # texts by SECTION.KEY
+
+
+def is_file(preset: str) -> bool:
+    """Returns whether --preset names a file: presets have neither dots nor slashes."""
+    return "." in preset or "/" in preset
+
+
+def read_file(path: str | os.PathLike[str]) -> PresetFile:
+    """Returns the content of a file.
+
+    Raises:
+      ConfigError: with file and line, if a line is no setting, an unknown or repeated one, or has a wrong value.
+    """
+    found: dict[str, str] = {}
+    lines: dict[str, int] = {}
+    for number, line in enumerate(_text(path).splitlines(), 1):
+        text = line.strip()
+        if not text or text.startswith(("#", "//")):
+            continue
+        key, has_value, value = text.removeprefix("--").partition("=")
+        key = configs.ALIASES.get(key, key)
+        if not (text.startswith("--") and has_value):
+            raise errors.ConfigError(f"{path}:{number}: {text!r}; expected --setting=value")
+        if key in found:
+            raise errors.ConfigError(f"{path}:{number}: --{key} is in line {lines[key]}, too; leave one out")
+        found[key], lines[key] = value, number
+    preset = found.pop("preset", "")
+    if not preset:
+        raise errors.ConfigError(f"{path}:1: --preset=NAME is missing, the preset that the file changes")
+    try:
+        agent = found.get("run.agent") or agent_of(preset)
+        values: dict[str, options.Value | str] = {**found}
+        configs.override(get(preset, agent), values)
+        configs.check_read(found, agent)
+    except errors.ConfigError as error:
+        names = {name: (f"--{name}", configs.flag(name)) for name in lines}
+        at = [line for name, line in lines.items() if any(flag in str(error) for flag in names[name])]
+        raise errors.ConfigError(f"{path}:{(at or [lines.get(configs.ALIASES['agent'], 1)])[0]}: {error}") from None
+    return PresetFile(preset, found)
+
+
+def _text(path: str | os.PathLike[str]) -> str:
+    try:
+        content = pathlib.Path(path).read_bytes()
+        return content.decode("utf-8-sig")  # editors on Windows put a mark at the beginning
+    except UnicodeDecodeError as error:
+        line = content[: error.start].count(b"\n") + 1
+        raise errors.ConfigError(f"{path}:{line}: no text; expected lines of --setting=value") from None
+    except OSError as error:
+        raise errors.ConfigError(f"--preset={path}: {error.strerror}; expected a file, or a preset's name") from None
+
+
+# Decides when a run ends: by default as the environment does, if neither the user nor the preset says when.
+NO_END: Mapping[str, options.Value] = {
+    "run.stop_at_return": math.inf,
+    "run.max_env_steps": 0,
+    "run.max_updates": 0,
+    "run.max_seconds": 0.0,
+}
+"""Setting that ends a run -> its value for no end."""
+_STEPS = {"gym:MinAtar/": 5_000_000, "atari:": 50_000_000, "gym:ALE/": 50_000_000}
+"""Prefix of an id -> training steps of the published runs: MinAtar's 5 million frames (Young & Tian 2019), and Atari's
+200 million of 4 a step (Machado et al. 2018)."""
+
+
+def default_end(
+    config: configs.Config, *, explicit: Set[str], reward_threshold: float | None
+) -> dict[str, options.Value]:
+    """Returns the values of the default end; none if an end is set, or the user chose to have none.
+
+    Args:
+      config: a preset's values with the user's over them.
+      explicit: names SECTION.KEY of what the user set.
+      reward_threshold: mean return at which the environment counts as solved; None: unknown.
+    """
+    values = configs.flatten(config)
+    if NO_END.keys() & explicit or any(values[name] != off for name, off in NO_END.items()):
+        return {}
+    # The returns of episodes that are cut off mean less than the threshold does.
+    is_scored = config.evaluation.every_updates > 0 and "evaluation.max_episode_steps" not in explicit
+    if reward_threshold is not None and is_scored:
+        return {"run.stop_at_return": reward_threshold}
+    steps = next((steps for prefix, steps in _STEPS.items() if config.env.id.startswith(prefix)), 0)
+    return {"run.max_env_steps": steps} if steps else {}
+
+
+def end_sentence(config: configs.Config, *, preset: str, explicit: Set[str]) -> str:
+    """Describes the ends that the user did not set, or an endless run; "" if the user set all."""
+    values = configs.flatten(config)
+    found = [name for name, off in NO_END.items() if values[name] != off]
+    if not found:
+        return "" if NO_END.keys() & explicit else _ENDLESS
+    named = [f"{_shown(config, name)} ({_source(config, name, preset)})" for name in found if name not in explicit]
+    off = [f"{configs.flag(name)}={options.shown(NO_END[name])}" for name in found if name not in explicit]
+    verb = "ends" if len(named) == len(found) else "also ends"
+    return f"{verb} {' or '.join(named)}; to train without that, give {' '.join(off)}" if named else ""
+
+
+_ENDLESS = (
+    "no end is set: Ctrl-C saves and leaves; --max_seconds=N, --max_env_steps=N or --stop_at_return=R ends the run"
+)
+
+
+def _shown(config: configs.Config, name: str) -> str:
+    run = config.run
+    return {
+        "run.stop_at_return": f"at a mean return of {run.stop_at_return:g}",
+        "run.max_env_steps": f"after {run.max_env_steps:,} steps",
+        "run.max_updates": f"after {run.max_updates:,} updates",
+        "run.max_seconds": f"after {run.max_seconds:g} s",
+    }[name]
+
+
+def _source(config: configs.Config, name: str, preset: str) -> str:
+    """Returns the source of an end, for brackets: the preset, or else the environment."""
+    of_preset, agent = configs.flatten(get(preset, config.run.agent)), config.run.agent
+    own = {of_preset[name], cpu_values(preset, agent, explicit=frozenset()).get(name)}
+    if configs.flatten(config)[name] in own:
+        return f"preset {preset}'s own"
+    kind = "threshold" if name == "run.stop_at_return" else "budget"
+    return f"{config.env.id.rpartition(':')[2]}'s own {kind}"

@@ -7,7 +7,7 @@ import math
 import re
 from collections.abc import Callable
 
-from seedzero.config import cluster_config, configs, rules
+from seedzero.config import configs, rules, sections
 from seedzero.core import env_ids
 
 
@@ -29,7 +29,7 @@ def _lets_in_anyone(c: rules.Situation) -> bool:
 
 def _lonely(c: rules.Situation) -> str:
     """Returns the first setting of several hosts that the user gave without their number, which may be 1."""
-    given = (name for name in cluster_config.OF_A_PROCESS if name in c.given)
+    given = (name for name in sections.OF_A_PROCESS if name in c.given)
     return "" if c.cluster.num_hosts > 1 or "cluster.num_hosts" in c.given else next(given, "")
 
 
@@ -137,7 +137,7 @@ _DEVICES = rules.Needs.DEVICES
 RULES = (
     rules.note("replay.final_updates", "0", lambda c: not c.run.max_env_steps,
         "--replay.final_updates is off: they follow the last of --max_env_steps, which has no limit"),
-    rules.warning(" ".join(cluster_config.OF_A_PROCESS), _lonely,
+    rules.warning(" ".join(sections.OF_A_PROCESS), _lonely,
         "--{why} changes nothing: this host trains alone; give --cluster.num_hosts=N, too"),
     rules.error("cluster.index", lambda c: c.cluster.num_hosts == 1 and c.this > 0,
         "{it}: --cluster.num_hosts=1 has only host 0; give the number of all hosts"),

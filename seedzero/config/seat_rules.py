@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from seedzero.config import league_rules, rules, seats_config
-from seedzero.core import training_arrays, types
+from seedzero.core import packing, types
 
 
 def _breaks_games(c: rules.Situation) -> object:
@@ -37,7 +37,7 @@ def _keeps_no_seat(c: rules.Situation) -> str:
 def _has_no_vectors(c: rules.Situation) -> str:
     """Returns what a central value sees instead of several agents' vectors."""
     is_shown = c.this and c.spec.fixed_seats
-    has_images = is_shown and types.shown(training_arrays.without(c.spec).arrays) == "images"
+    has_images = is_shown and types.shown(packing.without_training_only(c.spec).arrays) == "images"
     return "images" if has_images else "one agent" if c.this and not is_shown else ""
 
 

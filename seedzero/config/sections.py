@@ -5,8 +5,102 @@ from __future__ import annotations
 import dataclasses
 import math
 
+import numpy as np
+
 from seedzero.config import families, options
-from seedzero.core import infos, opponents
+from seedzero.core import infos, opponents, types
+
+# Settings of a run with several learner hosts.
+OF_A_PROCESS = ("cluster.index", "cluster.coordinator", "cluster.worker_address", "cluster.interface")
+"""Settings of a process, which its run directory does not save."""
+TOKEN = "SEEDZERO_HOSTS_TOKEN"
+"""Variable with the token of hosts that one process started, so that no command line shows it to other users."""
+ALL = -1
+"""`cluster.index` of a process that starts all hosts on this machine."""
+
+
+@dataclasses.dataclass(frozen=True)
+class ClusterConfig(options.Section):
+    num_hosts: int = options.on_resume(
+        1,
+        "learner hosts of the run, each a process of `seedzero train`; every other setting is for each host",
+        low=1,
+        high=64,
+    )
+    index: int = options.any_time(
+        ALL,
+        "number of this host, 0 to cluster.num_hosts - 1; -1: start all of them on this machine",
+        low=ALL,
+        high=63,
+    )
+    coordinator: str = options.any_time("", "HOST:PORT where all hosts meet; host 0 listens there, the others connect")
+    ca_file: str = options.any_time(
+        "", "PEM certificates of the authority that signed host 0's tls.cert_file, or `system`"
+    )
+    worker_address: str = options.any_time(
+        "",
+        "HOST:PORT by which workers reach this host (`seedzero worker --server=A,B`); empty: --listen",
+    )
+    interface: str = options.any_time(
+        "",
+        "network interface of this machine, such as eth1, by which the other hosts reach it to sum "
+        "gradients on CPUs; empty: that of its connection to the coordinator",
+    )
+    join_seconds: float = options.any_time(
+        60.0, "time within which all hosts must have met", "s", low=1, high=options.LONGEST_WAIT
+    )
+    silence_seconds: float = options.any_time(
+        20.0,
+        "a host that sends nothing for this long counts as dead; then all end and start again together",
+        "s",
+        low=3,
+    )
+
+
+# The settings of evaluations during training.
+@dataclasses.dataclass(frozen=True)
+class EvaluationConfig(options.Section):
+    every_updates: int = options.any_time(
+        500,
+        "largest number of updates between evaluations; a baseline comes first, and a last one when a "
+        "budget ends the run; 0: none",
+        "updates",
+        low=0,
+    )
+    every_seconds: float = options.any_time(
+        30.0,
+        "time from one evaluation to the next, at least four times as long as the last one took, unless "
+        "every_updates comes first; 0, and in deterministic mode: only every_updates counts",
+        "s",
+        low=0,
+    )
+    episodes: int = options.any_time(20, "episodes in one evaluation", "episodes", low=1)
+    num_envs: int = options.any_time(
+        20, "environments that evaluate in parallel, at most episodes and batcher.max_batch", low=1, high=4096
+    )
+    max_episode_steps: int = options.any_time(
+        30_000, "an evaluation ends longer episodes here, and counts their rewards so far", "steps", low=1
+    )
+    video_every: int = options.any_time(
+        0,
+        "add a video to every Nth evaluation in TensorBoard; a process beside training plays an episode "
+        "with the newest checkpoint; 0: none",
+        "evaluations",
+        low=0,
+    )
+    policy: str = options.at_creation(
+        "auto",
+        "how evaluations act, and saved agents by default: greedy, the best action; sample, a draw from the agent's "
+        "policy; auto: sample in games of seats, else greedy",
+        choices=("auto", "greedy", "sample"),
+    )
+    pauses_training: bool = options.any_time(
+        False, "training pauses until an evaluation ends, instead of alternating with it; for short, quick episodes"
+    )
+
+    def mode(self, spec: types.EnvSpec) -> np.int8:
+        """Returns how to act in environments of a spec: GREEDY or SAMPLE."""
+        return spec.default_mode if self.policy == "auto" else types.MODES[self.policy]
 
 
 @dataclasses.dataclass(frozen=True)

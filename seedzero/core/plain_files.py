@@ -6,10 +6,25 @@ import contextlib
 import errno
 import io
 import os
+import pathlib
 import stat
 from collections.abc import Iterator
 
 from seedzero.core import errors, printable
+
+# Finds the user's cache directory.
+CACHE_REMEDY = "set HOME or XDG_CACHE_HOME to a directory that this user may write"
+
+
+def cache_directory() -> pathlib.Path | None:
+    """Returns the directory, or None for a user id without a home, as in a container that runs under a bare number."""
+    if given := os.environ.get("XDG_CACHE_HOME"):
+        return pathlib.Path(given)
+    try:
+        return pathlib.Path.home() / ".cache"
+    except RuntimeError:  # neither HOME nor an entry in the table of users
+        return None
+
 
 MOST_BYTES = 64 << 20
 """Largest file that is read as a whole: settings, a status, the manifest of a checkpoint."""

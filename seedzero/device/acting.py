@@ -16,7 +16,7 @@ import jax
 import jax.numpy as jnp
 
 from seedzero.agents import base
-from seedzero.core import training_arrays, types
+from seedzero.core import packing, types
 from seedzero.device import batches, meshes, setups, steps
 from seedzero.networks import observations
 from seedzero.ops import unpacking
@@ -111,7 +111,7 @@ def put_carried(carried: Carried, slot: jax.Array, new: Carried) -> Carried:
 def initial(agent: base.Agent, spec: types.EnvSpec, num_slots: int, *, begins: bool = False) -> Carried:
     """Returns what environments carry before their first observation. begins: whether training begins with it."""
     num_past = agent.stack - 1
-    past = observations.zeros(training_arrays.without(spec), num_past, num_slots) if num_past else {}
+    past = observations.zeros(packing.without_training_only(spec), num_past, num_slots) if num_past else {}
     memory = agent.first_memory if begins and agent.first_memory else agent.initial_memory
     return Carried(past, memory(num_slots))
 
@@ -155,7 +155,7 @@ def push(
     spec: types.EnvSpec, stack: int, past: dict[str, jax.Array], frame: jax.Array, first: jax.Array
 ) -> tuple[dict[str, jax.Array], dict[str, jax.Array]]:
     """Returns the next past frames and the stacked observation, by name; an episode's first frame fills its stack."""
-    frames, shown = unpacking.unpack(spec.packed, frame), training_arrays.without(spec).arrays
+    frames, shown = unpacking.unpack(spec.packed, frame), packing.without_training_only(spec).arrays
     frames = {array.name: frames[array.name].reshape(-1, *observations.stack_shape(array.shape, 1)) for array in shown}
     if stack == 1:
         return {}, frames

@@ -27,7 +27,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from seedzero.agents import base
-from seedzero.device import memory, meshes, setups, steps, strategies, tracing
+from seedzero.device import meshes, setups, steps, strategies, tracing
 from seedzero.replay import priorities, ring_store, sources, windowing
 
 # Moves arrays from the devices of one mesh to those of another, split over the devices of each.
@@ -126,7 +126,7 @@ class Apart(strategies.Strategy):
         def learn() -> tracing.UncompiledProgram:
             traced = tracer.program("learn", make_learn, (tracer.train,), (moved,), donate=(1,), has_metrics=True)
             lower = traced.lower.partition(" or ")[0]  # learning does not get the replay
-            return traced._replace(elsewhere=memory.device_bytes((_copies(tracer), moved)), lower=lower)
+            return traced._replace(elsewhere=tracing.device_bytes((_copies(tracer), moved)), lower=lower)
 
         def write_back() -> tracing.UncompiledProgram:
             learned = jax.eval_shape(make_learn(self._setup), tracing.SEED, tracer.train, moved)

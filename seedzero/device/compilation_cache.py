@@ -1,15 +1,99 @@
-"""Turns on XLA's persistent cache, so that later processes need not compile the same programs again."""
+"""Prepares JAX to compile: its settings, XLA's persistent cache for later processes, and its alarm of slowness."""
 
 from __future__ import annotations
 
 import contextlib
 import os
 import pathlib
+import threading
 import types
+from collections.abc import Iterator
 
 import jax
+from jaxlib import utils
 
-from seedzero.core import forks, user_cache
+from seedzero.core import errors, forks, plain_files
+from seedzero.device import patience
+
+# Hides XLA's alarm about a slow compilation from the user.
+#
+# Two minutes into a compilation, and again when it ends, XLA logs an error, "Very slow compile? If you want to file a
+# bug ...". It cannot be turned off; only the level of XLA's whole log can be set. So that log's errors are hidden from
+# shortly before the alarm until the compilation ends. If it fails, it raises an exception anyway.
+HIDE_SECONDS = 100.0
+"""After this time in one compilation, errors in XLA's log are hidden; the alarm comes after 120 s."""
+LEVEL = "TF_CPP_MIN_LOG_LEVEL"
+USUAL_LEVEL = "1"
+"""The level that JAX sets if the user sets none: warnings and errors are logged."""
+_ERRORS_HIDDEN = 3
+
+_lock = threading.Lock()
+_num_hiding = 0
+
+
+@contextlib.contextmanager
+def without_alarm(hide_seconds: float = HIDE_SECONDS) -> Iterator[None]:
+    """Any thread: hides the alarm around a compilation. A level that the user has set is not changed."""
+    if os.environ.get(LEVEL) != USUAL_LEVEL or getattr(jax.config, "jax_logging_level", None) not in (None, "NOTSET"):
+        yield
+        return
+
+    def hide(over: threading.Event) -> None:
+        if not over.wait(hide_seconds):
+            _add(1)
+            over.wait()
+            _add(-1)
+
+    with patience.beside("compile-log", hide):
+        yield
+
+
+def _add(number: int) -> None:
+    """Counts the threads that hide errors in XLA's log, which stay hidden while there is one."""
+    global _num_hiding
+    with _lock:
+        _num_hiding += number
+        _set_level(_ERRORS_HIDDEN if _num_hiding else int(USUAL_LEVEL))
+
+
+def _set_level(level: int) -> None:
+    utils.absl_set_min_log_level(level)
+
+
+# What JAX's own settings and environment variables must be, before anything is compiled.
+_NEEDED = {
+    "jax_enable_x64": (False,),
+    "jax_numpy_rank_promotion": ("allow", "warn"),
+    "jax_numpy_dtype_promotion": ("standard",),
+}
+"""Setting -> values that agents compute with. `seedzero.search` alone takes all."""
+
+
+def platform() -> str:
+    """Returns the platform of JAX's devices. Raises UsageError for settings that no agent computes with.
+
+    Raises ConfigError if JAX lacks the first of JAX_PLATFORMS.
+    """
+    for name, needed in _NEEDED.items():
+        if (value := getattr(jax.config, name, needed[0])) not in needed:
+            raise errors.UsageError(
+                f"JAX's {name} is {value} here, and agents need {needed[0]}: unset {name.upper()}, or use the "
+                "agent in a separate process"
+            )
+    asked = getattr(jax.config, "jax_platforms", "") or "cpu"  # JAX's types do not know it
+    wanted, found = asked.partition(",")[0], "cpu"
+    try:
+        found = jax.default_backend()
+    except (AssertionError, RuntimeError) as error:  # the first from a package that was built without it
+        if wanted == "cpu":
+            raise errors.ConfigError(f"JAX finds no device: {error}") from None
+    if found == "cpu" != wanted:  # JAX silently ignores CUDA if it sees no GPU
+        raise errors.ConfigError(
+            f"JAX_PLATFORMS={asked} asks for {wanted}, and JAX finds none here; see to its "
+            "driver and JAX's package for it, or set JAX_PLATFORMS=cpu"
+        )
+    return found
+
 
 _chosen_here: set[str] = set()
 
@@ -27,12 +111,12 @@ def enable(directory: pathlib.Path | None = None) -> str:
     if "JAX_COMPILATION_CACHE_DIR" in os.environ or not (chosen is None or chosen in _chosen_here):
         return ""
     if directory is None:
-        parent = user_cache.directory()
+        parent = plain_files.cache_directory()
         directory = parent / "seedzero" / "xla" if parent else None
     if directory is None or not _is_usable(directory):
         jax.config.update("jax_compilation_cache_dir", None)
         place = f"{directory} cannot be written" if directory else "this user has no home directory"
-        return f"programs are compiled at every start, without a cache: {place}; {user_cache.REMEDY}"
+        return f"programs are compiled at every start, without a cache: {place}; {plain_files.CACHE_REMEDY}"
     _chosen_here.add(str(directory))
     jax.config.update("jax_compilation_cache_dir", str(directory))
     return ""

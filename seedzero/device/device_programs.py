@@ -13,7 +13,7 @@ from concurrent import futures
 from typing import Any, NamedTuple
 
 from seedzero.agents import base
-from seedzero.device import across, acting, apart, host_frames, memory, meshes, setups, strategies, tracing
+from seedzero.device import across, acting, apart, host_frames, meshes, setups, strategies, tracing
 
 
 class Training(NamedTuple):
@@ -36,7 +36,7 @@ class Programs:
         self.all_sizes = setup.sizes
         self._num_shards = setup.layout.num_shards
         self._closed = threading.Event()
-        self._limit = memory.limit_bytes(setup.mesh.devices.flat[0])
+        self._limit = tracing.limit_bytes(setup.mesh.devices.flat[0])
         self._act: dict[int, futures.Future[tracing.Program]] = {
             size: futures.Future() for size in reversed(setup.sizes)
         }

@@ -1,8 +1,9 @@
-"""Traces a run's device functions for compilation, for devices that are present or absent."""
+"""Traces a run's device functions for compilation, and checks whether a program fits into its devices' memory."""
 
 from __future__ import annotations
 
 import dataclasses
+import math
 from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple, TypeAlias
 
@@ -11,8 +12,83 @@ import jax.numpy as jnp
 import numpy as np
 
 from seedzero.agents import base
-from seedzero.device import acting, batches, memory, meshes, setups, steps
+from seedzero.core import errors
+from seedzero.device import acting, batches, compilation_cache, meshes, setups, steps
 from seedzero.replay import windowing
+
+# Checks whether a program fits into its devices' memory, by the compiler's own analysis with padded layouts.
+_GIB = 2**30
+_MOST_REASON = 400
+"""How much of a compiler's message is shown: it begins with the reason and continues with a list of buffers."""
+
+
+class ProgramMemory(NamedTuple):
+    """Bytes on each device while a program runs."""
+
+    arguments: int  # states and batches that it takes
+    besides: int  # intermediate results, and results that do not reuse an argument's memory
+    elsewhere: int  # state on the device that is not an argument
+
+
+def device_bytes(tree: Any) -> int:
+    """Returns a tree's unpadded bytes on one device; shapes, dtypes and shardings are enough."""
+    return sum(math.prod(x.sharding.shard_shape(x.shape)) * x.dtype.itemsize for x in jax.tree.leaves(tree))
+
+
+def limit_bytes(device: jax.Device) -> int | None:
+    """Returns an accelerator's memory in bytes, or None for a CPU or if it is unknown."""
+    if device.platform == "cpu":
+        return None
+    stats = device.memory_stats()
+    return None if not stats else stats.get("bytes_limit")
+
+
+def used_bytes() -> int | None:
+    """Returns the memory in use on all devices of this process, or None for CPUs or if it is unknown."""
+    stats = [device.memory_stats() for device in jax.local_devices()]
+    found = [one["bytes_in_use"] for one in stats if one and "bytes_in_use" in one]
+    return sum(found) if found else None
+
+
+def compile_within(name: str, lowered: jax.stages.Lowered, elsewhere: int, limit: int | None, lower: str) -> Any:
+    """Compiles a program that has to fit into the device's memory.
+
+    Args:
+      elsewhere: as in `ProgramMemory`.
+      limit: bytes of a device's memory; None: the program is not checked.
+      lower: the settings to lower if it does not fit, for messages.
+
+    Raises:
+      CapacityError: the compiler rejects it for lack of memory, or it needs more than `limit`.
+    """
+    try:
+        with compilation_cache.without_alarm():
+            compiled = lowered.compile()
+    except jax.errors.JaxRuntimeError as error:
+        if "RESOURCE_EXHAUSTED" not in str(error):
+            raise
+        reason = " ".join(str(error).split())[:_MOST_REASON]
+        raise errors.CapacityError(f"{name} does not fit into a device's memory: {reason}; lower {lower}") from error
+    if limit is not None and compiled.memory_analysis() is not None:  # some compilers have no analysis
+        check_memory(name, memory_needs(compiled, elsewhere), limit, lower)
+    return compiled
+
+
+def memory_needs(compiled: jax.stages.Compiled, elsewhere: int = 0) -> ProgramMemory:
+    found: Any = compiled.memory_analysis()
+    results = found.output_size_in_bytes - found.alias_size_in_bytes
+    return ProgramMemory(found.argument_size_in_bytes, found.temp_size_in_bytes + results, elsewhere)
+
+
+def check_memory(name: str, needs: ProgramMemory, limit: int, lower: str) -> None:
+    """Raises CapacityError if a program needs more than the limit; arguments are those of `compile_within`."""
+    if sum(needs) > limit:
+        raise errors.CapacityError(
+            f"{name} needs {sum(needs) / _GIB:.2f} GiB on each device: {needs.arguments / _GIB:.2f} GiB for its "
+            f"arguments, {needs.besides / _GIB:.2f} GiB for its own work, {needs.elsewhere / _GIB:.2f} GiB of other "
+            f"state; the device has {limit / _GIB:.2f} GiB; lower {lower}"
+        )
+
 
 Program: TypeAlias = Callable[..., Any]
 """A compiled function of (seed, *states, *others), which donates some of the states."""
@@ -45,7 +121,7 @@ class UncompiledProgram(NamedTuple):
 
     def compile(self, limit: int | None = None) -> Any:
         """Compiles the program. Raises CapacityError if it needs more than `limit` bytes on a device."""
-        return memory.compile_within(self.name, self.function.lower(), self.elsewhere, limit, self.lower)
+        return compile_within(self.name, self.function.lower(), self.elsewhere, limit, self.lower)
 
 
 Traces: TypeAlias = Mapping[str, Callable[[], UncompiledProgram]]
@@ -73,8 +149,8 @@ class ProgramTracer:
         self.scalar = jax.ShapeDtypeStruct((), np.int32, sharding=meshes.replicated(setup.mesh))
         self.counters = meshes.placed(steps.counters(0, 0, 0), meshes.replicated(setup.mesh))
         # Acting and a running evaluation each have a copy of the parameters.
-        of_player = sum(map(memory.device_bytes, ((self.params, self.params), held(self))))
-        self._state_bytes = memory.device_bytes(actor) + setup.num_players * of_player
+        of_player = sum(map(device_bytes, ((self.params, self.params), held(self))))
+        self._state_bytes = device_bytes(actor) + setup.num_players * of_player
 
     def act(self, num_rows: int) -> UncompiledProgram:
         batch = batches.padding(self.setup.spec, self.setup.layout, num_rows, amends=self.setup.amends)
@@ -110,7 +186,7 @@ class ProgramTracer:
         named.__name__ = name  # the name appears in profiles and in the compilation cache
         options = meshes.compiler_options(self.setup.mesh)
         traced = jax.jit(named, donate_argnums=donate, compiler_options=options).trace(*arguments)
-        elsewhere = self._state_bytes - memory.device_bytes(state)
+        elsewhere = self._state_bytes - device_bytes(state)
         if self.setup.agent.samples:
             lower = [_BATCH_SIZES.get(name), "--replay.capacity"]
         else:  # the capacity follows from the number of slots

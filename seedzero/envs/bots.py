@@ -12,13 +12,82 @@ import shlex
 import subprocess
 import time
 import weakref
-from collections.abc import Callable, Sequence
-from typing import Any, TypeAlias
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
 
 from seedzero.core import errors, opponents, packages, user_code
-from seedzero.envs import env_base, gtp_boards
+from seedzero.envs import env_base
+
+# Writes and reads moves of Go, Hex and Othello as text, by the Go Text Protocol (GTP, version 2).
+COLORS = ("black", "white")
+"""Black makes the first move."""
+_LETTERS = "ABCDEFGHJKLMNOPQRSTUVWXYZ"
+"""Letters of Go's columns, which leave out I."""
+_ALL_LETTERS = "ABCDEFGHIJKLMNOPQRSTUVWXYZ"
+_LAST = {"go": "pass", "othello": "pass", "hex": "swap-pieces"}
+"""Name of the action after those of the board's cells."""
+
+
+class GtpBoard(NamedTuple):
+    """The board of a game as GTP's commands describe it."""
+
+    kind: str  # go, hex or othello
+    size: int
+    komi: float | None  # None: the game has no komi
+
+    @property
+    def _letters(self) -> str:
+        return _LETTERS if self.kind == "go" else _ALL_LETTERS
+
+    def vertex(self, action: int) -> str:
+        """Returns the name of an action: A1, or pass.
+
+        Rows count from the bottom in Go, and from the top in Hex and Othello.
+        """
+        row, column = divmod(action, self.size)
+        return _LAST[self.kind] if row == self.size else f"{self._letters[column]}{row + 1}"
+
+    def action(self, vertex: str) -> int:
+        """Returns the action with a name in any case. Raises ValueError if this board has none."""
+        if vertex.lower() == _LAST[self.kind]:
+            return self.size**2
+        column, row = self._letters.find(vertex[:1].upper()), vertex[1:]
+        if not vertex or not 0 <= column < self.size or not row.isdecimal() or not 1 <= int(row) <= self.size:
+            raise ValueError(f"{vertex!r} is no move on this board; expected one as A1, or {_LAST[self.kind]}")
+        return (int(row) - 1) * self.size + column
+
+
+def gtp_color(text: str) -> int:
+    """Returns the number of a color: b or black, w or white. Raises ValueError for other names."""
+    found = [number for number, name in enumerate(COLORS) if text.lower() in (name, name[0])]
+    if not found:
+        raise ValueError(f"{text!r} is no color; expected black or white")
+    return found[0]
+
+
+def gtp_board_of(game: Any) -> GtpBoard:
+    """Returns the board of a game, a pyspiel.Game or `pgx_games.PgxGame`.
+
+    Raises EnvironmentFailure for other games.
+    """
+    # a game of Pgx knows its kind without OpenSpiel
+    kind, values = getattr(game, "kind", None) or str(game.get_type().short_name), game.get_parameters()
+    if kind not in _LAST:
+        raise errors.EnvironmentFailure(f"game {kind!r} has no moves in GTP; the protocol is for {', '.join(_LAST)}")
+    return GtpBoard(kind, _size(values), float(values["komi"]) if kind == "go" else None)
+
+
+def _size(values: Mapping[str, Any]) -> int:
+    sizes: Sequence[int] = [int(values[name]) for name in ("num_rows", "num_cols", "board_size") if name in values]
+    sizes = sizes[:2] or [8]
+    if len(set(sizes)) > 1:
+        raise errors.EnvironmentFailure(
+            f"a board of {sizes[0]}x{sizes[1]} has no size in GTP: boards are square there"
+        )
+    return sizes[0]
+
 
 # Plays against other programs that speak the Go Text Protocol (GTP, version 2): Go, Hex and Othello.
 ANSWER_SECONDS = 60.0
@@ -30,7 +99,7 @@ _MOST_BYTES = 65_536
 class Engine:
     """A process that speaks GTP and plays on one board."""
 
-    def __init__(self, command: str, board: gtp_boards.GtpBoard, *, answer_seconds: float = ANSWER_SECONDS) -> None:
+    def __init__(self, command: str, board: GtpBoard, *, answer_seconds: float = ANSWER_SECONDS) -> None:
         """Starts the program. command: split as a shell would, without interpreting a shell's other signs.
 
         Raises EnvironmentFailure if it does not start, or cannot play on the board.
@@ -64,7 +133,7 @@ class Engine:
         """
         self._catch_up(state.history())
         legal = state.legal_actions()
-        vertex = self.ask(f"genmove {gtp_boards.COLORS[len(self._moves) % 2]}").strip()
+        vertex = self.ask(f"genmove {COLORS[len(self._moves) % 2]}").strip()
         if vertex.lower() == "resign":
             return int(legal[-1])
         try:
@@ -85,7 +154,7 @@ class Engine:
             self.ask("clear_board")
             self._moves = []
         for action in moves[len(self._moves) :]:
-            self.ask(f"play {gtp_boards.COLORS[len(self._moves) % 2]} {self._board.vertex(action)}")
+            self.ask(f"play {COLORS[len(self._moves) % 2]} {self._board.vertex(action)}")
             self._moves.append(action)
 
     def ask(self, command: str) -> str:
@@ -144,11 +213,11 @@ def _end(process: subprocess.Popen[bytes]) -> None:
         process.wait()
 
 
-_RUNNING: dict[tuple[str, gtp_boards.GtpBoard], Engine] = {}
+_RUNNING: dict[tuple[str, GtpBoard], Engine] = {}
 """Most engines at a time, as many as the settings may name opponents."""
 
 
-def engine(command: str, board: gtp_boards.GtpBoard) -> Engine:
+def engine(command: str, board: GtpBoard) -> Engine:
     """Returns this process's engine for a command and a board; raises as `Engine`."""
     found = _RUNNING.get((command, board))
     if found is None or not found.close.alive:
@@ -185,7 +254,7 @@ def make(name: str, generator: np.random.Generator) -> Bot:
     """Returns an opponent by its name, as in `opponents.parse`; equal numbers of the generator make equal moves."""
     num_simulations = opponents.num_simulations(name)
     if command := opponents.command(name):
-        return lambda state: engine(command, gtp_boards.of(state.get_game())).move(state)
+        return lambda state: engine(command, gtp_board_of(state.get_game())).move(state)
     if opponents.roshambo_bot(name):
         raise errors.EnvironmentFailure(f"opponent {name} {_PLAYS_ROSHAMBO}")
     if not num_simulations:

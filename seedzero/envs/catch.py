@@ -8,7 +8,7 @@ from __future__ import annotations
 import numpy as np
 
 from seedzero.core import types
-from seedzero.envs import env_base, pictures
+from seedzero.envs import env_base
 
 ROWS, COLUMNS = 10, 5
 LEFT, STAY, RIGHT = 0, 1, 2
@@ -37,7 +37,7 @@ class Catch(env_base.ArrayEnv):
         return types.EnvStep(self._show(), reward.astype(np.float32), landed, np.zeros(self.num_envs, bool))
 
     def render(self) -> np.ndarray:
-        return np.repeat(pictures.enlarged(self._show()[0], _PIXELS_PER_CELL), 3, axis=2)
+        return np.repeat(env_base.enlarged(self._show()[0], _PIXELS_PER_CELL), 3, axis=2)
 
     def _begin_episodes(self, where: np.ndarray) -> None:
         self._ball_row[where] = 0

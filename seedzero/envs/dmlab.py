@@ -24,7 +24,7 @@ import numpy as np
 
 from seedzero.config import sections
 from seedzero.core import errors, packages, packing, types
-from seedzero.envs import env_base, pictures
+from seedzero.envs import env_base
 from seedzero.storage.bucket import bucket
 
 # Caches levels that DeepMind Lab has compiled, for later episodes, other workers and other runs.
@@ -294,7 +294,7 @@ class DMLab:
         return self._show(reward)
 
     def render(self) -> np.ndarray:
-        return pictures.enlarged(self._image[0], _ENLARGED)
+        return env_base.enlarged(self._image[0], _ENLARGED)
 
     def close(self) -> None:
         for lab in self._labs:

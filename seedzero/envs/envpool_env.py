@@ -24,7 +24,7 @@ from gymnasium import spaces
 
 from seedzero.config import configs, machines, sections
 from seedzero.core import errors, packages, types
-from seedzero.envs import env_base, gym_env, gym_spaces, gym_wrappers, pictures, qt, space_text
+from seedzero.envs import env_base, gym_env, gym_spaces, gym_wrappers, qt, space_text
 
 # Converts EnvPool's spaces to an `EnvSpec`: corrects their declarations, then reads them like Gymnasium's.
 WRAPPERS = ("BoundAction", "FilterObservation")
@@ -201,7 +201,7 @@ class EnvPool:
 
     def render(self) -> np.ndarray:
         with env_base.failures_of(f"environment {self._name!r} has no picture"):
-            return pictures.converted(self._pool.render()[0])
+            return env_base.converted(self._pool.render()[0])
 
     def close(self) -> None:
         self._pool = None  # drops the last reference, which ends its threads

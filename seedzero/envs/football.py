@@ -17,7 +17,7 @@ from gymnasium import spaces
 
 from seedzero.config import sections
 from seedzero.core import errors, types
-from seedzero.envs import env_base, envpool_env, pettingzoo_env, pettingzoo_moves
+from seedzero.envs import env_base, envpool_env, pettingzoo_env
 
 # Google Research Football (Kurach et al. 2020) through EnvPool: one player of the left team, 19 actions.
 SCENARIOS = (
@@ -278,8 +278,8 @@ def make(scenario: str, num_envs: int, settings: sections.EnvConfig, *, threads:
     return FootballSides(f"football:{scenario}", match, num_envs, masks=False, moves=_moves)
 
 
-def _moves(name: str, env: Any) -> pettingzoo_moves.ParallelMoves:
-    return pettingzoo_moves.ParallelMoves(env)
+def _moves(name: str, env: Any) -> pettingzoo_env.ParallelMoves:
+    return pettingzoo_env.ParallelMoves(env)
 
 
 def _gfootball() -> Any:

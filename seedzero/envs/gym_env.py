@@ -6,8 +6,10 @@ import contextlib
 import dataclasses
 import difflib
 import functools
+import importlib
 import importlib.util
 import inspect
+import logging
 import math
 import os
 import re
@@ -25,7 +27,57 @@ from gymnasium.envs import registration
 
 from seedzero.config import families, sections
 from seedzero.core import errors, infos, packages, types, user_code
-from seedzero.envs import env_base, gym_ids, gym_protocol, gym_spaces, gym_wrappers, minatar, pictures
+from seedzero.envs import env_base, gym_ids, gym_protocol, gym_spaces, gym_wrappers
+
+# Plays MinAtar's games as Gymnasium environments, such as gym:MinAtar/Breakout-v1.
+MAX_STEPS = 27_000
+"""Steps before truncation, as many as in Atari's 108,000 frames, because a good player's game never ends."""
+
+_PLOTTING = ("matplotlib", "seaborn")
+
+
+def register(env_id: str) -> bool:
+    """Returns whether an id is MinAtar's, and registers MinAtar's games if so, because its package does not."""
+    if env_id.partition("/")[0].lower() != "minatar":
+        return False
+    if not any(spec.namespace == "MinAtar" for spec in gymnasium.registry.values()):
+        with _without_plotting():
+            package = importlib.import_module("minatar.gym")
+        package.register_envs()
+    return True
+
+
+@contextlib.contextmanager
+def _without_plotting() -> Iterator[None]:
+    """Prevents the import of matplotlib and seaborn, which take seconds and 90 MiB, and silences the complaints."""
+    silence = logging.NullHandler()
+    logging.root.addHandler(silence)  # without a handler, a warning would configure logging
+    logging.root.addFilter(drop := lambda record: False)
+    try:
+        with env_base.imports_without(*_PLOTTING):
+            yield
+    finally:
+        logging.root.removeFilter(drop)
+        logging.root.removeHandler(silence)
+
+
+class Corrected(gymnasium.Wrapper[Any, Any, Any, Any]):
+    """Corrects MinAtar 1.0's deviations from Gymnasium.
+
+    - Its seeds have 32 bits.
+    - A reset with a seed keeps the last action, which sticky actions may repeat in the new episode.
+    - Its pictures need seaborn and have one float pixel per cell.
+    """
+
+    def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[Any, dict[str, Any]]:
+        if seed is not None:
+            seed %= 2**32
+            self.get_wrapper_attr("game").last_action = 0
+        return super().reset(seed=seed, options=options)
+
+    def render(self) -> Any:
+        return env_base.paint(self.get_wrapper_attr("game").state())
+
 
 # Rejects what is not a Gymnasium environment: objects of other packages, vectors of environments, or nothing.
 _FUNCTION = "--env=python:MODULE:FUNCTION"
@@ -267,7 +319,7 @@ def rendered(name: str, env: Any) -> np.ndarray:
     with env_base.failures_of(f"environment {name!r} raised in render"), quiet():
         picture = env.render()
     try:
-        return pictures.converted(picture)
+        return env_base.converted(picture)
     except ValueError as error:
         modes = ", ".join(map(str, env.metadata.get("render_modes", []))) or "none"
         raise errors.EnvironmentFailure(
@@ -295,10 +347,10 @@ def make(env_id: str, settings: sections.EnvConfig, num_envs: int, *, render: bo
         if ":" in env_id:
             user_code.add_current_directory()
         with _explained(env_id, gymnasium.error.UnregisteredEnv):
-            is_minatar = minatar.register(env_id)
-            limit = {"max_episode_steps": minatar.MAX_STEPS} if is_minatar else {}
+            is_minatar = register(env_id)
+            limit = {"max_episode_steps": MAX_STEPS} if is_minatar else {}
             env: Any = gymnasium.make(env_id, disable_env_checker=True, **{**limit, **options})
-        return gym_wrappers.apply(minatar.Corrected(env) if is_minatar else env, wrappers)
+        return gym_wrappers.apply(Corrected(env) if is_minatar else env, wrappers)
 
     more: dict[str, Any] = {"masks": settings.action_mask, "info_keys": infos.keys(settings.info_keys)}
     return GymVectorEnv(env_id, [make_one] * num_envs, render=render, **more)
@@ -344,7 +396,7 @@ def check_id(env_id: str) -> None:
             raise errors.EnvironmentFailure(f"gym:{env_id}: {user_code.not_a_script(name)}")
         return
     with _explained(env_id, gymnasium.error.Error), quiet():
-        minatar.register(env_id)
+        register(env_id)
         namespace, name, version = registration.parse_env_id(env_id)
         if version is not None or registration.find_highest_version(namespace, name) is None:
             gymnasium.spec(env_id)

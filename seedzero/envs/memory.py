@@ -8,7 +8,7 @@ import gymnasium
 import numpy as np
 
 from seedzero.core import errors, types
-from seedzero.envs import env_base, gym_env, pictures
+from seedzero.envs import env_base, gym_env
 
 FORWARD, UP, DOWN = 0, 1, 2
 """Actions in the T-maze."""
@@ -83,7 +83,7 @@ class TMaze(env_base.ArrayEnv):
         picture = np.full((3, self._length + 1, 3), _DARK, np.uint8)
         picture[1], picture[:, -1] = _GREY, _GREY
         picture[1, self._place[0]] = _COLOURS[self._cue[0] - UP] if self._place[0] == 0 else 255
-        return pictures.enlarged(picture, _PIXELS_PER_CELL)
+        return env_base.enlarged(picture, _PIXELS_PER_CELL)
 
     def _begin_episodes(self, where: np.ndarray) -> None:
         self._place[where], self._time[where], self._is_over[where] = 0, 0, False
@@ -121,7 +121,7 @@ class Repeat(env_base.ArrayEnv):
         return types.EnvStep(self._show(), is_right.astype(np.float32), np.zeros_like(first), self._time == last)
 
     def render(self) -> np.ndarray:
-        return pictures.enlarged(_COLOURS[self._symbols[:1, self._time[0]]][None], _PIXELS_PER_CELL)
+        return env_base.enlarged(_COLOURS[self._symbols[:1, self._time[0]]][None], _PIXELS_PER_CELL)
 
     def _begin_episodes(self, where: np.ndarray) -> None:
         self._time[where] = 0

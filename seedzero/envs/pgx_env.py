@@ -16,7 +16,7 @@ import numpy as np
 
 from seedzero.config import sections
 from seedzero.core import errors, opponents, packing, types
-from seedzero.envs import bots, env_base, pgx_games, pgx_rules, pictures, spiel
+from seedzero.envs import bots, env_base, pgx_games, pgx_rules, spiel
 
 State: TypeAlias = pgx_rules.State
 
@@ -86,7 +86,7 @@ class PgxGames:
         if board.ndim != 3:
             raise errors.EnvironmentFailure(f"game {self._rules.name!r} cannot be drawn: its observation is no board")
         planes = board.shape[-1] if self._rules.num_players == 1 else 2  # of two players: own and other pieces
-        return pictures.paint(board.astype(np.float32)[..., :planes])
+        return env_base.paint(board.astype(np.float32)[..., :planes])
 
     def close(self) -> None:
         pass

@@ -16,7 +16,7 @@ import numpy as np
 
 from seedzero.config import sections
 from seedzero.core import errors, opponents, packages, types, user_code
-from seedzero.envs import bots, env_base, pictures, turn_games
+from seedzero.envs import bots, env_base, turn_games
 
 State = Any
 """pyspiel.State, which has no types."""
@@ -228,7 +228,7 @@ class Games:
         board = self._game.observe(self.states[0])
         if board.ndim != 3:
             raise errors.EnvironmentFailure(f"game {self._game.name!r} cannot be drawn: its observation is no board")
-        return pictures.paint(board[..., : board.shape[-1] - (self.spec.num_players - 1)])
+        return env_base.paint(board[..., : board.shape[-1] - (self.spec.num_players - 1)])
 
     def close(self) -> None:
         pass

@@ -1,4 +1,4 @@
-"""Turns the environments' spec into a device loop: setup, place of the replay, compilation, and the first state."""
+"""Turns the environments' spec into a device loop, whose parameters stay equal on all hosts."""
 
 from __future__ import annotations
 
@@ -6,16 +6,112 @@ import functools
 import time
 from collections.abc import Callable, Sequence
 
+import jax
+import numpy as np
+
 from seedzero.acting.equilibria import tabular
 from seedzero.agents import base
 from seedzero.config import configs
-from seedzero.core import types
-from seedzero.device import compilation_cache, device_programs, meshes, placements, setups, slow_compile, states
-from seedzero.learner import alike, first_players, run_memory, saving, seating, together
+from seedzero.core import errors, types
+from seedzero.device import across, compilation_cache, device_programs, meshes, setups, states
+from seedzero.learner import first_players, run_memory, saving, seating, together
 from seedzero.learner.league_play import building
 from seedzero.learner.live import record
-from seedzero.learner.loop import agreement, device_loop, dispatchers, players
+from seedzero.learner.loop import agreement, device_loop, dispatchers, in_flight_calls, players
 from seedzero.monitoring.metrics import aggregator
+
+# Keeps the parameters of a run's hosts equal, whatever their processors compute.
+#
+# Every host applies the same gradients to the same parameters, so equal processors always have equal bits. Others
+# round differently, and their parameters differ from the first update on. So the hosts compare a checksum of their
+# train states now and then, on the devices, and all take host 0's state if they differ. Updates happen at the same
+# numbers on all hosts (`agreement`), and so do these comparisons.
+EVERY_UPDATES = 100
+"""Updates between two comparisons, which bounds how long parameters can drift apart."""
+RESYNCED = "hosts_resynced"
+"""Name of the metric: comparisons since the last row that found a difference."""
+
+
+class Alike(agreement.Alone):
+    """Compares and aligns the train states of all hosts, on the device loop's thread."""
+
+    def __init__(
+        self,
+        dispatcher: dispatchers.Dispatcher,
+        processors: Sequence[str],
+        report: Callable[[str], None],
+        leave: Callable[[], object],
+        *,
+        deterministic: bool,
+    ) -> None:
+        """processors: names by host. report: shows the user a message, from any thread.
+
+        leave: ends with the other hosts.
+        """
+        self._dispatcher, self._processors, self._report = dispatcher, processors, report
+        self._leave, self._deterministic = leave, deterministic
+        (self._player,) = dispatcher.players
+        self._aligned = self._player.num_updates
+        self._is_told = False
+
+    def after_update(self) -> None:
+        """Compares if it is time, without waiting, after the update has been submitted."""
+        if self._player.num_updates % EVERY_UPDATES == 0:
+            checksums = self._align()
+            if checksums is not None:
+                self._dispatcher.in_flight.add(lambda: self._note(checksums), in_flight_calls.UPDATING)
+
+    def now(self) -> None:
+        """Makes all hosts continue from the same state after the same update. Raises ConfigError as `_note` does."""
+        checksums = self._align()
+        if checksums is not None:
+            self._note(checksums)
+
+    def _align(self) -> jax.Array | None:
+        """Submits a comparison, unless this state has had one, and returns the checksums [D] of all devices."""
+        player = self._player
+        if self._aligned == player.num_updates:
+            return None
+        self._aligned = player.num_updates
+        place = player.place
+        assert isinstance(place.strategy, across.AcrossHosts)
+        run = place.programs.update.result().functions
+        player.train, checksums = place.strategy.align(run, player.train)
+        return checksums
+
+    def _note(self, checksums: jax.Array) -> None:
+        """Waits for a comparison. Counts and reports a difference, or raises ConfigError in a deterministic run."""
+        by_host = np.asarray(checksums).reshape(len(self._processors), -1)
+        found = [index for index, own in enumerate(by_host) if np.any(own != by_host[0, 0])]
+        if not found:
+            return
+        names = ", ".join(f"host {index} ({self._processors[index]})" for index in found)
+        differs = f"{names} computes different bits from host 0 ({self._processors[0]})"
+        if self._deterministic:
+            self._leave()  # all hosts have found it, so none blames the end of another one
+            raise errors.ConfigError(
+                f"{differs}, so this run cannot be repeated bit for bit; give all hosts the same processors and "
+                "XLA_FLAGS, or start a new run without --deterministic"
+            )
+        self._dispatcher.gathered.add_totals({RESYNCED: 1})
+        if not self._is_told:
+            self._is_told = True
+            self._report(
+                f"{differs}, so their parameters drift apart; all hosts take host 0's every {EVERY_UPDATES} updates "
+                f"and at each checkpoint, which {RESYNCED} counts. The same processors and XLA_FLAGS avoid that"
+            )
+
+
+def between(
+    config: configs.Config,
+    dispatcher: dispatchers.Dispatcher,
+    hosts: together.Together,
+    report: Callable[[str], None],
+) -> Alike:
+    """Returns the object that compares states with the run's other hosts."""
+    kinds = {device.process_index: device.device_kind for device in jax.devices() if device.platform != "cpu"}
+    named = [kinds.get(index, name) for index, name in enumerate(hosts.processors)]
+    return Alike(dispatcher, named, report, hosts.link.leave, deterministic=config.run.deterministic)
 
 
 # Judges agents exactly for a league's builder.
@@ -52,7 +148,7 @@ def device_loop_for(
         for setup, shape in zip(here, shapes, strict=True)
     ]
     try:
-        with slow_compile.without_alarm():
+        with compilation_cache.without_alarm():
             begun = first_players.begin(saves, here, prepared, shapes, is_saved=is_saved)
             made = first_players.make_places(config, here, prepared, begun.restored)
         make = functools.partial(players.make, config, spec, gathered, together.own_seed(config))
@@ -75,7 +171,7 @@ def device_loop_for(
         raise
     agreed, kept = None if hosts is None else hosts.link.agreed, agreement.ALONE
     if hosts is not None:
-        kept = alike.between(config, dispatcher, hosts, hooks.report)
+        kept = between(config, dispatcher, hosts, hooks.report)
     after_update = building.Building(config, dispatcher, hooks, make).after_update
     loop = device_loop.DeviceLoop(config, dispatcher, hooks, agreed, kept, after_update)
     if begun.restored is not None:
@@ -88,7 +184,7 @@ def _tell(
 ) -> None:
     """Reports the players' devices, the replay's size (a text), and how long compilation will take."""
     num_devices, names = meshes.make(config.training.num_devices).devices.size, seating.pool(config, spec)
-    dealt = placements.text(placements.of(config, num_devices), names.learning, num_devices)
+    dealt = setups.places_text(setups.placement_of(config, num_devices), names.learning, num_devices)
     platform, has_images = here[0].mesh.devices.flat[0].platform, types.shown(spec.arrays) == "images"
     for line in filter(None, (dealt, text, compilation_cache.expectation(platform, has_images=has_images))):
         report(line)

@@ -1,7 +1,7 @@
 """Runs the learner host: server, workers, device loop, checkpoints, metrics and the user's screen.
 
 `train` locks the run directory, makes the parts (`learner_parts.py`), opens the server, starts local workers and
-meanwhile builds the networks for their environments; then it resumes, compiles and runs (`starting.py`). The main
+meanwhile builds the networks for their environments; then it resumes, compiles and runs. The main
 thread keeps time until the run is over, saves the last state (`stopping.py`) and ends the parts.
 """
 
@@ -19,25 +19,94 @@ from collections.abc import Callable, Iterator, Sequence
 from concurrent import futures
 
 from seedzero.acting.equilibria import game_tree
-from seedzero.config import combinations, configs, ends, page_options
-from seedzero.core import env_ids, errors, types, user_code
+from seedzero.config import combinations, configs, page_options, presets
+from seedzero.core import env_ids, errors, printable, types, user_code
 from seedzero.device import compilation_cache
-from seedzero.learner import (
-    callbacks,
-    endings,
-    learner_parts,
-    local_socket,
-    result,
-    stages,
-    starting,
-    stopping,
-    together,
-)
+from seedzero.learner import callbacks, endings, learner_parts, local_socket, stages, stopping, together
 from seedzero.learner.loop import device_loop
 from seedzero.learner.processes import programs, signals
 from seedzero.monitoring import background, console, exporter
 from seedzero.storage.bucket import bucket, mirrors, remote
 from seedzero.storage.checkpoints import own_runs, run_dirs
+from seedzero.transport import invitation, security, servers
+
+
+# Starts a learner: finds its environments' spec, opens its addresses, and waits for its first worker.
+def show_spec(parts: learner_parts.LearnerParts) -> None:
+    """Gives the reception the environments' spec if it is known; then a resumed run is built at once."""
+    resumed, path = parts.directory.resumed, parts.directory.path
+    saved = run_dirs.read_spec(path) if resumed else None
+    spec = saved or parts.expected
+    if spec is None:
+        return
+    parts.reception.show(spec)
+    if resumed:
+        if saved is None:
+            run_dirs.write_spec(path, spec)
+        parts.stage.build(spec)  # its state is restored before anyone joins
+
+
+def listen(parts: learner_parts.LearnerParts) -> str:
+    """Opens the server and returns its address."""
+    try:
+        return parts.server.start()
+    except errors.Error:
+        if parts.stage.loop is not None:
+            parts.stage.loop.close()
+        raise
+
+
+def announce(parts: learner_parts.LearnerParts, address: str) -> None:
+    """Shows the address to the user, to `seedzero status` and on standard output."""
+    config, screen = parts.config, parts.view.screen
+    few_files = servers.allow_descriptors(config.transport.max_workers)
+    for text in [*security.warnings(config.transport, config.tls), *filter(None, [few_files])]:
+        screen.message(text)
+    parts.directory.write_learner(address, time.time(), local=parts.local)
+    with contextlib.suppress(OSError):  # standard output may lead to a full disk, or to a reader that has gone
+        print(f"seedzero learner listening on {printable.escape(address)}", flush=True)
+    if parts.reception.spec is None and config.worker.num == 0:
+        screen.message(invitation.waiting(config), invitation.to_worker(config, address))
+
+
+def prepare(parts: learner_parts.LearnerParts) -> None:
+    """Builds a new run and waits for its first worker; in the other order if only workers know the spec.
+
+    Raises TrainingFailure if none comes in time.
+    """
+    reception, stage, ending = parts.reception, parts.stage, parts.ending
+    if reception.spec is not None:
+        stage.build(reception.spec)
+    is_late = parts.seconds_left() <= 0
+    while not (reception.has_begun or ending.is_interrupted) and parts.seconds_left() > 0:
+        ending.check()
+        ending.wait(parts.seconds_left())
+    if ending.is_interrupted:
+        return
+    if not reception.has_begun:
+        ending.check()
+        raise _slow(parts.config.run.max_seconds) if is_late else lonely(parts.config.run.max_seconds)
+    assert reception.spec is not None
+    if stage.loop is None:
+        stage.build(reception.spec)
+    run_dirs.write_spec(parts.directory.path, reception.spec)
+
+
+def lonely(max_seconds: float) -> errors.TrainingFailure:
+    """Returns the failure of a run without a training worker."""
+    return errors.TrainingFailure(
+        f"no worker joined within --max_seconds={max_seconds:g}, so nothing was learned: "
+        "start workers earlier, or give it more time"
+    )
+
+
+def _slow(max_seconds: float) -> errors.TrainingFailure:
+    """Returns the failure of a run whose budget is spent before its networks are built."""
+    return errors.TrainingFailure(
+        f"--max_seconds={max_seconds:g} passed before the networks were built, so nothing was learned: give it more, "
+        "or give --max_updates instead, which does not count that time"
+    )
+
 
 # Shows the page of a run while it trains, in a separate process that starts and ends with the run and only reads.
 _URL = re.compile(rb"http://\S+/")
@@ -94,7 +163,7 @@ def train(
     spec: types.EnvSpec | None = None,
     hosts: together.Together | None = None,
     page: page_options.PagePlace | None = None,
-) -> result.Result:
+) -> endings.Result:
     """Trains until a budget is spent, a return is reached or the user stops it; returns the result.
 
     Args:
@@ -128,7 +197,7 @@ def train(
         parts = None
         try:
             combinations.check(config)  # with the values that the directory fixes, such as its slots
-            ending = ends.sentence(config, preset=asked.preset, explicit=asked.given.keys())
+            ending = presets.end_sentence(config, preset=asked.preset, explicit=asked.given.keys())
             for note in (*directory.notes, *filter(None, [ending])):
                 screen.message(note)
             if page is not None:
@@ -163,7 +232,7 @@ def train(
             if not finished:
                 again = "start again" if parts.saves.durable_update is None else "resume"
                 screen.message(f"stopped; to {again}:", resume_command)
-        return result.read(directory.checkpoints, str(path), finished=finished)
+        return endings.read_result(directory.checkpoints, str(path), finished=finished)
 
 
 def _open(
@@ -228,10 +297,10 @@ def _hosted(parts: learner_parts.LearnerParts, caller: callbacks.Caller) -> tupl
             screen.message(f"metrics for Prometheus at {url}")
         if parts.mirrored is not None:
             parts.mirrored.begin(parts.ending.fail)
-        starting.show_spec(parts)
-        address = starting.listen(parts)
+        show_spec(parts)
+        address = listen(parts)
         try:
-            starting.announce(parts, address)
+            announce(parts, address)
             parts.workers.start()
             finished = run(parts)
         finally:
@@ -243,7 +312,7 @@ def run(parts: learner_parts.LearnerParts) -> str:
     """Trains. Returns the reason of a finished training, or "" after an earlier stop. Raises TrainingFailure."""
     directory, reception, stage, ending = parts.directory, parts.reception, parts.stage, parts.ending
     if stage.loop is None:
-        starting.prepare(parts)
+        prepare(parts)
     loop = stage.loop
     if loop is None or ending.is_interrupted:  # by then `stopping.interrupt` may have found no loop to stop
         return ""
@@ -252,7 +321,7 @@ def run(parts: learner_parts.LearnerParts) -> str:
         keep_time(parts, loop, over)
     if parts.seconds_left() <= 0 and not (reception.has_trained or directory.resumed):
         ending.check()
-        raise starting.lonely(parts.config.run.max_seconds)  # only the evaluating process was there
+        raise lonely(parts.config.run.max_seconds)  # only the evaluating process was there
     # A failure may leave an unreliable state on the device, so nothing is saved then. A league's builder
     # fails between two calls, after which the last state is saved.
     if isinstance(failure := over.exception(), errors.BuilderError):
@@ -260,7 +329,7 @@ def run(parts: learner_parts.LearnerParts) -> str:
     is_asked = ending.is_interrupted or bool(parts.callbacks.reason) or ending.failure is not None
     # A resume by a few more steps has them, and would lack updates again at each try.
     has_steps = directory.resumed and parts.seconds_left() > 0
-    if failure is None and not (is_asked or has_steps or result.lacks_steps(parts.config)):
+    if failure is None and not (is_asked or has_steps or endings.lacks_steps(parts.config)):
         stopping.check_compiled(parts, over.result())
     finished = stopping.finish(parts, "" if ending.failure else over.result())
     if late := parts.callbacks.finish():
@@ -342,7 +411,7 @@ def _show_next(
     screen, config, spec = parts.view.screen, parts.config, parts.reception.spec
     is_remote, seats = config.env.id == env_ids.REMOTE, spec.seats if spec is not None else ()
     if parts.view.progress.snapshot().num_updates == 0:
-        screen.message(f"nothing to score: {result.without_updates(config)}; train longer")
+        screen.message(f"nothing to score: {endings.without_updates(config)}; train longer")
     elif parts.saves.durable_update is not None and has_parameters:
         screen.message("score it:", f"{command('evaluate')}{' --listen=127.0.0.1:0' if is_remote else ''}")
         if worse := parts.view.worse_greedily():

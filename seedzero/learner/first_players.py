@@ -19,7 +19,7 @@ from seedzero.learner.league_play import league_seating
 from seedzero.learner.loop import dispatchers, places, players, seatings
 from seedzero.replay import ring_store
 from seedzero.storage.bucket import run_copy
-from seedzero.storage.checkpoints import checkpoint, manifest, origins, player_files, run_dirs, saved_files, trees
+from seedzero.storage.checkpoints import checkpoint, manifest, player_files, run_dirs, saved_files, trees
 
 # Makes the learning states that a new run begins with: random parameters, or another run's (`--init_from`).
 _MOST_NAMED = 5
@@ -44,12 +44,14 @@ def make_states(
     text, hosts = saves.config.run.init_from, saves.hosts
     if not text or not (hosts is None or (hosts.index == 0 and hosts.step <= 0)):  # host 0's states are used by all
         return made
-    given = read_states(origins.parse(text), saves.config, here[0].agent, next(iter(made.values())), saves.report)
+    given = read_states(
+        run_dirs.parse_origin(text), saves.config, here[0].agent, next(iter(made.values())), saves.report
+    )
     return {name: states.with_fields(here[where[name]], train, given) for name, train in made.items()}
 
 
 def read_states(
-    origin: origins.Origin,
+    origin: run_dirs.Origin,
     config: configs.Config,
     agent: base.Agent,
     like: base.TrainState,
@@ -68,7 +70,7 @@ def read_states(
 
     with run_copy.local(origin.place, fetch) as path:
         there = run_dirs.read_saved(path).config
-        origins.check_agent(origin, there, config)
+        run_dirs.check_origin_agent(origin, there, config)
         directory = path / "checkpoints"
         try:
             if "-" in origin.player:
@@ -93,10 +95,10 @@ class _Misfit(Exception):
     """Describes a checkpoint's arrays with other shapes, in one text for each."""
 
 
-def _advice(misfit: _Misfit, origin: origins.Origin, there: configs.Config, here: configs.Config) -> str:
+def _advice(misfit: _Misfit, origin: run_dirs.Origin, there: configs.Config, here: configs.Config) -> str:
     named = "; ".join(misfit.args[:_MOST_NAMED])
     more = f"; and {len(misfit.args) - _MOST_NAMED} more" if len(misfit.args) > _MOST_NAMED else ""
-    differing = origins.differing(there, here)
+    differing = run_dirs.differing(there, here)
     why = f"settings differ: {'; '.join(differing)}" if differing else "the environments differ"
     return (
         f"--init_from={origin.text}: that run's parameters do not fit this run: {named}{more}. Probably because "
@@ -112,7 +114,7 @@ class _Found(NamedTuple):
 
 
 def _newest(
-    directory: pathlib.Path, origin: origins.Origin, agent: base.Agent, like: base.TrainState
+    directory: pathlib.Path, origin: run_dirs.Origin, agent: base.Agent, like: base.TrainState
 ) -> tuple[dict[str, base.Params], manifest.Manifest, dict[int, str]]:
     """Returns the fields of a learning player in the newest whole checkpoint.
 
@@ -148,7 +150,7 @@ def _saved_as(agent: base.Agent, like: base.TrainState) -> dict[str, tuple[str, 
     return {name: (f"{'params' if apart[name] else 'train'}/{name}", tree) for name, tree in fields.items()}
 
 
-def _prefix(origin: origins.Origin, parts: Sequence[str]) -> str:
+def _prefix(origin: run_dirs.Origin, parts: Sequence[str]) -> str:
     """Returns the prefix of a player's part names; raises ResumeError if the checkpoint lacks the player."""
     players = {part.split("/")[1]: part.removesuffix(saved_files.PARAMS) for part in parts if "/" in part}
     players = players or {league_config.MAIN: ""}

@@ -4,7 +4,12 @@ from __future__ import annotations
 
 import dataclasses
 import functools
+import json
+import pathlib
 import secrets
+import sys
+import tempfile
+import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
 from concurrent import futures
@@ -14,16 +19,91 @@ import numpy as np
 
 from seedzero.config import configs, sections, worker_options
 from seedzero.core import env_ids, errors, opponents, plain_files, types
-from seedzero.device import memory, meshes, newest_rows, placements, states
-from seedzero.learner import build, callbacks, endings, filming, run_memory, saving, stages, together
-from seedzero.learner.live import answer, observers
+from seedzero.device import meshes, newest_rows, setups, states, tracing
+from seedzero.learner import build, callbacks, endings, run_memory, saving, stages, together
+from seedzero.learner.live import observers
 from seedzero.learner.loop import device_loop, dispatchers, evaluators, inboxes, rosters
 from seedzero.learner.processes import programs, supervisor
-from seedzero.monitoring import background, forecast, league_log, metrics_log, progress_lines, usage, views
+from seedzero.monitoring import background, league_log, metrics_log, progress_lines, usage, views
 from seedzero.monitoring.metrics import aggregator, counts, episodes
 from seedzero.storage.bucket import mirrors
-from seedzero.storage.checkpoints import player_files, run_dirs, spec_file, trees
+from seedzero.storage.checkpoints import player_files, run_dirs, trees
 from seedzero.transport import addresses, links, messages, model_pool, security, servers
+
+# Makes videos of evaluations for TensorBoard in a separate process, so that training neither waits nor changes.
+MAX_SECONDS = 900.0
+"""Longest time that a video may take."""
+
+
+class Filmer:
+    """Films an episode with the newest checkpoint after every Nth evaluation. Only one thread may call `evaluated`.
+
+    Videos are made one at a time, so an evaluation in the meantime has none. After a failure no more are made.
+    """
+
+    def __init__(
+        self,
+        run_dir: pathlib.Path,
+        every: int,
+        *,
+        write: Callable[[bytes, int], None],
+        say: Callable[[str], None],
+        launch: Callable[[Sequence[str]], programs.Process] = programs.launch,
+    ) -> None:
+        """every: N, or 0 for never.
+
+        write: takes a .gif file and the training steps of its checkpoint, on any thread.
+        """
+        self._run_dir, self._every = run_dir, every
+        self._write, self._say = write, say
+        self._program = programs.Program(lambda line: None, programs.System(launch=launch))
+        self._num_evaluations, self._has_told = 0, False
+        self._thread: threading.Thread | None = None
+
+    def evaluated(self, durable_update: int | None) -> None:
+        """Counts an evaluation, and begins a video if one is due. durable_update: that of the newest checkpoint."""
+        self._num_evaluations += 1
+        is_due = bool(self._every) and self._num_evaluations % self._every == 0
+        is_busy = self._thread is not None and self._thread.is_alive()
+        if is_due and not durable_update and not self._has_told:
+            self._has_told = True
+            self._say("videos of evaluations begin after the first checkpoint, see --checkpoint.every_seconds")
+        if is_due and durable_update and not is_busy and not self._program.stopping.is_set():
+            self._thread = threading.Thread(target=self._film, name="film", daemon=True)
+            self._thread.start()
+
+    def stop(self) -> None:
+        """Ends a video that is being made."""
+        self._program.finish()
+        self._program.kill()
+        if self._thread is not None:
+            self._thread.join()
+
+    def _film(self) -> None:
+        with tempfile.TemporaryDirectory(prefix="seedzero-film-") as folder:
+            target = pathlib.Path(folder) / "evaluation.gif"
+            death = self._run([sys.executable, "-m", "seedzero.acting.tables", str(self._run_dir), str(target)])
+            if death is None or self._program.stopping.is_set():
+                return
+            if death.status != errors.DONE:
+                return self._give_up(str(death))
+            try:
+                self._write(target.read_bytes(), counts.env_steps_of(json.loads(death.last_line)))
+            except (OSError, ValueError, LookupError, TypeError) as error:
+                self._give_up(str(error) if isinstance(error, OSError) else death.last_line)
+
+    def _run(self, command: Sequence[str]) -> programs.Death | None:
+        """Describes how a process ended, whose children end with it; None after `stop`."""
+        late = threading.Timer(MAX_SECONDS, self._program.kill)
+        late.daemon = True
+        try:
+            return self._program.live(command, niceness=programs.IDLE, started=late.start)
+        finally:
+            late.cancel()
+
+    def _give_up(self, reason: str) -> None:
+        self._program.finish()
+        self._say(f"no videos of evaluations: {reason}; --evaluation.video_every=0 turns them off")
 
 
 # Receives workers, as the server's handler on the server's thread.
@@ -48,7 +128,7 @@ class Reception:
         self.observer = observers.LiveObserver(
             time.monotonic, newest_rows.NewestReader
         )  # of the device loop, for pages
-        self._live = answer.LiveView(
+        self._live = observers.LiveView(
             self.observer, self.status, lambda: self.view.gathered.means(), self.roster.started, lambda: self.spec
         )
         self._has_made: set[str] = set()  # names of local workers whose environments were there
@@ -80,7 +160,7 @@ class Reception:
                 self._check(spec)
             self.show(spec)
         assert self.spec is not None
-        spec_file.check_equal(spec, self.spec)
+        run_dirs.check_equal_spec(spec, self.spec)
         session = self.roster.begin(session_id, tasks, spec.num_seats(role))
         if session.is_local:
             self._has_made.add(session.worker_id)
@@ -201,7 +281,7 @@ class LearnerPool:
     def offer(self) -> model_pool.PoolOffer:
         """Returns the players, with the updates of those that learn."""
         learning = {player.name: player.num_updates for player in self._built().dispatcher.players}
-        texts = (plain_files.read(self.directory.path / name) for name in (run_dirs.CONFIG_FILE, spec_file.NAME))
+        texts = (plain_files.read(self.directory.path / name) for name in (run_dirs.CONFIG_FILE, run_dirs.SPEC_FILE))
         try:
             config, spec = (text.decode() for text in texts)
         except FileNotFoundError:  # a new run writes spec.json once its first worker has joined
@@ -245,7 +325,7 @@ _MOST_TOLD = 5
 def evaluated(
     view: views.View,
     saves: saving.Saves,
-    films: filming.Filmer,
+    films: Filmer,
     called: callbacks.Callbacks,
     ended: evaluators.Ended,
 ) -> None:
@@ -302,7 +382,7 @@ class LearnerParts:
     reception: Reception
     workers: supervisor.Supervisor
     server: servers.Server
-    films: filming.Filmer
+    films: Filmer
     stage: stages.RunStage
     callbacks: callbacks.Callbacks
     hosts: together.Together | None = None  # the run's other hosts, or None
@@ -334,7 +414,7 @@ def make(
     """
     config, say = directory.config, screen.message
     acting, _ = meshes.split(meshes.make(config.training.num_devices), config.training.acting_devices)
-    planned = placements.plan(config, acting.devices.size)
+    planned = setups.plan_places(config, acting.devices.size)
     ending, gathered, key = endings.Ending(), aggregator.Aggregator(), secrets.token_hex()
     called = callbacks.Callbacks(functions or {}, ending)
     log = metrics_log.MetricsLog(directory.path, tensorboard=config.metrics.tensorboard, report=say, config=config)
@@ -343,7 +423,7 @@ def make(
     saves = saving.Saves(shared, directory, log, say, mirrored, history, hosts=hosts)
     own = configs.override(config, {"run.seed": together.own_seed(config)})  # of environments
     max_group = min(one.sizes[-1] * one.layout.num_shards for one in planned)
-    table = placements.table([one.layout for one in planned]) if len(planned) > 1 else None
+    table = setups.places_table([one.layout for one in planned]) if len(planned) > 1 else None
     follows_links = "worker.num_groups" not in directory.saved.given
     roster = rosters.Roster(own, planned[0].layout, max_group, key, table, follows_links=follows_links)
     progress = progress_lines.RunProgress(time.monotonic)
@@ -356,18 +436,18 @@ def make(
         log,
         lambda: saves.durable_update,
         progress,
-        forecast.Forecast(config) if acting.devices.flat[0].platform == "cpu" else None,
+        progress_lines.Forecast(config) if acting.devices.flat[0].platform == "cpu" else None,
         watch,
         history=history,
         on_row=functools.partial(called.note, "on_row"),
-        usage=usage.Usage(memory.used_bytes).row,
+        usage=usage.Usage(tracing.used_bytes).row,
     )
     workers = _workers(directory, local, key, ending, screen, has_evaluator=roster.has_evaluation)
     check = functools.partial(run_memory.check, config)
     reception = Reception(config, roster, view, say, ending.notify, workers.restart, check)
     server = _server(directory, reception, local, hosts, lambda: stage.loop)
     progress.silent, view.present = server.silent, server.present
-    films = filming.Filmer(directory.path, config.evaluation.video_every, write=log.write_video, say=say)
+    films = Filmer(directory.path, config.evaluation.video_every, write=log.write_video, say=say)
     hooks = device_loop.Hooks(
         functools.partial(evaluated, view, saves, films, called),
         saves.save,

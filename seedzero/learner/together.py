@@ -21,10 +21,10 @@ from typing import Any
 import numpy as np
 
 import seedzero
-from seedzero.config import cluster_config, configs, machines, sections
+from seedzero.config import configs, machines, sections
 from seedzero.core import errors, forks, json_object, types
 from seedzero.device import collectives, compilation_cache
-from seedzero.learner.cluster import hub, link, member, messages, reach, roll
+from seedzero.learner.cluster import hub, link, member, messages
 from seedzero.learner.loop import device_loop, facts, rosters
 from seedzero.monitoring.metrics import counts
 from seedzero.storage.bucket import bucket, lease, remote
@@ -153,10 +153,10 @@ def meeting(
         digest(config),
         program=_program(),
         steps=steps,
-        reached_at=reach.of_interface(cluster.interface) if cluster.interface else "",
+        reached_at=messages.of_interface(cluster.interface) if cluster.interface else "",
         xla_flags=" ".join(sorted(os.environ.get("XLA_FLAGS", "").split()))[: messages.MAX_TEXT],
     )
-    token_file, token = config.transport.token_file, security.take_token(cluster_config.TOKEN)
+    token_file, token = config.transport.token_file, security.take_token(sections.TOKEN)
     linked: link.Link
     if cluster.index == 0:
         most = 0 if config.agent.SAMPLES else config.run.max_env_steps
@@ -168,7 +168,7 @@ def meeting(
             secured=dataclasses.replace(secured, token=token or secured.token),
             silence_seconds=cluster.silence_seconds,
             max_env_steps=most,
-            made={one.step: roll.Made(int(one.counters.get(NUM_HOSTS, 1)), one.state_sha256) for one in found or ()},
+            made={one.step: hub.Made(int(one.counters.get(NUM_HOSTS, 1)), one.state_sha256) for one in found or ()},
         )
         say(f"host 0 of {cluster.num_hosts} waits for the others at {linked.address}")
     else:

@@ -10,7 +10,7 @@ from typing import NamedTuple
 from seedzero.config import agent_settings, configs, options
 from seedzero.core import types
 from seedzero.monitoring import learning_curves, link_lines, symptoms
-from seedzero.monitoring.metrics import clipping
+from seedzero.monitoring.metrics import counts
 
 HEALTHY, UNHEALTHY, NOT_RECORDED, TOO_EARLY = "healthy", "not healthy", "not recorded", "too early"
 NOT_CHECKED = "not checked"
@@ -157,7 +157,7 @@ RULES = (
     Rule(
         "gradients",
         (),
-        (clipping.GRAD_CLIPPED, "grad_norm"),
+        (counts.GRAD_CLIPPED, "grad_norm"),
         f"all are clipped, and {symptoms.LARGEST_NORM:g} times as large as the limit (V-trace's loss is a sum: for "
         f"{symptoms.SUMMED_STEPS} steps {symptoms.LARGEST_NORM:g} times, for more steps accordingly)",
         "a larger {clip_norm}; huge rewards; a tenth of {learning_rate}",
@@ -244,7 +244,7 @@ RULES = (
 def rules(config: configs.Config) -> Iterator[Rule]:
     """Yields the rules that apply to a run's agent and settings."""
     for rule in RULES:
-        is_limited = clipping.GRAD_CLIPPED not in rule.metrics or clipping.limit(config) > 0
+        is_limited = counts.GRAD_CLIPPED not in rule.metrics or counts.clip_limit(config) > 0
         if is_limited and (not rule.agents or config.run.agent in rule.agents):
             yield rule
 

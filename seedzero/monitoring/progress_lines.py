@@ -1,12 +1,138 @@
-"""Reads a run's counters, computes their rates over the last seconds, and explains why a run makes no progress."""
+"""Computes rates from a run's counters, explains why it makes no progress, and forecasts how long it takes."""
 
 from __future__ import annotations
 
 import collections
+import math
 from collections.abc import Callable
 
+from seedzero.config import configs
 from seedzero.core import types
 from seedzero.monitoring.metrics import counts
+
+# Forecasts how long a run on a CPU takes from its first measured updates, and suggests how to shorten it.
+MEASURED_SECONDS = 30.0
+"""Shortest time to measure, starting with the first update."""
+MEASURED_UPDATES = 3
+LONG_HOURS = 2.0
+"""Remaining time that deserves a message."""
+SLOW_UPDATES_PER_SECOND = 1.0
+"""Speed below which advice is given if no budget limits the run."""
+_PONG_STEPS = 2_800_000
+"""Steps after which training episodes of Pong returned 20 on an H200, with the preset for accelerators."""
+_PONG_STEPS_ON_CPU = {"muzero": 800_000, "ppo": 1_200_000}
+"""Steps after which an agent's returns in Pong were about 0 on two cores, with the preset for a CPU."""
+
+
+class Forecast:
+    """Measures a run and forecasts its duration once. For a single thread."""
+
+    def __init__(self, config: configs.Config) -> None:
+        self._config = config
+        self._before: int | None = None  # updates before a resume
+        self._start: tuple[float, int, int] | None = None  # seconds, steps and updates where the measurement began
+        self._is_told = False
+
+    def observe(self, now: float, snapshot: counts.Snapshot, spec: types.EnvSpec) -> str:
+        """Returns the message once it is due, else "". now: in seconds."""
+        steps, updates = snapshot.counts.env_steps, snapshot.num_updates
+        if self._before is None:
+            self._before = updates
+        if self._is_told or updates == self._before:
+            return ""
+        # The first updates may be made up for earlier steps in a burst, so their speed tells nothing about a step
+        # budget.
+        if self._start is None or (self._config.run.max_env_steps and steps == self._start[1]):
+            self._start = now, steps, updates
+        began, first_steps, first_updates = self._start
+        seconds, num_updates = now - began, updates - first_updates
+        if seconds < MEASURED_SECONDS or num_updates < MEASURED_UPDATES:
+            return ""
+        self._is_told = True
+        return forecast_sentence(self._config, spec, snapshot, (steps - first_steps) / seconds, num_updates / seconds)
+
+
+def forecast_sentence(
+    config: configs.Config,
+    spec: types.EnvSpec,
+    snapshot: counts.Snapshot,
+    steps_per_second: float,
+    updates_per_second: float,
+) -> str:
+    """Describes how long a run takes at a speed, and ways to shorten it; "" for a short run.
+
+    The hours are those until a budget of steps or updates ends the run, if --max_seconds does not end it before.
+    Without such a budget nobody knows how much a run needs, so only a slow one gets advice.
+    """
+    budgets = (
+        (config.run.max_env_steps, snapshot.counts.env_steps, steps_per_second, "steps"),
+        (config.run.max_updates, snapshot.num_updates, updates_per_second, "updates"),
+    )
+    times = [
+        ((most - done) / rate / 3600, f"the rest of {most:,} {unit}")
+        for most, done, rate, unit in budgets
+        if most and rate
+    ]
+    num_steps = snapshot.counts.env_steps
+    acting = f"{steps_per_second:.3g} steps/s and " if steps_per_second else ""
+    speed = f"at {acting}{updates_per_second:.3g} updates/s"
+    hours, goal = min(times, default=(math.inf, ""))
+    if 0 < config.run.max_seconds < 3600 * hours:
+        return ""
+    if not times:
+        advice = (
+            _advice(config, spec, num_steps, steps_per_second=0.0)
+            if updates_per_second < SLOW_UPDATES_PER_SECOND
+            else ""
+        )
+        return f"{speed}{advice}" if advice else ""
+    if not (hours >= LONG_HOURS or (_is_small_pong(config) and num_steps < _PONG_STEPS_ON_CPU[config.run.agent])):
+        return ""
+    return (
+        f"{speed} this CPU needs about {_shown(hours)} for {goal}{_advice(config, spec, num_steps, steps_per_second)}"
+    )
+
+
+def _is_small_pong(config: configs.Config) -> bool:
+    """Returns whether Pong is played with the preset for a CPU, or with similar settings."""
+    is_small = config.network.normalize_pixels and config.env.frame_size < 64
+    return config.env.id == "atari:Pong" and config.run.agent in _PONG_STEPS_ON_CPU and is_small
+
+
+def _shown(hours: float) -> str:
+    return f"{hours:,.0f} hours" if hours >= LONG_HOURS else f"{60 * hours:.0f} minutes"
+
+
+def _advice(config: configs.Config, spec: types.EnvSpec, num_steps: int, steps_per_second: float) -> str:
+    """Returns ways to shorten the run, or how long Pong takes from here to the known number of steps."""
+    shown = types.shown(spec.arrays)
+    if shown == "images":
+        is_small, pong = _is_small_pong(config), ""
+        steps = _PONG_STEPS_ON_CPU[config.run.agent] if is_small else _PONG_STEPS
+        if is_small and num_steps >= steps:
+            return ""
+        if config.env.id == "atari:Pong" and steps_per_second > 0 and num_steps < steps:
+            hours, rest = (steps - num_steps) / steps_per_second / 3600, "rest of the " * (num_steps > 0)
+            if is_small:
+                return f", and {_shown(hours)} for the {rest}{steps:,} after which two cores drew level in Pong"
+            pong = f", and {hours:,.0f} for the {rest}{steps:,} in which an H200 learned Pong"
+        return (
+            f"{pong}; images want an accelerator. Quicker on two cores: --preset=catch and --preset=cartpole, "
+            "in a minute, and --env=gym:MinAtar/Breakout-v1, in ten"
+        )
+    if config.run.agent != "muzero":
+        return ""
+    network, target = config.network, config.muzero.target_network_updates
+    is_grid = shown == "small grids"
+    size = ("channels", network.channels or network.width // 2) if is_grid else ("width", network.width)
+    changes = [
+        *(["--muzero.target_network_updates=0"] if target else []),
+        f"a smaller --network.{size[0]}={size[1]}",
+        f"a smaller --replay.batch_size={config.replay.batch_size}",
+        "--agent=ppo",
+    ]
+    return f"; quicker in a new run: {', '.join(changes[:-1])} or {changes[-1]}"
+
 
 _WINDOW_SECONDS = 10.0
 _STALL_SECONDS = 30.0

@@ -13,7 +13,7 @@ import os
 import pathlib
 
 from seedzero.config import sections
-from seedzero.core import user_cache
+from seedzero.core import plain_files
 
 LEAST_EPISODES = 3
 """Fewer episodes say too little."""
@@ -41,7 +41,7 @@ def recall(env: sections.EnvConfig) -> float | None:
 
 
 def _file(env: sections.EnvConfig) -> pathlib.Path | None:
-    directory = user_cache.directory()
+    directory = plain_files.cache_directory()
     if directory is None:
         return None
     # random returns don't depend on the size of frames, which is another one on a CPU

@@ -13,7 +13,7 @@ from typing import NamedTuple
 from seedzero.config import agent_settings, configs
 from seedzero.core import types
 from seedzero.monitoring import learning_curves, link_lines
-from seedzero.monitoring.metrics import clipping
+from seedzero.monitoring.metrics import counts
 
 FEW_STEPS = 300
 """Within this number of optimizer steps, values are still close to their initial ones."""
@@ -312,9 +312,9 @@ def undecided(case: RunCase) -> str:
 def clipped_gradients(case: RunCase) -> str:
     """Finds gradients that every update clips to a small share of their norm."""
     share, norm, limit = (
-        _mean(case.curve, clipping.GRAD_CLIPPED),
+        _mean(case.curve, counts.GRAD_CLIPPED),
         _mean(case.curve, "grad_norm"),
-        clipping.limit(case.config),
+        counts.clip_limit(case.config),
     )
     if share < 0.999 or not norm > LARGEST_NORM * limit * _num_sums(case.config):
         return ""

@@ -19,10 +19,10 @@ import flax.linen as nn
 import jax
 import jax.numpy as jnp
 
-from seedzero.config import kinds, shared
+from seedzero.config import shared
 from seedzero.core import types
-from seedzero.networks import mlp, network_inputs, observations, own_torso, recurrence
-from seedzero.ops import convolution, text_ops
+from seedzero.networks import mlp, observations, own_torso, recurrence
+from seedzero.ops import torso_ops
 
 # Encodes texts: hashed words are embedded, and an LSTM reads them (IMPALA, Espeholt et al. 2018, figure 3).
 NUM_WORDS, NUM_BUCKETS = 24, 1000
@@ -39,7 +39,7 @@ class Encoder(nn.Module):
 
     @nn.compact
     def __call__(self, text: jax.Array) -> jax.Array:
-        words = text_ops.words(text, NUM_WORDS, NUM_BUCKETS)
+        words = torso_ops.words(text, NUM_WORDS, NUM_BUCKETS)
         embedded = nn.Embed(NUM_BUCKETS + 1, EMBEDDING_WIDTH, dtype=self.dtype)(words)
 
         def step(cell: nn.Module, carry: Any, word: tuple[jax.Array, jax.Array]) -> tuple[Any, None]:
@@ -110,9 +110,9 @@ class RecurrentNetwork(NamedTuple, Generic[Out]):
     # the same function for use in loops; on a CPU, PPO's convolutions are matrix products then
     unroll_in_loop: Callable[..., Out]
     # () -> moments before the first batch; None: nothing is normalized
-    no_moments: Callable[[], network_inputs.Moments | None] = lambda: None
+    no_moments: Callable[[], observations.Moments | None] = lambda: None
     # (moments, observation, counted [N] bool, axis_name) -> moments with these observations added
-    add_moments: Callable[..., network_inputs.Moments] = lambda moments, *_: moments
+    add_moments: Callable[..., observations.Moments] = lambda moments, *_: moments
 
 
 class PpoPrediction(NamedTuple):
@@ -175,10 +175,10 @@ def _with_moments(network: RecurrentNetwork[Any]) -> RecurrentNetwork[Any]:
         return network
 
     def reading(unroll: Callable[..., Any]) -> Callable[..., Any]:
-        return lambda params, state, steps: unroll(params, state, steps, params[network_inputs.MOMENTS])
+        return lambda params, state, steps: unroll(params, state, steps, params[observations.MOMENTS])
 
     return network._replace(
-        init=lambda key: {**network.init(key), network_inputs.MOMENTS: network.no_moments()},
+        init=lambda key: {**network.init(key), observations.MOMENTS: network.no_moments()},
         unroll=reading(network.unroll),
         unroll_in_loop=reading(network.unroll_in_loop),
     )
@@ -198,15 +198,15 @@ def _network(
     A user's torso replaces it; it maps prepared observations [N, ...] to features [N, F], or of any other shape.
     """
     own = own_torso.load(layers, spec)
-    kind = kinds.choose_kind("network.kind", layers.kind, spec)
+    kind = shared.choose_kind("network.kind", layers.kind, spec)
     layers = dataclasses.replace(layers, kind=of_images if kind == "resnet" else kind)
-    inputs = network_inputs.InputFunctions(
+    inputs = observations.InputFunctions(
         layers.kind, spec, layers.frame_stack, normalizes, pixels=layers.normalize_pixels
     )
     dtype = observations.compute_dtype(layers.compute_dtype, platform)
     model: _Model = head(layers, spec.num_actions, dtype, own_torso=own, **more)
 
-    def see(observation: network_inputs.Observation, moments: network_inputs.Moments | None) -> _Seen:
+    def see(observation: observations.Observation, moments: observations.Moments | None) -> _Seen:
         # the newest one
         texts = [observation[array.name][..., -array.shape[0] :] for array in spec.arrays if array.text]
         return _Seen(inputs.features(moments, observation), tuple(texts))
@@ -215,9 +215,7 @@ def _network(
         return jnp.zeros((num_rows, 2 * layers.lstm_width))
 
     def unroll_by(model: _Model) -> Callable[..., Any]:
-        def unroll(
-            params: Params, state: jax.Array, steps: Steps, moments: network_inputs.Moments | None = None
-        ) -> Any:
+        def unroll(params: Params, state: jax.Array, steps: Steps, moments: observations.Moments | None = None) -> Any:
             seen = see(observations.flat(steps.observation), moments)
             return model.apply({"params": params}, seen, state, steps._replace(observation={}))
 
@@ -230,7 +228,7 @@ def _network(
             "params"
         ]
 
-    in_loop = model.clone(convolve=convolution.convolve) if platform == "cpu" else model
+    in_loop = model.clone(convolve=torso_ops.convolve) if platform == "cpu" else model
     return RecurrentNetwork(
         init, initial_state, unroll_by(model), unroll_by(in_loop), inputs.no_moments, inputs.add_moments
     )

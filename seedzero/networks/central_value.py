@@ -16,7 +16,7 @@ import jax.numpy as jnp
 
 from seedzero.config import shared
 from seedzero.core import types
-from seedzero.networks import mlp, network_inputs, observations
+from seedzero.networks import mlp, observations
 
 PARAMS = "central_value"
 """Name of its parameters among the agent's; acting does without them."""
@@ -28,7 +28,7 @@ class CentralValue(NamedTuple):
 
     init: Callable[[jax.Array], dict[str, Any]]  # key -> parameters, to add to the agent's
     # (the agent's parameters, moments, observation {name: [B, T, ...]}) -> values [B, T]
-    values: Callable[[Any, Any, network_inputs.Observation], jax.Array]
+    values: Callable[[Any, Any, observations.Observation], jax.Array]
     no_moments: Callable[[], Any]  # () -> moments before the first batch; an empty tuple: nothing is normalized
     # (moments, observation {name: [N, ...]}, counted [N] bool, axis_name) -> moments with these observations added
     add_moments: Callable[..., Any]
@@ -55,17 +55,17 @@ def acting(params: Any) -> Any:
 
 def make(layers: shared.NetworkConfig, spec: types.EnvSpec, platform: str) -> CentralValue:
     """Returns the value of all arrays of a spec, joined to one vector."""
-    inputs = network_inputs.InputFunctions("mlp", spec, layers.frame_stack, layers.normalize_observations)
+    inputs = observations.InputFunctions("mlp", spec, layers.frame_stack, layers.normalize_observations)
     model = _Value(layers.width, observations.compute_dtype(layers.compute_dtype, platform))
 
-    def flat(moments: Any, observation: network_inputs.Observation) -> jax.Array:
+    def flat(moments: Any, observation: observations.Observation) -> jax.Array:
         found = inputs.features(moments or None, observation).main
         return found.reshape(found.shape[0], -1)
 
     def init(key: jax.Array) -> dict[str, Any]:
         return {PARAMS: model.init(key, flat((), observations.zeros(spec, layers.frame_stack, 1)))["params"]}
 
-    def values(params: Any, moments: Any, observation: network_inputs.Observation) -> jax.Array:
+    def values(params: Any, moments: Any, observation: observations.Observation) -> jax.Array:
         shape = next(iter(observation.values())).shape[:2]
         found: Any = model.apply({"params": params[PARAMS]}, flat(moments, observations.flat(observation)))
         return found.reshape(shape)  # type: ignore[no-any-return]

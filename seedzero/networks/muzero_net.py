@@ -9,9 +9,9 @@ import flax.linen as nn
 import jax
 import jax.numpy as jnp
 
-from seedzero.config import kinds, muzero_config, shared
+from seedzero.config import muzero_config, shared
 from seedzero.core import errors, types, user_code
-from seedzero.networks import actor_critic, chance, mlp, network_inputs, observations, projection, recurrence, resnet
+from seedzero.networks import actor_critic, chance, mlp, observations, projection, recurrence, resnet
 
 # EfficientZero's value prefix (Ye et al. 2021, section 4.2): an LSTM along imagined steps predicts sums of rewards.
 Carry: TypeAlias = tuple[jax.Array, jax.Array]
@@ -59,7 +59,7 @@ _PLAIN = muzero_config.MuZeroConfig()
 """A network without any of the optional parts."""
 
 AddMoments: TypeAlias = Callable[
-    [network_inputs.Moments, network_inputs.Observation, jax.Array, str | None], network_inputs.Moments
+    [observations.Moments, observations.Observation, jax.Array, str | None], observations.Moments
 ]
 
 
@@ -109,14 +109,14 @@ class Memory(NamedTuple):
 class Network(NamedTuple):
     """Pure functions of parameters. Shape letters: B batch, A actions, or D numbers of a continuous action."""
 
-    # key -> parameters, float32. The observations' moments may join them, as `network_inputs.MOMENTS`.
+    # key -> parameters, float32. The observations' moments may join them, as `observations.MOMENTS`.
     init: Callable[[jax.Array], Params]
     # parameters -> the same in the compute dtype, except moments and layers computed in float32. Applied once per
     # call, not in every simulation
     cast: Callable[[Params], Params]
     # (params, observation {name: [B, *shape]}) -> hidden [B, ...]. Stacked frames are on the last axis, oldest first;
     # integers are scaled inside
-    represent: Callable[[Params, network_inputs.Observation], Hidden]
+    represent: Callable[[Params, observations.Observation], Hidden]
     # (params, hidden) -> (policy logits [B, A], or [B, D * bins] as in ops.binned_actions; value logits [B, bins], and
     # one more where ends are predicted), float32
     predict: Callable[[Params, Hidden], tuple[jax.Array, jax.Array]]
@@ -125,7 +125,7 @@ class Network(NamedTuple):
     # likeliest code
     dynamics: Callable[[Params, Hidden, jax.Array], tuple[Hidden, jax.Array]]
     # () -> moments before the first batch; None: nothing is normalized, and the parameters hold none
-    no_moments: Callable[[], network_inputs.Moments | None] = lambda: None
+    no_moments: Callable[[], observations.Moments | None] = lambda: None
     # (moments, observation, counted [B] bool, axis name) -> moments with these observations added
     add_moments: AddMoments = lambda moments, *_: moments
     projection: Projection | None = None  # for the consistency loss; None: no parameters for it
@@ -201,7 +201,7 @@ def make(
     observation's shape, or a user's network lacks a part.
     """
     has_projection, memory, num_codes = muzero.consistency_weight > 0, muzero.memory, muzero.chance_codes
-    kind = kinds.choose_kind("network.kind", config.kind, spec)
+    kind = shared.choose_kind("network.kind", config.kind, spec)
     dtype = observations.compute_dtype(config.compute_dtype, platform)
     model = _own_model(config, spec) if config.module else _model(kind, config, spec, dtype, muzero.predict_ends)
     if has_projection:
@@ -215,7 +215,7 @@ def make(
         model = model.clone(core=recurrence.HiddenCore(memory, muzero.memory_width, spec.num_actions, dtype))
     if num_codes:
         model = _with_chance(model, kind, config, num_codes, dtype)
-    inputs = network_inputs.InputFunctions(
+    inputs = observations.InputFunctions(
         kind, spec, config.frame_stack, config.normalize_observations, pixels=config.normalize_pixels
     )
 
@@ -236,8 +236,8 @@ def make(
         _check_shapes(model, first_inputs, config, _num_policy_logits(config, spec))
     of_features = method("represent")
 
-    def represent(params: Params, observation: network_inputs.Observation) -> Hidden:
-        hidden: Hidden = of_features(params, *inputs.features(params.get(network_inputs.MOMENTS), observation).given)
+    def represent(params: Params, observation: observations.Observation) -> Hidden:
+        hidden: Hidden = of_features(params, *inputs.features(params.get(observations.MOMENTS), observation).given)
         return hidden
 
     of_chance = (
@@ -292,7 +292,7 @@ def _cast(params: Params, kind: str, dtype: Any) -> Params:
         first = mlp.INPUT_LAYER if kind == "mlp" else mlp.VECTOR_LAYERS
         is_input = (module, layer) == ("representation", first)
         is_output = module.endswith("_head") and layer == mlp.OUTPUT_LAYER
-        return leaf if module == network_inputs.MOMENTS or is_input or is_output else leaf.astype(dtype)
+        return leaf if module == observations.MOMENTS or is_input or is_output else leaf.astype(dtype)
 
     return jax.tree_util.tree_map_with_path(cast, params)
 

@@ -12,9 +12,9 @@ import flax.linen as nn
 import jax
 import jax.numpy as jnp
 
-from seedzero.config import kinds, shared
+from seedzero.config import shared
 from seedzero.core import types
-from seedzero.networks import mlp, network_inputs, observations, own_torso
+from seedzero.networks import mlp, observations, own_torso
 
 Params: TypeAlias = Any
 
@@ -28,9 +28,9 @@ class SacNetwork(NamedTuple):
     init_critics: Callable[[jax.Array], Params]  # key -> the critics' parameters
     # (actor's parameters, observation {name: [N, *shape]}) -> (means [N, D], logs of standard deviations [N, D]) of a
     # normal distribution, which tanh squashes to actions in -1 to 1
-    act: Callable[[Params, network_inputs.Observation], tuple[jax.Array, jax.Array]]
+    act: Callable[[Params, observations.Observation], tuple[jax.Array, jax.Array]]
     # (critics' parameters, observation, action [N, D] in -1 to 1) -> values [2, N], one per critic
-    value: Callable[[Params, network_inputs.Observation, jax.Array], jax.Array]
+    value: Callable[[Params, observations.Observation, jax.Array], jax.Array]
 
 
 def make(layers: shared.NetworkConfig, spec: types.EnvSpec, platform: str) -> SacNetwork:
@@ -41,21 +41,21 @@ def make(layers: shared.NetworkConfig, spec: types.EnvSpec, platform: str) -> Sa
     """
     own = own_torso.load(layers, spec)
     dtype = observations.compute_dtype(layers.compute_dtype, platform)
-    kind = "mlp" if own is None else kinds.choose_kind("network.kind", "auto", spec)
-    inputs = network_inputs.InputFunctions(kind, spec, layers.frame_stack, normalizes=False)
+    kind = "mlp" if own is None else shared.choose_kind("network.kind", "auto", spec)
+    inputs = observations.InputFunctions(kind, spec, layers.frame_stack, normalizes=False)
     num_dimensions = len(spec.action_low)
     actor = _Layers(layers.width, 2 * num_dimensions, dtype, own)
     critics = _Critics(layers.width, dtype, own)
 
-    def seen(observation: network_inputs.Observation) -> tuple[jax.Array, ...]:
+    def seen(observation: observations.Observation) -> tuple[jax.Array, ...]:
         return inputs.features(None, observation).given
 
-    def act(params: Params, observation: network_inputs.Observation) -> tuple[jax.Array, jax.Array]:
+    def act(params: Params, observation: observations.Observation) -> tuple[jax.Array, jax.Array]:
         found: Any = actor.apply({"params": params}, *seen(observation))
         mean, log_std = jnp.split(found, 2, axis=-1)
         return mean, jnp.clip(log_std, LOWEST_LOG_STD, HIGHEST_LOG_STD)
 
-    def value(params: Params, observation: network_inputs.Observation, action: jax.Array) -> jax.Array:
+    def value(params: Params, observation: observations.Observation, action: jax.Array) -> jax.Array:
         found: Any = critics.apply({"params": params}, action, *seen(observation))
         return jnp.asarray(found)
 

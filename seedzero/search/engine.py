@@ -9,7 +9,7 @@ import jax
 import jax.numpy as jnp
 
 from seedzero.config import muzero_config
-from seedzero.search import gumbel, inspection, puct, search_forest, selection, types
+from seedzero.search import gumbel, puct, search_forest, selection, types
 
 
 def search(
@@ -60,7 +60,7 @@ def search(
         result, forests = policy(
             key, root, evaluate, config=config, score=score, explore=explore, invalid_actions=invalid_actions
         )
-        return result._replace(tree=inspection.tree(forests, explore.shape[0])) if return_tree else result
+        return result._replace(tree=search_forest.tree(forests, explore.shape[0])) if return_tree else result
 
 
 def sweep_widths(config: muzero_config.SearchSection, num_actions: int) -> tuple[int, ...]:

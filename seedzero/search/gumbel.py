@@ -16,7 +16,7 @@ import jax
 import jax.numpy as jnp
 
 from seedzero.config import muzero_config
-from seedzero.search import inspection, lookup, search_forest, selection, types
+from seedzero.search import search_forest, selection, types
 
 # Schedules simulations: Sequential Halving's sweeps, and loops with growing tables. Plain integers, no JAX.
 SHORTEST_LOOP = 25
@@ -190,8 +190,8 @@ def _halve(position: _Position, race: _Race, width: int) -> tuple[_Race, list[se
     order = _best_first(_race_scores(position, race))
     return (
         race._replace(
-            actions=lookup.along(race.actions, order[:, :width]),
-            active=lookup.along(race.active.astype(jnp.int32), order[:, :width]) > 0,
+            actions=search_forest.along(race.actions, order[:, :width]),
+            active=search_forest.along(race.active.astype(jnp.int32), order[:, :width]) > 0,
             forest=search_forest.take(race.forest, order[:, :width].T),
         ),
         [search_forest.take(race.forest, order[:, width:].T)],
@@ -235,7 +235,7 @@ def _update_statistics(race: _Race) -> _Race:
     def put(table: jax.Array, edges: jax.Array) -> jax.Array:
         # One root action is open in each tree, so the sum over all is that action's edge.
         of_trees = jnp.sum(edges[:, 0], axis=0).reshape(race.actions.shape[::-1]).T
-        return lookup.put(table, race.actions, of_trees)
+        return search_forest.put(table, race.actions, of_trees)
 
     return race._replace(
         visits=put(race.visits, race.forest.visits), q_values=put(race.q_values, race.forest.q_values)
@@ -254,7 +254,7 @@ def _rules(position: _Position, actions: jax.Array) -> search_forest.Rules:
 
 def _race_scores(position: _Position, race: _Race) -> jax.Array:
     """Returns scores [B, W] of the race's actions; -inf for those that dropped out."""
-    scores = lookup.along(_scores(position, race), race.actions)
+    scores = search_forest.along(_scores(position, race), race.actions)
     return jnp.where(race.active, scores, -jnp.inf)
 
 
@@ -279,7 +279,7 @@ def _found(position: _Position, race: _Race, forests: list[search_forest.Forest]
     logits = _bonus(position, race) + position.logits
     returns = jnp.sum(race.visits * race.q_values, axis=-1)
     action = jnp.argmax(scores, axis=-1).astype(jnp.int32)
-    max_depth, mean_depth = inspection.depth_statistics(forests, action.shape[0])
+    max_depth, mean_depth = search_forest.depth_statistics(forests, action.shape[0])
     return types.SearchResult(
         action=action,
         action_weights=jax.nn.softmax(logits),

@@ -7,7 +7,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from seedzero.config import muzero_config
-from seedzero.search import gumbel, inspection, search_forest, selection, types
+from seedzero.search import gumbel, search_forest, selection, types
 
 # Draws the gamma noise of the search.
 NUM_PROPOSALS = 4
@@ -69,7 +69,7 @@ def search(
     num_actions = root.prior_logits.shape[-1]
     visits = forest.visits[:num_actions, 0].T
     action = _sample_visits(action_key, visits, noisy, explore, config.temperature)
-    max_depth, mean_depth = inspection.depth_statistics([forest], explore.shape[0])
+    max_depth, mean_depth = search_forest.depth_statistics([forest], explore.shape[0])
     found = types.SearchResult(
         action=action,
         action_weights=visits / jnp.sum(visits, axis=-1, keepdims=True),

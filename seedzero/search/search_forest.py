@@ -28,14 +28,164 @@ is the root.
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple, TypeAlias
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 
-from seedzero.search import lookup, types
+from seedzero.search import types
+
+# Picks entries of a forest's tables and hidden states for each tree.
+#
+# A gather is cheap on a CPU or GPU. A TPU moves a whole tile of 4 KiB for each gathered number, more for each
+# scattered one, and many times its bytes for a hidden state. So there, every entry is compared with the wanted number
+# instead. Both ways give the same bits, except for the sign of a zero.
+#
+# Shape letters: T trees, N nodes, B positions, W trees of each position. T = W * B; the first trees of all positions
+# come first.
+MOST_COMPARED = 16
+"""Hidden states and trees are compared if there are at most this many to choose from, because all of them are read."""
+
+
+# Numbers -----------------------------------------------------------------------------------------------------------
+
+
+def numbers(table: jax.Array, index: jax.Array) -> jax.Array:
+    """Returns table [N, ..., T] at index [T] of each tree, [..., T]."""
+    index = index.reshape(*[1] * (table.ndim - 1), -1)
+
+    def compare(table: jax.Array, index: jax.Array) -> jax.Array:
+        is_wanted = jnp.arange(len(table)).reshape(-1, *[1] * (table.ndim - 1)) == index
+        return jnp.sum(jnp.where(is_wanted, table, 0), axis=0, dtype=table.dtype)
+
+    def gather(table: jax.Array, index: jax.Array) -> jax.Array:
+        # For single numbers, because the result then has the table's order.
+        shape = jnp.broadcast_shapes(index.shape[1:], table.shape[1:])
+        others = jnp.meshgrid(*map(jnp.arange, shape), indexing="ij", sparse=True)
+        return table.at[(jnp.broadcast_to(index[0], shape), *others)].get(mode="promise_in_bounds")
+
+    return _by_platform(compare, gather, table, index)
+
+
+def trees_numbers(table: jax.Array, chosen: jax.Array) -> jax.Array:
+    """Returns table [..., W * B] of the trees `chosen` [W', B] int32 among each position's, [..., W' * B]."""
+    num_positions = chosen.shape[1]
+
+    def compare(table: jax.Array, chosen: jax.Array) -> jax.Array:
+        groups = jnp.moveaxis(table.reshape(*table.shape[:-1], -1, 1, num_positions), -3, 0)
+        return _select(groups, chosen).reshape(*table.shape[:-1], chosen.shape[0] * num_positions)
+
+    def gather(table: jax.Array, chosen: jax.Array) -> jax.Array:
+        return table[..., _trees(chosen)]
+
+    are_many = table.shape[-1] // num_positions > MOST_COMPARED
+    return _by_platform(gather if are_many else compare, gather, table, chosen)
+
+
+def along(table: jax.Array, index: jax.Array) -> jax.Array:
+    """Returns table [B, M] of numbers at index [B, W], [B, W]."""
+
+    def compare(table: jax.Array, index: jax.Array) -> jax.Array:
+        return jnp.sum(jnp.where(_is_at(index, table), table[:, None], 0), axis=-1, dtype=table.dtype)
+
+    def gather(table: jax.Array, index: jax.Array) -> jax.Array:
+        return jnp.take_along_axis(table, index, axis=-1)
+
+    return _by_platform(compare, gather, table, index)
+
+
+def put(table: jax.Array, index: jax.Array, values: jax.Array) -> jax.Array:
+    """Returns table [B, M] with values [B, W] at index [B, W], distinct in each row."""
+
+    def compare(table: jax.Array, index: jax.Array, values: jax.Array) -> jax.Array:
+        is_at = _is_at(index, table)
+        found = jnp.sum(jnp.where(is_at, values[:, :, None], 0), axis=1, dtype=table.dtype)
+        return jnp.where(jnp.any(is_at, axis=1), found, table)
+
+    def scatter(table: jax.Array, index: jax.Array, values: jax.Array) -> jax.Array:
+        return table.at[jnp.arange(table.shape[0])[:, None], index].set(values)
+
+    return _by_platform(compare, scatter, table, index, values)
+
+
+def _is_at(index: jax.Array, table: jax.Array) -> jax.Array:
+    return index[:, :, None] == jnp.arange(table.shape[-1])
+
+
+# Hidden states -----------------------------------------------------------------------------------------------------
+
+
+def states(parts: Sequence[jax.Array], node: jax.Array) -> jax.Array:
+    """Returns hidden states at node [T] of each tree, [T, ...].
+
+    parts: [n, T, ...], or [n, B, ...] if all trees of a position have the same. The parts have consecutive nodes, N
+    altogether.
+    """
+    wanted, num_before = _in_part(parts[0], node), len(parts[0])
+    for part in parts[1:]:
+        wanted = jnp.where(_column(node >= num_before, part), _in_part(part, node - num_before), wanted)
+        num_before += len(part)
+    return wanted
+
+
+def _in_part(part: jax.Array, index: jax.Array) -> jax.Array:
+    """Returns part [n, T or B, ...] at index [T], [T, ...]; arbitrary for an index outside the part."""
+    num_repeats = index.shape[0] // part.shape[1]
+    part = jnp.concatenate([part] * num_repeats, axis=1) if num_repeats > 1 else part
+    if len(part) == 1:
+        return part[0]
+
+    def compare(part: jax.Array, index: jax.Array) -> jax.Array:
+        return _select(part, _column(index, part))
+
+    def gather(part: jax.Array, index: jax.Array) -> jax.Array:
+        return part.at[jnp.clip(index, 0, len(part) - 1), jnp.arange(index.shape[0])].get(mode="promise_in_bounds")
+
+    return _by_platform(gather if len(part) > MOST_COMPARED else compare, gather, part, index)
+
+
+def trees_states(part: jax.Array, chosen: jax.Array) -> jax.Array:
+    """Returns part [n, W * B, ...] of the trees `chosen` [W', B] int32 among each position's, [n, W' * B, ...]."""
+    num_groups = part.shape[1] // chosen.shape[1]
+
+    def compare(part: jax.Array, chosen: jax.Array) -> jax.Array:
+        groups = jnp.split(part, num_groups, axis=1)
+        return jnp.concatenate([_select(groups, _column(number, part)) for number in chosen], axis=1)
+
+    def gather(part: jax.Array, chosen: jax.Array) -> jax.Array:
+        return part[:, _trees(chosen)]
+
+    return _by_platform(gather if num_groups > MOST_COMPARED else compare, gather, part, chosen)
+
+
+# Both --------------------------------------------------------------------------------------------------------------
+
+
+def _by_platform(on_tpu: Callable[..., jax.Array], elsewhere: Callable[..., jax.Array], *arguments: Any) -> jax.Array:
+    found: jax.Array = jax.lax.platform_dependent(*arguments, tpu=on_tpu, default=elsewhere)
+    return found
+
+
+def _trees(chosen: jax.Array) -> jax.Array:
+    """Converts the trees [W', B] among each position's to numbers among all trees, [W' * B]."""
+    num_positions = chosen.shape[1]
+    return (chosen * num_positions + jnp.arange(num_positions)).reshape(-1)
+
+
+def _select(choices: jax.Array | Sequence[jax.Array], index: jax.Array) -> jax.Array:
+    """Returns each entry of choices[index]; both broadcast. An index without a choice takes the first one."""
+    selected = jnp.broadcast_to(choices[0], jnp.broadcast_shapes(choices[0].shape, index.shape))
+    for number in range(1, len(choices)):
+        selected = jnp.where(index == number, choices[number], selected)
+    return selected
+
+
+def _column(x: jax.Array, part: jax.Array) -> jax.Array:
+    """Appends the axes of a hidden state to x [T]."""
+    return x.reshape(-1, *[1] * (part.ndim - 2))
+
 
 ABSENT = -1
 """In path_action: this node is not on the path."""
@@ -138,9 +288,9 @@ def take(forest: Forest, chosen: jax.Array) -> Forest:
     """
 
     def take_states(part: jax.Array) -> jax.Array:
-        return part if part.shape[1] < forest.shape[2] else lookup.trees_states(part, chosen)
+        return part if part.shape[1] < forest.shape[2] else trees_states(part, chosen)
 
-    taken = _map_tables(lambda _, table: lookup.trees_numbers(table, chosen), forest)
+    taken = _map_tables(lambda _, table: trees_numbers(table, chosen), forest)
     return taken._replace(embedding=jax.tree.map(take_states, forest.embedding))
 
 
@@ -161,7 +311,7 @@ def simulate(forest: Forest, number: jax.Array, rules: Rules, active: jax.Array 
       active: [T] bool, false: this tree stays unchanged (its new nodes are unreachable); None: all grow.
     """
     parent = _descend(forest, rules.max_depth)
-    edge = lookup.numbers(forest.next_action, parent)
+    edge = numbers(forest.next_action, parent)
     model, after = rules.evaluate, None
     if isinstance(model, types.Chance):
         forest, after = _decide(forest, 2 * number - 1, parent, edge, model, active)
@@ -197,7 +347,7 @@ def _decide(
 ) -> tuple[Forest, _After]:
     """Returns the forest with an afterstate at `node` where the descent ended at a decision, and all afterstates."""
     assert forest.is_afterstate is not None
-    is_new = lookup.numbers(forest.is_afterstate.astype(jnp.int32), parent) == 0
+    is_new = numbers(forest.is_afterstate.astype(jnp.int32), parent) == 0
     found, embedding = model.decide(edge, _states(forest, parent))
     logits, none = found.code_logits.astype(jnp.float32), jnp.zeros(edge.shape)
     value = None if found.value is None else found.value.astype(jnp.float32)
@@ -209,7 +359,7 @@ def _decide(
 
 
 def _states(forest: Forest, node: jax.Array) -> types.Embedding:
-    return jax.tree.map(lambda *parts: lookup.states(parts, node), *forest.embedding)
+    return jax.tree.map(lambda *parts: states(parts, node), *forest.embedding)
 
 
 # Selection --------------------------------------------------------------------------------------------------------
@@ -258,10 +408,10 @@ class _Path(NamedTuple):
 def _extend(forest: Forest, parent: jax.Array, action: jax.Array, prediction: types.Prediction) -> _Path:
     """Extends the parent's path by one edge."""
     is_parent = jnp.arange(forest.shape[1])[:, None] == parent
-    discount = lookup.numbers(forest.path_discount, parent)
+    discount = numbers(forest.path_discount, parent)
     return _Path(
-        action=jnp.where(is_parent, action, lookup.numbers(forest.path_action, parent)),
-        reward=lookup.numbers(forest.path_reward, parent) + discount * prediction.reward,
+        action=jnp.where(is_parent, action, numbers(forest.path_action, parent)),
+        reward=numbers(forest.path_reward, parent) + discount * prediction.reward,
         discount=discount * prediction.discount,
     )
 
@@ -276,8 +426,8 @@ def _only(active: jax.Array | None, path: _Path) -> _Path:
 
 def _returns_to(forest: Forest, node: jax.Array, value: jax.Array) -> jax.Array:
     """Returns [N, T]: the return from each node on the way to nodes [T], given the values of these."""
-    discount = lookup.numbers(forest.path_discount, node)
-    return lookup.numbers(forest.path_reward, node) + discount * value
+    discount = numbers(forest.path_discount, node)
+    return numbers(forest.path_reward, node) + discount * value
 
 
 def _backup(forest: Forest, path: _Path, returns: jax.Array) -> Forest:
@@ -366,3 +516,101 @@ def mean_values(forest: Forest) -> jax.Array:
 def first_edges(forest: Forest, number: int) -> Forest:
     """Returns the trees with this number of edges at each node."""
     return _map_tables(lambda name, table: table[:number] if name in _EDGES else table, forest)
+
+
+# Measures the depth of finished trees, and turns them into a form that can be drawn.
+#
+# A search's forests have T = W * B trees, W for each position; the first trees of all positions come first.
+def depth_statistics(forests: Sequence[Forest], batch_size: int) -> tuple[jax.Array, jax.Array]:
+    """Returns the largest depth [B] int32 and the mean depth [B] of the simulations' last nodes."""
+    made = jnp.concatenate([_rows(is_last(f)[1:].T, batch_size) for f in forests], axis=-1)
+    depth = jnp.concatenate([_rows(depths(f)[1:].T, batch_size) for f in forests], axis=-1)
+    depth = jnp.where(made, depth, 0)
+    num_made = jnp.maximum(jnp.sum(made, axis=-1), 1)
+    return jnp.max(depth, axis=-1).astype(jnp.int32), jnp.sum(depth, axis=-1) / num_made
+
+
+def tree(forests: Sequence[Forest], batch_size: int) -> types.Tree:
+    """Joins the trees of each position: the common root comes first, then the other nodes, tree by tree.
+
+    Nodes keep their order within a tree, so children follow their parents.
+    """
+    parts, offset = [], 1
+    for forest in forests:
+        num_trees = forest.shape[2] // batch_size
+        num_new = forest.shape[1] - 1
+        first = offset + num_new * jnp.arange(num_trees)
+        part = _nodes(forest)
+        # Node 0 of each tree is the common root; node 1 is the tree's first own node.
+        parent = jnp.where(part.parent > 0, part.parent - 1 + jnp.repeat(first, batch_size)[:, None], part.parent)
+        parts.append(jax.tree.map(lambda x: _rows(x[:, 1:], batch_size), part._replace(parent=parent)))
+        offset += num_trees * num_new
+    joined = jax.tree.map(lambda *leaves: jnp.concatenate(leaves, axis=1), _joined_root(forests, batch_size), *parts)
+    return joined  # type: ignore[no-any-return]
+
+
+def _nodes(forest: Forest) -> types.Tree:
+    """Returns the nodes [T, N] of trees; nodes that do not exist are marked as in types.Tree."""
+    nodes = jnp.arange(forest.shape[1])
+    made = is_made(forest).T
+    parent = jnp.max(jnp.where(forest.path_action != ABSENT, nodes[:, None], -1), axis=1).T
+    parent = jnp.where(made, parent, -1)
+    kind = forest.is_afterstate
+    own_visits = 1 if kind is None else 1 - kind.T
+
+    def at_parent(table: jax.Array, otherwise: Any) -> jax.Array:
+        table = jnp.moveaxis(table, -1, 0)
+        entry = jnp.take_along_axis(table, jnp.maximum(parent, 0)[:, :, None], axis=-1)[:, :, 0]
+        return jnp.where(parent >= 0, entry, otherwise)
+
+    return types.Tree(
+        parent=parent.astype(jnp.int32),
+        action=at_parent(forest.path_action, -1).astype(jnp.int32),
+        num_visits=jnp.where(made, own_visits + jnp.sum(forest.visits, axis=0).T, 0).astype(jnp.int32),
+        value=jnp.where(made, mean_values(forest).T, 0.0),
+        reward=at_parent(forest.path_reward, 0.0),
+        discount=at_parent(forest.path_discount, 1.0),
+        depth=jnp.where(made, depths(forest).T, 0).astype(jnp.int32),
+        prior=forest.prior.T,
+        is_afterstate=None if kind is None else made & kind.T,
+    )
+
+
+def _joined_root(forests: Sequence[Forest], batch_size: int) -> types.Tree:
+    """Returns the root [B, 1] with the visits of all trees."""
+
+    def total(edges: list[jax.Array]) -> jax.Array:
+        rows = [_rows(jnp.sum(x[:, 0], axis=0)[:, None], batch_size) for x in edges]
+        return jnp.concatenate(rows, axis=-1).sum(axis=-1, keepdims=True)
+
+    num_visits, returns = total([f.visits for f in forests]), total([f.visits * f.q_values for f in forests])
+    first = jax.tree.map(lambda x: _rows(x[:, :1], batch_size)[:, :1], _nodes(forests[0]))
+    value = forests[0].value[0, :batch_size, None]
+    joined: types.Tree = first._replace(
+        num_visits=1 + num_visits.astype(jnp.int32), value=(value + returns) / (1.0 + num_visits)
+    )
+    return joined
+
+
+def _rows(x: jax.Array, batch_size: int) -> jax.Array:
+    """Returns [W * B, N, ...] as [B, W * N, ...]."""
+    groups = jnp.moveaxis(x.reshape(-1, batch_size, *x.shape[1:]), 1, 0)
+    return groups.reshape(batch_size, -1, *x.shape[2:])
+
+
+def to_dot(tree: types.Tree, row: int = 0) -> str:
+    """Returns one position's tree in Graphviz's language; `dot -Tsvg` draws it.
+
+    An edge's label is its action, prior, reward and discount; a node's label is its visits and value. An afterstate is
+    an ellipse, and its edges are codes.
+    """
+    nodes = jax.tree.map(lambda table: np.asarray(table[row]), tree)
+    lines = ["digraph search {", "  node [shape=box];"]
+    for node in np.flatnonzero(nodes.num_visits > 0):
+        shape = "shape=ellipse, " if nodes.is_afterstate is not None and nodes.is_afterstate[node] else ""
+        lines.append(f'  {node} [{shape}label="{nodes.num_visits[node]} visits\\nvalue {nodes.value[node]:.3f}"];')
+        if (parent := nodes.parent[node]) >= 0:
+            action = nodes.action[node]
+            label = f"{action} ({nodes.prior[parent, action]:.2f})\\nreward {nodes.reward[node]:.3f}"
+            lines.append(f'  {parent} -> {node} [label="{label}\\ndiscount {nodes.discount[node]:.3f}"];')
+    return "\n".join([*lines, "}", ""])

@@ -46,7 +46,6 @@ from seedzero.transport import (
     messages,
     options,
     outbox,
-    proxy,
     security,
     sessions,
 )
@@ -323,7 +322,9 @@ class Connection:
                 await asyncio.wait_for(call.wait_for_connection(), _CONNECT_SECONDS)
                 return await self._use(WorkerStream(call))
             except TimeoutError:
-                return hosts.Trouble(f"no connection within {_CONNECT_SECONDS:g} s{proxy.remark(host.address)}")
+                return hosts.Trouble(
+                    f"no connection within {_CONNECT_SECONDS:g} s{addresses.proxy_remark(host.address)}"
+                )
             except aio.AioRpcError as error:
                 code, details = error.code(), error.details() or ""
                 # On a thread, because it may try the port.
@@ -331,7 +332,7 @@ class Connection:
                 if final is not None:
                     raise final from None
                 told = grpc_status.of_proxy(code, details) or f"{code.name}: {details}"
-                told += proxy.remark(host.address) if code is grpc.StatusCode.UNAVAILABLE else ""
+                told += addresses.proxy_remark(host.address) if code is grpc.StatusCode.UNAVAILABLE else ""
                 is_full = code is grpc.StatusCode.RESOURCE_EXHAUSTED
                 return hosts.Trouble(told, is_full, grpc_status.elsewhere_of(error))
             finally:

@@ -17,14 +17,7 @@ import grpc
 
 from seedzero.config import sections
 from seedzero.core import errors, forks
-from seedzero.transport import (
-    grpc_status,
-    inference_pb2,
-    options,
-    policy_codec,
-    proxy,
-    security,
-)
+from seedzero.transport import addresses, grpc_status, inference_pb2, options, policy_codec, security
 
 _DESCRIBE_SECONDS = 5.0
 _FEW = 3
@@ -219,7 +212,7 @@ def explained(error: grpc.RpcError, secured: security.ClientSecurity, words: Wor
             return found
         why = grpc_status.of_proxy(code, details) or details
         return errors.ProtocolError(
-            f"no {words.kind} answers at {address} ({why}); {words.question}{proxy.remark(address)}"
+            f"no {words.kind} answers at {address} ({why}); {words.question}{addresses.proxy_remark(address)}"
         )
     if code is grpc.StatusCode.UNIMPLEMENTED:
         return errors.ProtocolError(

@@ -10,7 +10,7 @@ import grpc
 from grpc_health.v1 import health_pb2, health_pb2_grpc
 
 from seedzero.core import errors, json_object
-from seedzero.transport import grpc_status, inference_pb2, inference_pb2_grpc, messages, proxy, security
+from seedzero.transport import addresses, grpc_status, inference_pb2, inference_pb2_grpc, messages, security
 
 DEADLINE_SECONDS = 5.0
 SERVING = "SERVING"
@@ -100,5 +100,5 @@ def _explained(error: grpc.RpcError, secured: security.ClientSecurity, deadline_
     return security.explain(code, details, secured) or errors.ProtocolError(
         f"no learner answers at {secured.address} within {deadline_seconds:g} s "
         f"({grpc_status.of_proxy(code, details) or f'{code.name}: {details}'}); is `seedzero train` running there?"
-        f"{proxy.remark(secured.address)}"
+        f"{addresses.proxy_remark(secured.address)}"
     )

@@ -1,10 +1,11 @@
-"""Runs the learner's gRPC server on its own thread; `streams` serves the workers."""
+"""Runs the learner's gRPC server on its own thread, with enough open files; `streams` serves the workers."""
 
 from __future__ import annotations
 
 import asyncio
 import collections
 import json
+import resource
 import time
 from collections.abc import Callable
 
@@ -24,6 +25,27 @@ from seedzero.transport import (
     security,
     streams,
 )
+
+# Raises the limit of open files, because every connection needs a file.
+_OTHERS = 256
+"""A generous number of open files that a learner needs besides workers' connections."""
+
+
+def allow_descriptors(max_workers: int) -> str | None:
+    """Raises this process's limit of open files to the system's; returns a warning if that is too low."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    needed = max_workers + _OTHERS
+    if soft == resource.RLIM_INFINITY:
+        return None
+    allowed = max(soft, needed) if hard == resource.RLIM_INFINITY else hard  # some systems do not grant infinity
+    resource.setrlimit(resource.RLIMIT_NOFILE, (allowed, hard))
+    if allowed >= needed:
+        return None
+    return (
+        f"{allowed} open files are allowed here (ulimit -Hn) and --transport.max_workers={max_workers} may take "
+        f"{needed}: workers beyond that wait for a connection; raise the limit, or lower --transport.max_workers"
+    )
+
 
 _MAX_ASKING = 8
 """The most live calls at a time; each is answered as soon as its request is there."""

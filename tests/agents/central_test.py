@@ -10,11 +10,11 @@ import jax
 import numpy as np
 
 from seedzero.agents import agent_table, base, ppo
-from seedzero.core import training_arrays, types
+from seedzero.core import packing, types
 from seedzero.networks import central_value
 from seedzero.replay import windowing
 
-SPEC = training_arrays.add(cases.SPEC, types.ArraySpec("joint", (3,), "float32", training_only=True))
+SPEC = packing.add_training_only(cases.SPEC, types.ArraySpec("joint", (3,), "float32", training_only=True))
 CONFIG = cases.make_config("ppo", network__normalize_observations=True)
 
 

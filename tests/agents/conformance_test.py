@@ -16,7 +16,7 @@ from seedzero.agents import agent_table
 from seedzero.api import conformance
 from seedzero.config import configs
 from seedzero.core import errors
-from seedzero.networks import network_inputs
+from seedzero.networks import observations
 from seedzero.ops import statistics
 
 _SPECS_OF = {
@@ -72,7 +72,7 @@ def test_an_update_counts_the_pixels_that_it_saw(variant: str) -> None:
     case = cases.case(variant, "text" if variant.startswith(("vtrace", "ppo")) else "image and vector")
 
     def of_image(state: Any) -> statistics.Moments:
-        found = getattr(state, "moments", None) or state.params[network_inputs.MOMENTS]
+        found = getattr(state, "moments", None) or state.params[observations.MOMENTS]
         moments: statistics.Moments = found["image"]
         return moments
 

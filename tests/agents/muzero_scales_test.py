@@ -15,7 +15,7 @@ import pytest
 from seedzero import search as mcts
 from seedzero.agents import base, muzero, muzero_loss, muzero_model
 from seedzero.core import types
-from seedzero.networks import network_inputs
+from seedzero.networks import observations
 from seedzero.ops import statistics, value_transforms
 from seedzero.replay import windowing
 
@@ -129,11 +129,11 @@ def test_acting_and_targets_have_statistics_of_their_own_that_no_optimizer_touch
     expected = jax.jit(lambda: statistics.add_features(statistics.no_moments(4), seen, np.ones(len(seen), bool)))()
     for number in range(3):
         state, _, _ = cases.update(config, state, windows)
-        weights.append(float(state.target_params[network_inputs.MOMENTS].weight))
+        weights.append(float(state.target_params[observations.MOMENTS].weight))
         if number == 0:
-            for leaf, wanted in zip(state.params[network_inputs.MOMENTS], expected, strict=True):
+            for leaf, wanted in zip(state.params[observations.MOMENTS], expected, strict=True):
                 np.testing.assert_allclose(leaf, wanted, rtol=1e-6)
-    assert float(state.params[network_inputs.MOMENTS].weight) > weights[2] == weights[1] > weights[0] == 0.0
+    assert float(state.params[observations.MOMENTS].weight) > weights[2] == weights[1] > weights[0] == 0.0
     assert cases.agent(config)[0].acting(state) is state.params
 
 

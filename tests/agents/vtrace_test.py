@@ -13,7 +13,7 @@ import pytest
 from seedzero.agents import learning, vtrace
 from seedzero.config import configs, options
 from seedzero.core import types
-from seedzero.networks import network_inputs
+from seedzero.networks import observations
 from seedzero.replay import ring_store, windowing
 
 
@@ -214,11 +214,11 @@ def test_the_moments_of_pixels_are_those_of_the_rows_that_count() -> None:
     windows = _windows()._replace(weight=jnp.array([1.0, 0.0, 1.5]))
     images = np.random.default_rng(0).integers(0, 256, (*windows.reward.shape, 6, 5, 1)).astype(np.uint8)
     state = jax.jit(agent.init)(jax.random.key(0))
-    assert float(state.params[network_inputs.MOMENTS].weight) == 0
+    assert float(state.params[observations.MOMENTS].weight) == 0
     update = jax.jit(lambda state, windows: agent.update(state, windows, jax.random.key(1), None))
     state, _, metrics = update(state, agent_cases.show(windows, images))
     assert float(metrics["num_rejected"]) == 0
-    moments, seen = state.params[network_inputs.MOMENTS], images[[0, 2], :-1].reshape(-1, 30) / 255.0
+    moments, seen = state.params[observations.MOMENTS], images[[0, 2], :-1].reshape(-1, 30) / 255.0
     assert float(moments.weight) == len(seen)
     np.testing.assert_allclose(moments.mean, seen.mean(axis=0), rtol=1e-5)
     np.testing.assert_allclose(moments.variance, seen.var(axis=0), rtol=1e-4)

@@ -8,12 +8,12 @@ import pytest
 
 from seedzero.api import curve_plot
 from seedzero.core import errors
-from seedzero.monitoring import bands
+from seedzero.monitoring import series
 
 
 def _line(label: str, *seeds: list[float]) -> curve_plot.Line:
     x = np.arange(float(len(seeds[0])))
-    band = bands.band([bands.curve(x, np.array(seed)) for seed in seeds])
+    band = series.band([series.curve(x, np.array(seed)) for seed in seeds])
     assert band is not None
     return curve_plot.Line(label, band)
 

@@ -20,7 +20,7 @@ from seedzero.config import configs
 from seedzero.core import errors
 from seedzero.envs import spiel
 from seedzero.league import members, payoffs
-from seedzero.storage.checkpoints import player_files, run_dirs, spec_file
+from seedzero.storage.checkpoints import player_files, run_dirs
 
 
 def _read(path: pathlib.Path) -> leagues.SavedLeague:
@@ -113,7 +113,7 @@ def playable(tmp_path_factory: pytest.TempPathFactory) -> pathlib.Path:
     small = dict(network__width=8, network__head_width=8, search__num_simulations=2)
     path = saved_league.make(tmp_path_factory.mktemp("playable") / "run", params=params, **small)
     config = run_dirs.read_saved(path).config
-    spec_file.write(path, game.spec)
+    run_dirs.write_spec(path, game.spec)
     for seed, name in enumerate((saved_league.OLD, saved_league.NEW)):
         player_files.write(path / "checkpoints", name, 30, params(config, seed), {}, time=0.0)
     return path

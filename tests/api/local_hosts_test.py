@@ -10,9 +10,9 @@ import types
 import pytest
 
 from seedzero.api import local_hosts
-from seedzero.config import cluster_config
+from seedzero.config import sections
 from seedzero.core import errors
-from seedzero.learner import callbacks, result
+from seedzero.learner import callbacks, endings
 
 
 def test_each_host_has_its_index_and_all_meet_at_a_port_of_this_machine() -> None:
@@ -31,9 +31,9 @@ def test_the_end_of_the_hosts_is_the_end_of_the_call(
     said: list[str] = []
     program = [sys.executable, "-c", f"print('a line'); raise SystemExit({code})"]
     monkeypatch.setattr(local_hosts, "commands", lambda flags, settings, num, gpus: [program] * num)
-    monkeypatch.setattr(local_hosts.ensemble.programs, "MAX_DELAY_SECONDS", 0.01)
+    monkeypatch.setattr(local_hosts.pool.programs, "MAX_DELAY_SECONDS", 0.01)
 
-    def run() -> result.Result:
+    def run() -> endings.Result:
         return local_hosts.run({}, {}, tmp_path / "run", 2, callbacks.Caller(said.append, handles_signals=False))
 
     if error is None:
@@ -48,7 +48,7 @@ def test_the_end_of_the_hosts_is_the_end_of_the_call(
 def test_hosts_share_a_token_of_this_start_that_no_command_line_shows(
     tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    program = [sys.executable, "-c", f"import os; print(os.environ[{cluster_config.TOKEN!r}])"]
+    program = [sys.executable, "-c", f"import os; print(os.environ[{sections.TOKEN!r}])"]
     commands, seen = local_hosts.commands, []
     monkeypatch.setattr(local_hosts, "commands", lambda *given: seen.extend(commands(*given)) or [program] * 2)
     lines: list[bytes] = []

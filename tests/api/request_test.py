@@ -11,7 +11,7 @@ import jax
 import pytest
 
 from seedzero.api import environment, request
-from seedzero.config import configs, kinds, sections
+from seedzero.config import configs, sections, shared
 from seedzero.core import errors
 from seedzero.envs import gym_wrappers
 from seedzero.storage.checkpoints import run_dirs
@@ -180,7 +180,7 @@ def test_a_user_s_images_choose_preset_and_network(tmp_path: pathlib.Path, monke
         asked.notes[0].startswith("--env=gym:their_envs:Images-v0 ")
         and "images of 64x64x3: preset pixels" in asked.notes[0]
     )
-    assert kinds.choose_kind("network.kind", asked.config.network.kind, asked.spec) == "resnet"
+    assert shared.choose_kind("network.kind", asked.config.network.kind, asked.spec) == "resnet"
 
 
 def test_channels_that_seem_to_come_first_are_noted(tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -17,7 +17,7 @@ import seedzero
 from seedzero.api import request, training
 from seedzero.config import options, own_agents, page_options
 from seedzero.core import errors
-from seedzero.learner import entry, result
+from seedzero.learner import endings, entry
 
 
 @pytest.fixture
@@ -25,9 +25,9 @@ def calls(monkeypatch: pytest.MonkeyPatch) -> list[dict[str, Any]]:
     """What the learner is called with, instead of learning."""
     seen: list[dict[str, Any]] = []
 
-    def fake(asked: Any, path: pathlib.Path, command: str, caller: Any, **options: Any) -> result.Result:
+    def fake(asked: Any, path: pathlib.Path, command: str, caller: Any, **options: Any) -> endings.Result:
         seen.append({**vars(asked), **vars(caller), "path": path, "command": command, **options})
-        return result.Result(str(path), True, "--max_updates=1 reached")
+        return endings.Result(str(path), True, "--max_updates=1 reached")
 
     monkeypatch.setattr(entry, "train", fake)
     return seen

@@ -15,14 +15,14 @@ import pytest
 import saved_run
 
 from seedzero.acting.actors import agent_choice
-from seedzero.acting.tables import films, scoring, served
+from seedzero.acting.tables import scoring, served, videos
 from seedzero.api import runs
 from seedzero.cli import checkpoint
 from seedzero.cli import main as commands
 from seedzero.config import configs, presets, worker_options
 from seedzero.core import types
 from seedzero.monitoring import status
-from seedzero.storage.checkpoints import run_dirs, saved_files, spec_file
+from seedzero.storage.checkpoints import run_dirs, saved_files
 from seedzero.worker import process
 
 
@@ -99,7 +99,7 @@ def test_evaluate_says_why_it_took_the_checkpoint(
 def test_where_players_meet_each_other_evaluate_says_why_it_took_the_last(
     run_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    spec_file.write(run_path, types.EnvSpec((4,), "float32", 2, num_players=2))
+    run_dirs.write_spec(run_path, types.EnvSpec((4,), "float32", 2, num_players=2))
     monkeypatch.setattr(scoring, "evaluate", lambda *args: _RESULT)
     assert commands.main(["evaluate", f"--run_dir={run_path}"]) == 0
     err = capsys.readouterr().err
@@ -171,7 +171,7 @@ def test_play_passes_the_video_on(
 ) -> None:
     calls = []
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr(films, "play", lambda *args: calls.append(args) or {"step": 7, "chosen": "best"})
+    monkeypatch.setattr(videos, "play", lambda *args: calls.append(args) or {"step": 7, "chosen": "best"})
     assert commands.main(["play", "--run_dir=r", "--video=a.gif"]) == 0
     output = capsys.readouterr()
     assert json.loads(output.out.splitlines()[-1]) == {"step": 7, "chosen": "best"}
@@ -396,7 +396,7 @@ def test_the_kind_of_acting_is_passed_on_and_another_one_refused(
         asked.append(choice.policy)
         return {**_RESULT, "policy": "sample", "functions": {}, "parameters": {"file": "p", "num_bytes": 1}}
 
-    for module, name in ((scoring, "evaluate"), (films, "play"), (served, "evaluate"), (runs, "export_choice")):
+    for module, name in ((scoring, "evaluate"), (videos, "play"), (served, "evaluate"), (runs, "export_choice")):
         monkeypatch.setattr(module, name, acted)
     uses = (["evaluate", "--listen=127.0.0.1:0"], ["play", "--video=a.gif"], ["export", "--out=out"])
     for use in uses:
@@ -419,7 +419,7 @@ def test_a_frozen_player_is_chosen_by_its_name(
         return {**_RESULT, "chosen": "given", **({} if choice.player is None else {"player": choice.player})}
 
     monkeypatch.setattr(scoring, "evaluate", played)
-    monkeypatch.setattr(films, "play", played)
+    monkeypatch.setattr(videos, "play", played)
     assert commands.main(["evaluate", "--run_dir=r", "--player=main-0"]) == 0
     out, err = capsys.readouterr()
     assert json.loads(out.splitlines()[-1])["player"] == "main-0"

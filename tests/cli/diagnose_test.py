@@ -12,7 +12,7 @@ from seedzero.cli import main as commands
 from seedzero.config import presets
 from seedzero.core import types
 from seedzero.monitoring import diagnosis, metrics_log, random_play
-from seedzero.storage.checkpoints import run_dirs, spec_file
+from seedzero.storage.checkpoints import run_dirs
 
 _ROW: dict[str, Any] = {
     "env_steps": 5_000,
@@ -34,7 +34,7 @@ _ROW: dict[str, Any] = {
 def run_path(tmp_path: pathlib.Path) -> pathlib.Path:
     config = presets.get("cartpole", "ppo")
     with run_dirs.open_run_dir(tmp_path / "run", config, preset="cartpole", given={}) as opened:
-        spec_file.write(opened.path, types.EnvSpec((4,), "float32", 2))
+        run_dirs.write_spec(opened.path, types.EnvSpec((4,), "float32", 2))
         return opened.path
 
 
@@ -61,7 +61,7 @@ def test_self_play_is_not_called_healthy_by_rules_that_cannot_tell(
     config = presets.get("tictactoe")
     with run_dirs.open_run_dir(tmp_path / "run", config, preset="tictactoe", given={}) as opened:
         path = opened.path
-    spec_file.write(path, types.EnvSpec((3, 3, 4), "float32", 9, num_players=2, has_action_mask=True))
+    run_dirs.write_spec(path, types.EnvSpec((3, 3, 4), "float32", 9, num_players=2, has_action_mask=True))
     row = {"first_mover_return": 0.1, "loss_policy": 1.0, "loss": 1.0, "targets_clipped": 0.0, **_ROW}
     del row["episode_return"]
     lines = [json.dumps({**row, "update": 1_000 * number}) for number in (1, 2, 3)]

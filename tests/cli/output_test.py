@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from seedzero.acting.tables import films, recording, scoring
+from seedzero.acting.tables import recording, scoring, videos
 from seedzero.api import environment, leagues
 from seedzero.cli import main as commands
 from seedzero.cli import output
@@ -68,7 +68,7 @@ def test_messages_that_nobody_reads_change_nothing(words: list[str], code: int, 
     ("module", "name", "words"),
     [
         (scoring, "evaluate", ["evaluate", "--run_dir=r"]),
-        (films, "play", ["play", "--run_dir=r", "--video=a.gif"]),
+        (videos, "play", ["play", "--run_dir=r", "--video=a.gif"]),
         (recording, "record", ["play", "--run_dir=r", "--page"]),
         (recording, "record", ["record", "--run_dir=r", "--json"]),
         (leagues, "play", ["league", "match", "main", "a", "--run_dir=r", "--json"]),

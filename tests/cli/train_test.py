@@ -16,7 +16,7 @@ from seedzero.cli import main as commands
 from seedzero.cli import parse, train
 from seedzero.config import page_options, presets
 from seedzero.core import errors
-from seedzero.learner import entry, result
+from seedzero.learner import endings, entry
 from seedzero.learner.processes import signals
 
 _MODULE = """
@@ -52,9 +52,9 @@ def calls(monkeypatch: pytest.MonkeyPatch, tmp_path: pathlib.Path) -> list[dict[
     monkeypatch.chdir(tmp_path)
     seen: list[dict[str, Any]] = []
 
-    def fake(asked: Any, path: pathlib.Path, command: str, caller: Any, **options: Any) -> result.Result:
+    def fake(asked: Any, path: pathlib.Path, command: str, caller: Any, **options: Any) -> endings.Result:
         seen.append({**vars(asked), "path": path, "command": command, **options})
-        return result.Result(str(path), True, "--max_updates=1 reached")
+        return endings.Result(str(path), True, "--max_updates=1 reached")
 
     monkeypatch.setattr(entry, "train", fake)
     return seen

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import re
+from typing import Any
+
 import numpy as np
 import pytest
 
@@ -74,3 +77,75 @@ def test_wrong_specs_of_named_arrays_are_refused() -> None:
 )
 def test_the_largest_image_decides_what_is_shown(shapes: list[tuple[int, ...]], shown: str) -> None:
     assert types.shown([types.ArraySpec(str(index), shape, "uint8") for index, shape in enumerate(shapes)]) == shown
+
+
+JOINT = types.ArraySpec("joint", (3,), "float32", -1.0, 2.0, training_only=True)
+
+
+def test_acting_sees_the_spec_of_before() -> None:
+    plain = types.EnvSpec((4,), "float32", 2, observation_low=-1.0, observation_high=5.0, num_states=4)
+    found = packing.add_training_only(plain, JOINT)
+    assert (found.observation_shape, found.observation_dtype) == ((28,), "uint8")
+    assert [array.name for array in found.arrays] == [types.OBSERVATION, "joint"]
+    assert packing.without_training_only(found) == plain == packing.without_training_only(plain)
+    assert found.kept == found  # it is stored
+    assert types.EnvSpec.from_json({**vars(found), "packed": [vars(array) for array in found.packed]}) == found
+
+
+def test_several_arrays_stay_bytes() -> None:
+    parts = [types.ArraySpec("a", (2,), "uint8", 0, 255), types.ArraySpec("b", (1,), "float32")]
+    plain = types.EnvSpec.of_arrays(parts, num_actions=2)
+    assert packing.without_training_only(packing.add_training_only(plain, JOINT)) == plain
+
+
+@pytest.mark.parametrize("order", [(0, 2, 1), (0, 1, 2), (2, 2, 2)])
+def test_arrays_for_one_purpose_lie_behind_the_others_and_there_is_one_kind(order: tuple[int, ...]) -> None:
+    flags = [dict(acting_only=kind == 1, training_only=kind == 2) for kind in order]
+    arrays = [types.ArraySpec(str(at), (1,), "uint8", **each) for at, each in enumerate(flags)]
+    with pytest.raises(
+        errors.SpecMismatch,
+        match=rf"arrays 0, 1, 2 .*{re.escape(str(list(order)))}; expected those of 1, or those of 2, behind",
+    ):
+        types.EnvSpec.of_arrays(arrays, num_actions=2)
+
+
+PLAIN, MASKED = types.EnvSpec((2,), "float32", 3), types.EnvSpec((2,), "float32", 3, has_action_mask=True)
+FIRST = np.array([True, False])
+
+
+def _given(spec: types.EnvSpec = PLAIN, reward: Any = None, mask: Any = None, **given: Any) -> Any:
+    given = {"is_single": False, "reads_reward": False, **given}
+    return packing.rewards_and_mask(spec, FIRST, reward, mask, **given)
+
+
+def test_a_number_is_every_row_s_reward_and_none_is_zero() -> None:
+    for reward, expected in ((None, [0, 0]), (0.5, [0.5, 0.5]), ([1, 2], [1, 2])):
+        rewards, mask = _given(reward=reward)
+        assert rewards.tolist() == expected and rewards.dtype == np.float32 and mask is None
+    single = packing.rewards_and_mask(MASKED, FIRST[:1], 1.0, [0, 1, 1], is_single=True, reads_reward=True)
+    assert single[0].tolist() == [1.0] and single[1] is not None and single[1].tolist() == [[False, True, True]]
+
+
+@pytest.mark.parametrize(
+    ("given", "part"),
+    [
+        ({"reads_reward": True}, "reward is missing"),
+        ({"reward": [1, 2, 3]}, r"reward has the shape \[3\]; expected \[2\]"),
+        ({"mask": np.ones((2, 3))}, "no action mask"),
+        ({"spec": MASKED}, "has an action mask"),
+        ({"spec": MASKED, "mask": np.ones(3)}, r"action_mask has the shape \[3\]; expected \[2, 3\]"),
+        ({"spec": MASKED, "mask": np.full((2, 3), 0.5)}, "expected bool"),
+    ],
+)
+def test_faults_are_named(given: dict[str, Any], part: str) -> None:
+    with pytest.raises(errors.UsageError, match=part):
+        _given(**given)
+
+
+def test_rows_begin_an_episode_by_number_or_by_truth_value() -> None:
+    for rows, expected in (([1], [False, True, False]), ([True, False, True], [True, False, True]), ([], [False] * 3)):
+        first = np.zeros(3, bool)
+        packing.restart(first, rows)
+        assert first.tolist() == expected
+    with pytest.raises(errors.UsageError, match=r"rows \[3\]: expected numbers from 0 to 2"):
+        packing.restart(np.zeros(3, bool), [3])

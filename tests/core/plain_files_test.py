@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import pathlib
+import pwd
 import signal
 import socket
 from collections.abc import Callable, Iterator
@@ -16,7 +17,7 @@ from seedzero.config import configs
 from seedzero.core import errors, plain_files
 from seedzero.interfaces.page import run_files, summaries
 from seedzero.monitoring import league_log, learning_curves, rows, series
-from seedzero.storage.checkpoints import manifest, run_dirs, saved_files, segments, spec_file
+from seedzero.storage.checkpoints import manifest, run_dirs, saved_files, segments
 
 STEP = "checkpoints/steps/000000000001"
 READERS: dict[str, tuple[str, Callable[[pathlib.Path], Any]]] = {
@@ -28,7 +29,7 @@ READERS: dict[str, tuple[str, Callable[[pathlib.Path], Any]]] = {
     "learner": ("learner.json", run_dirs.read_learner),
     "status": ("status.json", run_dirs.read_status),
     "lock": ("lock", run_dirs.holder),
-    "spec": ("spec.json", spec_file.read),
+    "spec": ("spec.json", run_dirs.read_spec),
     "metrics": ("metrics.jsonl", lambda path: series.read(path, ["loss"])),
     "diagnosis": ("metrics.jsonl", learning_curves.read),
     "appending": ("metrics.jsonl", lambda path: rows.append(path / "metrics.jsonl", b"1")),
@@ -111,3 +112,25 @@ def test_a_name_that_is_no_utf_8_is_refused_and_shown_safely() -> None:
     with pytest.raises(errors.ResumeError, match=r"bad\\udcff\\x1b .*\b8\b.*--run_dir") as caught:
         plain_files.check_name(pathlib.Path("bad\udcff\x1b"))
     assert str(caught.value).isprintable()
+
+
+@pytest.mark.parametrize(
+    ("variables", "expected"),
+    [
+        ({"XDG_CACHE_HOME": "/x", "HOME": "/h"}, pathlib.Path("/x")),
+        ({"XDG_CACHE_HOME": "", "HOME": "/h"}, pathlib.Path("/h/.cache")),
+        ({}, None),
+    ],
+)
+def test_a_user_without_home_and_entry_has_none(
+    variables: dict[str, str], expected: pathlib.Path | None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def unknown(uid: int) -> None:
+        raise KeyError(uid)
+
+    monkeypatch.setattr(pwd, "getpwuid", unknown)
+    for name in ("XDG_CACHE_HOME", "HOME"):
+        monkeypatch.delenv(name, raising=False)
+    for name, value in variables.items():
+        monkeypatch.setenv(name, value)
+    assert plain_files.cache_directory() == expected

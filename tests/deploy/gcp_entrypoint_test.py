@@ -24,7 +24,7 @@ import pytest
 from seedzero.cli import gcp
 from seedzero.core import errors
 from seedzero.interfaces.launch import google_cloud
-from seedzero.learner.processes import programs, respawn
+from seedzero.learner.processes import keepers, programs
 
 ROOT = pathlib.Path(__file__).parents[2]
 SECRET = google_cloud.Secret("a-token", "CERTIFICATE\n", "KEY\n")
@@ -311,9 +311,9 @@ while True:
 
 
 class TestRespawn:
-    def _worker(self, folder: pathlib.Path, codes: list[int], address: Any = lambda: "host:1") -> respawn.Respawner:
+    def _worker(self, folder: pathlib.Path, codes: list[int], address: Any = lambda: "host:1") -> keepers.Respawner:
         (folder / "codes").write_text(json.dumps(codes))
-        return respawn.Respawner(
+        return keepers.Respawner(
             lambda server: [sys.executable, "-c", SCRIPT, str(folder), server], address, poll_seconds=0.05
         )
 

@@ -16,7 +16,7 @@ import pytest
 from seedzero.agents import base, muzero
 from seedzero.config import configs
 from seedzero.core import types
-from seedzero.device import apart, batches, memory, meshes, setups, states, steps, tracing
+from seedzero.device import apart, batches, meshes, setups, states, steps, tracing
 from seedzero.replay import sources, windowing
 
 NUM_TRAIN, NUM_EVALUATE, LENGTH = 6, 6, 12
@@ -171,7 +171,7 @@ def test_each_group_of_devices_has_memory_of_its_own() -> None:
     traces = strategy.trace_update(tracer)
     assert list(traces) == ["draw", "learn", "write_back"]
     drawn, _ = tracer.results(apart.make_draw, (actor.rings,), (tracer.scalar, tracer.feed))
-    params, batch = 8, memory.device_bytes(drawn)
+    params, batch = 8, tracing.device_bytes(drawn)
     # Two numbers; as many rows of a batch on each device.
     assert traces["learn"]().elsewhere == 2 * params + batch  # on their way: no rings, no copies that act
     # Besides the parameters that act: those of an evaluation, those on their way, and windows on theirs.

@@ -14,7 +14,7 @@ import pytest
 
 from seedzero.agents import base
 from seedzero.core import errors
-from seedzero.device import memory, steps, strategies, tracing
+from seedzero.device import steps, strategies, tracing
 from seedzero.replay import sources, windowing
 
 
@@ -56,7 +56,7 @@ def test_every_size_acts_and_the_update_learns(opened: list[device_world.World],
 def test_programs_beyond_the_device_are_refused_at_the_request(
     opened: list[device_world.World], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(memory, "limit_bytes", lambda device: 100)
+    monkeypatch.setattr(tracing, "limit_bytes", lambda device: 100)
     world = device_world.World(fake_agent.make_setup(fake_agent.make(), num_evaluate=2, sizes=(4, 8)))
     opened.append(world)
     with pytest.raises(errors.CapacityError, match=r"^act .*--batcher\.max_batch .*--replay\.capacity"):

@@ -13,7 +13,7 @@ import pytest
 
 from seedzero.config import configs, options
 from seedzero.core import types
-from seedzero.device import host_frames, memory, meshes, setups, states, steps, strategies, tracing
+from seedzero.device import host_frames, meshes, setups, states, steps, strategies, tracing
 
 SPEC = types.EnvSpec((2,), "float32", 3)
 MUZERO: dict[str, options.Value] = {
@@ -43,9 +43,9 @@ def test_state_that_a_program_is_not_given_lies_beside_its_arguments() -> None:
     with_host = host_frames.FramesWithHost(frames, ahead=False, on_ready=lambda: None)
     tracer = _tracer(setup)
     tracer_of_host = tracing.ProgramTracer(setup, train, on_host, with_host.held)
-    params, carried = map(memory.device_bytes, (setup.agent.acting(train), actor.carried))
+    params, carried = map(tracing.device_bytes, (setup.agent.acting(train), actor.carried))
     # Two copies of the parameters: acting's, and that of a running evaluation.
-    assert tracer.act(8).elsewhere == params + memory.device_bytes(train)
+    assert tracer.act(8).elsewhere == params + tracing.device_bytes(train)
     assert _update(tracer).elsewhere == 2 * params + carried
     assert with_host.trace_update(tracer_of_host)["learn"]().elsewhere == 2 * params + carried
 

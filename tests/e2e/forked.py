@@ -17,9 +17,7 @@ import jax
 import quick_python
 
 _context = multiprocessing.get_context("forkserver")
-_context.set_forkserver_preload(
-    ["seedzero.cli.main", "seedzero.learner.entry", "seedzero.learner.starting", "gymnasium"]
-)
+_context.set_forkserver_preload(["seedzero.cli.main", "seedzero.learner.entry", "seedzero.learner.entry", "gymnasium"])
 
 
 class Forked:

@@ -94,7 +94,7 @@ def test_players_on_several_devices_repeat_their_bits_though_killed(
     run_state.check_league(tmp_path / "whole")
 
 
-@pytest.mark.slow  # tests/learner/league_play/group_homes_test.py deals players of every kind to other devices
+@pytest.mark.slow  # tests/learner/league_play/league_draws_test.py deals players of every kind to other devices
 def test_a_league_of_players_that_come_and_go_resumes_on_other_devices(host: harness.Host) -> None:
     host.make_devices(4)
     run, goal = host.directory / "moved", 0

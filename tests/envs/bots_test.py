@@ -10,7 +10,7 @@ import pytest
 
 from seedzero.config import sections
 from seedzero.core import errors, opponents, types
-from seedzero.envs import bots, gtp_boards, pgx_env, registry, spiel
+from seedzero.envs import bots, pgx_env, pgx_games, registry, spiel
 
 GAME = spiel.Game("tic_tac_toe")
 
@@ -158,7 +158,7 @@ REPLACE = {FAKE: "ENGINE"}
 
 
 def engine(behaviour: str = "plays", **options: float) -> bots.Engine:
-    return bots.Engine(f"{FAKE} {behaviour}", gtp_boards.of(spiel.load(HEX)), **options)
+    return bots.Engine(f"{FAKE} {behaviour}", bots.gtp_board_of(spiel.load(HEX)), **options)
 
 
 def state(*moves: int):
@@ -210,11 +210,11 @@ def test_engines_that_do_not_start_or_refuse_the_board_are_named() -> None:
         ("'", "No closing quotation"),
     ):
         with pytest.raises(errors.EnvironmentFailure, match=f"^engine gtp:{command} .*{cause}.*gtp:gnugo --mode gtp"):
-            bots.Engine(command, gtp_boards.of(spiel.load(HEX)))
+            bots.Engine(command, bots.gtp_board_of(spiel.load(HEX)))
 
 
 def test_one_process_plays_all_games_of_a_command_and_another_follows_a_dead_one() -> None:
-    board = gtp_boards.of(spiel.load(HEX))
+    board = bots.gtp_board_of(spiel.load(HEX))
     first = bots.engine(f"{FAKE} plays", board)
     assert bots.engine(f"{FAKE} plays", board) is first
     first.close()
@@ -248,3 +248,59 @@ def test_names_of_engines_are_their_commands() -> None:
         with pytest.raises(ValueError, match="COMMAND"):
             opponents.parse(wrong)
     assert bots.make(name, np.random.default_rng(0))  # nothing starts before a move
+
+
+@pytest.mark.parametrize(
+    ("name", "kind", "size", "komi"),
+    [("go(board_size=9)", "go", 9, 7.5), ("hex(board_size=5)", "hex", 5, None), ("othello", "othello", 8, None)],
+)
+def test_places_have_the_names_that_openspiel_gives_them(name: str, kind: str, size: int, komi: float | None) -> None:
+    game = spiel.load(name)
+    board, state = bots.gtp_board_of(game), game.new_initial_state()
+    assert board == bots.GtpBoard(kind, size, komi)
+    for action in range(size**2):
+        assert state.action_to_string(0, action).split()[-1] == board.vertex(action).lower()
+        assert board.action(board.vertex(action)) == board.action(board.vertex(action).lower()) == action
+
+
+@pytest.mark.parametrize(
+    ("name", "expected"),
+    [
+        ("go(size=5, komi=6.5)", bots.GtpBoard("go", 5, 6.5)),
+        ("go", bots.GtpBoard("go", 9, 7.5)),
+        ("go_19x19", bots.GtpBoard("go", 19, 7.5)),
+        ("hex(size=5)", bots.GtpBoard("hex", 5, None)),
+        ("othello", bots.GtpBoard("othello", 8, None)),
+    ],
+)
+def test_games_of_pgx_have_the_same_boards_without_openspiel(
+    name: str, expected: bots.GtpBoard, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(sys.modules, "pyspiel", None)
+    board = bots.gtp_board_of(pgx_games.PgxGame(name))
+    assert board == expected
+    assert board.action(board.vertex(expected.size**2)) == expected.size**2  # a pass, or a swap
+
+
+def test_columns_of_go_leave_out_i_and_others_do_not() -> None:
+    assert bots.GtpBoard("go", 9, 7.5).vertex(8) == "J1" and bots.GtpBoard("othello", 9, None).vertex(8) == "I1"
+    assert bots.GtpBoard("hex", 3, None).vertex(9) == "swap-pieces"
+
+
+@pytest.mark.parametrize("vertex", ["", "A", "A0", "A10", "K1", "I1", "1A", "A1x", "swap-pieces"])
+def test_other_texts_are_no_moves(vertex: str) -> None:
+    with pytest.raises(ValueError, match="no move on this board"):
+        bots.GtpBoard("go", 9, 7.5).action(vertex)
+
+
+def test_colors_have_two_names_each() -> None:
+    assert [bots.gtp_color(text) for text in ("b", "Black", "W", "white")] == [0, 0, 1, 1]
+    with pytest.raises(ValueError, match="no color"):
+        bots.gtp_color("red")
+
+
+def test_games_without_such_a_board_are_refused_by_name() -> None:
+    with pytest.raises(errors.EnvironmentFailure, match=r"'chess' .*go, othello, hex"):
+        bots.gtp_board_of(spiel.load("chess"))
+    with pytest.raises(errors.EnvironmentFailure, match=r"4x5 .*square"):
+        bots.gtp_board_of(spiel.load("hex(num_cols=5,num_rows=4)"))

@@ -13,7 +13,7 @@ import pytest
 from seedzero.config import sections
 from seedzero.core import errors, packing, types
 from seedzero.envs import dmlab, registry
-from seedzero.monitoring.metrics import human_scores
+from seedzero.monitoring.metrics import episodes
 
 LEVEL = "explore_goal_locations_small"
 STRAFE_LEFT, STRAFE_RIGHT, LOOK_LEFT = 2, 3, 4
@@ -119,7 +119,7 @@ def test_the_30_levels_are_spread_over_the_places_of_the_environments(lab: Any) 
 
 
 def test_the_levels_are_those_with_published_scores() -> None:
-    assert tuple(human_scores.DMLAB_SCORES) == dmlab.LEVELS
+    assert tuple(episodes.DMLAB_SCORES) == dmlab.LEVELS
 
 
 def test_a_level_alone_is_no_task(lab: Any) -> None:

@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import pytest
 
-from seedzero.acting.tables import side_match
+from seedzero.acting.tables import match
 from seedzero.config import league_rules, presets, sections
 from seedzero.core import errors, types
 from seedzero.envs import env_base, football, registry
@@ -159,7 +159,7 @@ def test_the_preset_league_football_plays_matches_between_both_sides(engines: li
     sides = league_rules.sides(config, env.spec)
     assert sides == (0,) * 4 + (1,) * 4 and len(engines) == 0
     players: Any = Always(SHOT), Always(3)
-    found = side_match.play(env, sides, players, 4, seed=0)
+    found = match.play_sides(env, sides, players, 4, seed=0)
     # On the left it scores with its first action, on the right nobody shoots within three steps.
     assert [(game.is_first, game.total, game.length, game.outcome) for game in found] == [
         (True, 1.0, 8, 1),

@@ -18,7 +18,7 @@ from scripted import Scripted
 
 from seedzero.config import sections
 from seedzero.core import errors, user_code
-from seedzero.envs import gym_env, minatar
+from seedzero.envs import gym_env
 
 ROOT = pathlib.Path(__file__).parents[2]
 
@@ -124,7 +124,7 @@ FROZEN_LAKE = dict(kwargs='{"map_name": "8x8", "is_slippery": false}', max_episo
     ],
 )
 def test_time_limits_truncate_and_do_not_terminate(env_id, settings, limit, shape, monkeypatch):
-    monkeypatch.setattr(minatar, "MAX_STEPS", 3)
+    monkeypatch.setattr(gym_env, "MAX_STEPS", 3)
     env = gym_env.make(env_id, sections.EnvConfig(**settings), 1)
     assert env.spec.observation_shape == shape
     env.reset([0])

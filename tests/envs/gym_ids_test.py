@@ -8,7 +8,7 @@ import gymnasium
 import pytest
 
 from seedzero.core import errors
-from seedzero.envs import gym_ids, minatar
+from seedzero.envs import gym_env, gym_ids
 
 
 @pytest.fixture(autouse=True)
@@ -22,7 +22,7 @@ def _make() -> None:
 
 
 def test_ids_of_gymnasium_and_its_families_are_everywhere() -> None:
-    minatar.register("MinAtar/Breakout-v1")
+    gym_env.register("MinAtar/Breakout-v1")
     for known in ("CartPole-v1", "CartPole", "ALE/Pong-v5", "MinAtar/Breakout-v1"):
         assert gym_ids.registered(known) and not gym_ids.foreign(known)
     for unknown in ("Nothing-v0", "Nothing", "a b", "x/y/z"):

@@ -6,7 +6,7 @@ import pytest
 from gymnasium import spaces
 
 from seedzero.config import sections
-from seedzero.core import errors, packing, training_arrays
+from seedzero.core import errors, packing
 from seedzero.envs import pettingzoo_env, registry
 
 HERD, ROUND = "pettingzoo:own_agents:Herd", "pettingzoo:own_agents:Round"
@@ -24,7 +24,7 @@ def parts(env, step):
 def test_a_row_has_the_newest_observations_of_its_copy_and_zeros_of_dead_agents():
     env, plain, random = made(), registry.make(HERD, sections.EnvConfig(id=HERD), 6), np.random.default_rng(0)
     step, alone, num_out = env.reset(range(6)), plain.reset(range(6)), 0
-    assert training_arrays.without(env.spec) == plain.spec
+    assert packing.without_training_only(env.spec) == plain.spec
     was_final = np.zeros(6, bool)
     for _ in range(60):
         own, joint = parts(env, step)

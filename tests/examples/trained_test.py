@@ -9,7 +9,7 @@ import e2e_harness as harness
 import pytest
 
 import seedzero
-from seedzero.storage.checkpoints import run_dirs, saved_files, spec_file
+from seedzero.storage.checkpoints import run_dirs, saved_files
 
 FOLDER = harness.ROOT / "examples" / "trained"
 AGENTS = sorted(path for path in FOLDER.iterdir() if path.is_dir())
@@ -44,7 +44,7 @@ def test_an_agent_has_what_acting_needs_and_nothing_else(path: pathlib.Path) -> 
 @pytest.mark.parametrize("path", AGENTS, ids=NAMES)
 def test_an_agent_plays_a_game_and_asks_for_no_consent(path: pathlib.Path) -> None:
     before = {file: file.stat().st_mtime_ns for file in path.rglob("*")}
-    spec = spec_file.read(path)
+    spec = run_dirs.read_spec(path)
     assert spec is not None
     limit = None if spec.num_players == 2 else MOST_STEPS
     result = seedzero.evaluate(path, 1, max_episode_steps=limit)

@@ -3,7 +3,7 @@ from __future__ import annotations
 import dataclasses
 
 from seedzero.config import league_config
-from seedzero.league import lineage, members
+from seedzero.league import members
 
 
 def _pool() -> members.Pool:
@@ -21,7 +21,7 @@ def _pool() -> members.Pool:
 
 
 def test_each_learning_player_has_its_snapshots_and_resets_in_their_order() -> None:
-    main, exploiter = lineage.tree(_pool())
+    main, exploiter = members.lineage_tree(_pool())
     assert (main["name"], main["version"], main["kind"]) == ("main", 70, "main")
     assert [(event["player"], event["retired"]) for event in main["events"]] == [("main-0a", True), ("main-0d", False)]
     assert main["events"][0] == {
@@ -43,12 +43,12 @@ def test_added_players_begin_and_retired_ones_end_their_lines() -> None:
     pool, _ = members.add(pool, "main", source="main-0d", reason="continues from there")
     pool, _ = pool.freeze("main_exploiter_0", "0e", version=80, env_steps=8_000, reason="beaten")
     pool = pool.retire("main_exploiter_0", "beaten")
-    _, exploiter, added = lineage.tree(pool)
+    _, exploiter, added = members.lineage_tree(pool)
     kinds = [event["event"] for event in exploiter["events"]]
     assert kinds == ["freeze", "reset", "freeze", "reset", "freeze", "retire"]
     assert exploiter["events"][-1] == {"event": "retire", "version": 80, "env_steps": 8_000, "reason": "beaten"}
     assert [(event["event"], event["source"]) for event in added["events"]] == [("add", "main-0d")]
-    assert lineage.text(pool).splitlines() == [
+    assert members.lineage_text(pool).splitlines() == [
         "main (main): update 70, 7,000 steps",
         "├─ main-0a: update 10, 1,000 steps; every 1,000 steps; retired",
         "└─ main-0d: update 60, 6,000 steps",
@@ -65,6 +65,6 @@ def test_added_players_begin_and_retired_ones_end_their_lines() -> None:
 
 
 def test_the_tree_is_text_for_a_terminal() -> None:
-    *_, last = lines = lineage.text(_pool()).splitlines()
+    *_, last = lines = members.lineage_text(_pool()).splitlines()
     assert len(lines) == 8 and last == "└─ reset 2 to main-0a: update 40, 4,000 steps; reason 2"
-    assert lineage.text(members.Pool()) == "main (main): update 0, 0 steps"
+    assert members.lineage_text(members.Pool()) == "main (main): update 0, 0 steps"

@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import pathlib
+import re
 import threading
 
 import pytest
 
+from seedzero.config import configs
 from seedzero.core import errors
 from seedzero.learner import endings
+from seedzero.storage.checkpoints import manifest, saved_files
 
 
 def test_news_that_came_before_the_wait_ends_it_at_once() -> None:
@@ -80,3 +84,52 @@ def test_a_thread_looks_while_it_is_watched(monkeypatch: pytest.MonkeyPatch) -> 
     late = endings.Deadline(iter(range(0, -1_000_000, -1)).__next__, lambda: "a call", left.set)
     with late.watched():
         assert left.wait(60.0)
+
+
+def _write(directory: pathlib.Path, step: int, best: float | None, last: float | None, **more: float) -> None:
+    path = saved_files.step_directory(directory, step)
+    path.mkdir(parents=True)
+    counters = {
+        "num_updates": step,
+        "ledger": {"stored": 10 * step},
+        "best_return": best,
+        **{f"{name}_return": value for name, value in more.items()},
+        "last_evaluation": None if last is None else {"update": step, "mean_return": last},
+    }
+    manifest.write(path, manifest.Manifest(step, 0.0, 1, counters=counters))
+
+
+def test_counters_are_those_of_the_newest_checkpoint(tmp_path: pathlib.Path) -> None:
+    _write(tmp_path, 20, 1.5, 0.5)
+    _write(tmp_path, 30, 1.5, 1.0)
+    found = endings.read_result(tmp_path, "gs://runs/one", finished="--max_updates=30 reached")
+    assert found == endings.Result("gs://runs/one", True, "--max_updates=30 reached", 300, 30, 1.5, 1.0)
+
+
+def test_the_best_return_is_that_of_the_page_a_first_evaluation_counts_too(tmp_path: pathlib.Path) -> None:
+    _write(tmp_path, 20, None, 150.4, highest=150.4)
+    assert endings.read_result(tmp_path, "r", finished="").best_return == 150.4
+    _write(tmp_path, 30, 9.0, 9.0, highest=150.4)
+    assert endings.read_result(tmp_path, "r", finished="").best_return == 150.4
+
+
+def test_a_training_that_was_stopped_is_not_finished(tmp_path: pathlib.Path) -> None:
+    (tmp_path / saved_files.STEPS).mkdir()
+    assert endings.read_result(tmp_path, "r", finished="") == endings.Result("r", False, "stopped")
+    _write(tmp_path, 20, None, None)
+    assert endings.read_result(tmp_path, "r", finished="") == endings.Result("r", False, "stopped", 200, 20)
+
+
+@pytest.mark.parametrize(
+    ("agent", "budget", "told"),
+    [
+        ("muzero", 99, "--max_env_steps=99 is less than --replay.min_steps=100"),
+        ("muzero", 100, "compilation and a first batch"),
+        ("muzero", 0, "compilation and a first batch"),
+        ("ppo", 99, "compilation and a first batch"),  # it has no replay
+    ],
+)
+def test_a_training_without_updates_says_why(agent: str, budget: int, told: str) -> None:
+    changes = {"run.agent": agent, "run.max_env_steps": budget, "replay.min_steps": 100}
+    found = endings.without_updates(configs.override(configs.Config(), changes))
+    assert re.match(told, found)

@@ -22,7 +22,7 @@ from seedzero.learner import callbacks, entry
 from seedzero.learner.loop import device_loop
 from seedzero.learner.processes import programs
 from seedzero.monitoring.metrics import counts
-from seedzero.storage.checkpoints import own_runs, run_dirs, spec_file
+from seedzero.storage.checkpoints import own_runs, run_dirs
 
 CATCH = parts_world.CATCH
 QUIET = callbacks.Caller(handles_signals=False)
@@ -35,7 +35,7 @@ def test_a_run_whose_workers_never_come_fails_by_name_and_keeps_no_spec(
     world = make_parts(spec=spec, run__max_seconds=1.0)
     with pytest.raises(errors.TrainingFailure, match="--max_seconds=1,"):
         entry.run(world.parts)
-    assert spec_file.read(tmp_path) is None
+    assert run_dirs.read_spec(tmp_path) is None
 
 
 @pytest.mark.parametrize(
@@ -147,7 +147,7 @@ def test_a_run_that_is_stopped_before_its_workers_come_compiles_no_more(
     assert entry.run(world.parts) == ""
     entry.stop(world.parts, "")
     assert world.calls == [*["build"] * (not resumed), "close", "saves end", "status"]
-    assert spec_file.read(tmp_path) is None
+    assert run_dirs.read_spec(tmp_path) is None
 
 
 def test_the_last_checkpoint_is_waited_for_before_the_bucket_is_left(make_parts: parts_world.Make) -> None:

@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterator, Sequence
 import made_up
 import pytest
 
-from seedzero.learner import filming
+from seedzero.learner import learner_parts
 from seedzero.learner.processes import programs
 
 DEADLINE_SECONDS = 600.0
@@ -61,7 +61,7 @@ class World:
             return self.processes[-1]
 
         self.launch: Callable[[Sequence[str]], programs.Process] = launch
-        self.filmer = filming.Filmer(
+        self.filmer = learner_parts.Filmer(
             pathlib.Path("/runs/one"),
             every,
             write=lambda gif, env_steps: self.written.append((gif, env_steps)),

@@ -18,12 +18,12 @@ import pytest
 
 from seedzero.agents import base
 from seedzero.config import configs, options
-from seedzero.core import errors, training_arrays, types
+from seedzero.core import errors, packing, types
 from seedzero.device import meshes, setups, states
 from seedzero.envs import pgx_rules
 from seedzero.learner import first_players
 from seedzero.networks import central_value
-from seedzero.storage.checkpoints import checkpoint, checkpoint_dir, origins, player_files, run_dirs, trees
+from seedzero.storage.checkpoints import checkpoint, checkpoint_dir, player_files, run_dirs, trees
 
 FROZEN = "main-0123456789ab"
 SETTINGS: dict[str, dict[str, options.Value]] = {
@@ -39,7 +39,7 @@ SETTINGS: dict[str, dict[str, options.Value]] = {
     "muzero, target": {**loop_world.MUZERO, "muzero.target_network_updates": 5, "muzero.consistency_weight": 1.0},
 }
 """Settings of agents, and of options that keep parameters or statistics apart."""
-CENTRAL = training_arrays.add(loop_world.SPEC, types.ArraySpec("joint", (3,), "float32", training_only=True))
+CENTRAL = packing.add_training_only(loop_world.SPEC, types.ArraySpec("joint", (3,), "float32", training_only=True))
 VECTORS = types.EnvSpec((3,), "float32", 0, action_low=(-2.0, 0.0), action_high=(2.0, 1.0))
 
 
@@ -195,5 +195,5 @@ def test_hosts_behind_the_first_and_resumes_read_nothing(tmp_path: pathlib.Path)
 
 
 def test_nothing_is_read_without_the_setting() -> None:
-    assert origins.SETTING in configs.fields()
+    assert run_dirs.ORIGIN_SETTING in configs.fields()
     assert _is_same(_make("ppo", ""), states.init_train(_setup("ppo")[1], 3))

@@ -12,8 +12,8 @@ import parts_world
 import pytest
 
 from seedzero.core import errors, types
-from seedzero.learner import stages, starting
-from seedzero.storage.checkpoints import spec_file
+from seedzero.learner import entry, stages
+from seedzero.storage.checkpoints import run_dirs
 
 CATCH = parts_world.CATCH
 
@@ -24,9 +24,9 @@ def test_networks_are_built_while_workers_start_where_their_spec_is_known(
 ) -> None:
     world = make_parts(spec=spec)
     world.news = world.joins
-    starting.prepare(world.parts)
+    entry.prepare(world.parts)
     assert world.calls == order
-    assert spec_file.read(tmp_path) == CATCH
+    assert run_dirs.read_spec(tmp_path) == CATCH
     assert world.progress.snapshot().num_updates == 25 and world.stage.now is stages.Stage.BUILT
 
 
@@ -40,7 +40,7 @@ def test_a_budget_that_is_spent_before_the_networks_are_built_is_named(make_part
 
     world.stage.build = build_slowly  # type: ignore[method-assign]
     with pytest.raises(errors.TrainingFailure, match=r"--max_seconds=60 .*--max_updates"):
-        starting.prepare(world.parts)
+        entry.prepare(world.parts)
     assert world.calls == ["build"]
 
 
@@ -51,8 +51,8 @@ def test_a_run_whose_worker_has_failed_says_that_and_keeps_no_spec(
     world = make_parts(spec=spec)
     world.ending.fail("the worker failed")
     with pytest.raises(errors.TrainingFailure, match="the worker failed"):
-        starting.prepare(world.parts)
-    assert spec_file.read(tmp_path) is None
+        entry.prepare(world.parts)
+    assert run_dirs.read_spec(tmp_path) is None
 
 
 @pytest.mark.parametrize(("resumed", "knows"), [(False, False), (True, False), (True, True)])
@@ -61,11 +61,11 @@ def test_a_resumed_run_is_built_before_workers_can_join_also_without_its_spec_fi
 ) -> None:
     world = make_parts(resumed=resumed)
     if knows:
-        spec_file.write(tmp_path, CATCH)
-    starting.show_spec(dataclasses.replace(world.parts, expected=CATCH))
+        run_dirs.write_spec(tmp_path, CATCH)
+    entry.show_spec(dataclasses.replace(world.parts, expected=CATCH))
     assert world.reception.spec == CATCH
     assert world.calls == ["build"] * resumed
-    assert (spec_file.read(tmp_path) == CATCH) == resumed
+    assert (run_dirs.read_spec(tmp_path) == CATCH) == resumed
 
 
 def test_an_address_that_is_taken_ends_compilations_too(make_parts: parts_world.Make) -> None:
@@ -76,7 +76,7 @@ def test_an_address_that_is_taken_ends_compilations_too(make_parts: parts_world.
     world.build()
     world.address = refuse
     with pytest.raises(errors.UsageError, match="in use"):
-        starting.listen(world.parts)
+        entry.listen(world.parts)
     assert world.calls == ["close"]
 
 
@@ -89,7 +89,7 @@ def test_training_goes_on_though_its_address_cannot_be_printed(
 
     world = make_parts()
     monkeypatch.setattr(sys, "stdout", Full())
-    starting.announce(world.parts, "unix:/nowhere")
+    entry.announce(world.parts, "unix:/nowhere")
     assert world.calls == ["unix:/nowhere"]
 
 
@@ -98,5 +98,5 @@ def test_workers_are_invited_where_they_alone_know_the_environments(
     make_parts: parts_world.Make, spec: types.EnvSpec | None, num_workers: int, is_invited: bool
 ) -> None:
     world = make_parts(spec=spec, worker__num=num_workers)
-    starting.announce(world.parts, "unix:/nowhere")
+    entry.announce(world.parts, "unix:/nowhere")
     assert [text.endswith("unix:/nowhere") for text in world.said] == [True] * is_invited

@@ -15,7 +15,7 @@ from typing import Any
 import fake_gcs
 import pytest
 
-from seedzero.config import cluster_config, configs
+from seedzero.config import configs, sections
 from seedzero.core import errors, types
 from seedzero.learner import together
 from seedzero.learner.cluster import hub, member, messages
@@ -70,11 +70,11 @@ def test_hosts_of_one_process_have_its_token_and_their_workers_have_not(
 
     monkeypatch.setattr(hub, "Hub", link)
     monkeypatch.setattr(member, "HostMember", link)
-    monkeypatch.setenv(cluster_config.TOKEN, "of this start")
+    monkeypatch.setenv(sections.TOKEN, "of this start")
     with pytest.raises(errors.TrainingFailure), together.meeting(_config(index), tmp_path, pytest.fail):
         pass
     assert (given["token"] if index else given["secured"].token) == "of this start"
-    assert cluster_config.TOKEN not in os.environ
+    assert sections.TOKEN not in os.environ
 
 
 class Meeting:

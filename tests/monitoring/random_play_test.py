@@ -43,6 +43,6 @@ def test_nothing_depends_on_the_directory(cache: pathlib.Path, monkeypatch: pyte
     (cache / "seedzero").write_text("a file in its place")
     random_play.remember(ENV, [1.0] * 3)
     assert random_play.recall(ENV) is None
-    monkeypatch.setattr(random_play.user_cache, "directory", lambda: None)
+    monkeypatch.setattr(random_play.plain_files, "cache_directory", lambda: None)
     random_play.remember(ENV, [1.0] * 3)
     assert random_play.recall(ENV) is None

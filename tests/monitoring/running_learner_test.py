@@ -13,7 +13,7 @@ import pytest
 
 from seedzero.config import configs
 from seedzero.core import errors
-from seedzero.monitoring import running_learner
+from seedzero.monitoring import status
 from seedzero.storage.checkpoints import run_dirs
 from seedzero.transport import inference_pb2, inference_pb2_grpc
 
@@ -46,7 +46,7 @@ def _serve(directory: run_dirs.RunDir, learner: inference_pb2_grpc.InferenceServ
 
 def test_a_running_learner_is_asked_again_and_again(directory: run_dirs.RunDir) -> None:
     server = _serve(directory, _Learner())
-    running = running_learner.RunningLearner(directory.path)
+    running = status.RunningLearner(directory.path)
     assert running.ask(environment=0, step=7, deadline_seconds=20) == ({"asked": [0, 1, 7]}, b"abc")
     assert running.ask(call=3, deadline_seconds=20) == ({"asked": [3, 0, 0]}, b"abc")
     server.stop(None).wait()
@@ -61,14 +61,14 @@ def test_a_running_learner_is_asked_again_and_again(directory: run_dirs.RunDir) 
 def test_an_older_learner_is_named(directory: run_dirs.RunDir) -> None:
     server = _serve(directory, _Old())
     with pytest.raises(errors.VersionMismatch, match="this learner is older than the page"):
-        running_learner.RunningLearner(directory.path).ask(deadline_seconds=20)
+        status.RunningLearner(directory.path).ask(deadline_seconds=20)
     server.stop(None).wait()
 
 
 def test_without_a_learner_here_the_reason_is_told(tmp_path: pathlib.Path) -> None:
     def refused(reason: str) -> None:
         with pytest.raises(errors.ResumeError, match=reason):
-            running_learner.find(tmp_path)
+            status.find_learner(tmp_path)
 
     def write(**learner: object) -> None:
         (tmp_path / run_dirs.LEARNER_FILE).write_text(json.dumps(learner))

@@ -11,7 +11,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from seedzero.config import kinds, shared
+from seedzero.config import shared
 from seedzero.core import errors, packing, types
 from seedzero.networks import actor_critic
 from seedzero.ops import statistics
@@ -420,7 +420,7 @@ def test_of_stacked_texts_the_newest_is_read() -> None:
 def test_texts_alone_are_no_observation() -> None:
     alone = types.EnvSpec.of_arrays(SPEC.packed[1:], num_actions=2)
     with pytest.raises(errors.ConfigError, match="text alone; show an array of numbers"):
-        kinds.choose_kind("network.kind", "auto", alone)
+        shared.choose_kind("network.kind", "auto", alone)
 
 
 @pytest.mark.parametrize(("shape", "dtype"), [((4, 5), "uint8"), ((4,), "int32")])

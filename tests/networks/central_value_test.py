@@ -6,11 +6,11 @@ import jax
 import numpy as np
 
 from seedzero.config import shared
-from seedzero.core import training_arrays, types
+from seedzero.core import packing, types
 from seedzero.networks import central_value
 from seedzero.ops import statistics
 
-SPEC = training_arrays.add(
+SPEC = packing.add_training_only(
     types.EnvSpec((2,), "float32", 3), types.ArraySpec("joint", (3,), "float32", training_only=True)
 )
 

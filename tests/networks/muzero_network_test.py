@@ -13,7 +13,7 @@ import pytest
 
 from seedzero.config import configs, muzero_config, shared
 from seedzero.core import errors, types
-from seedzero.networks import mlp, muzero_net, network_inputs, projection, resnet
+from seedzero.networks import mlp, muzero_net, observations, projection, resnet
 from seedzero.ops import statistics, value_transforms
 
 VECTOR = types.EnvSpec((4,), "float32", 3)
@@ -259,7 +259,7 @@ def test_bfloat16_tells_near_observations_and_their_values_apart() -> None:
     params = jax.tree.map(lambda leaf: random.normal(size=leaf.shape).astype(np.float32), shapes)
     seen = (100.0 + 10.0 * random.normal(size=(64, 4))).astype(np.float32)
     add_features, predict = jax.jit(statistics.add_features), jax.jit(network.predict)
-    params[network_inputs.MOMENTS] = add_features(
+    params[observations.MOMENTS] = add_features(
         jax.jit(statistics.no_moments, static_argnums=0)(4), seen, np.ones(64, bool)
     )
     cast = jax.jit(network.cast)(params)
@@ -284,7 +284,7 @@ def test_normalized_observations_do_not_depend_on_their_units(spec: types.EnvSpe
     @jax.jit
     def represent(x: jax.Array) -> jax.Array:
         moments = network.add_moments(network.no_moments(), _one(x), jnp.ones(len(x), bool), None)
-        return network.represent({**params, network_inputs.MOMENTS: moments}, _one(x))
+        return network.represent({**params, observations.MOMENTS: moments}, _one(x))
 
     moments = network.no_moments()
     assert moments is not None and len(moments.mean) == spec.observation_shape[-1]

@@ -14,7 +14,7 @@ import numpy as np
 
 from seedzero.config import sections
 from seedzero.envs import spiel
-from seedzero.transport import policy_codec, policy_servers, policy_sides, security
+from seedzero.transport import policy_codec, policy_servers, security
 
 FOLDER = pathlib.Path(__file__).parents[2] / "examples" / "javascript"
 TOKEN = "0123456789abcdef"
@@ -41,7 +41,7 @@ class Middle:
         env, rows = "spiel:connect_four", self.num_slots
         return policy_codec.PolicyOffer(self._spec, env, "muzero", {"main": 3}, False, True, True, False, rows)
 
-    def act(self, request: policy_sides.PolicyRequest) -> None:
+    def act(self, request: policy_servers.PolicyRequest) -> None:
         step = request.rows.step
         assert step.action_mask is not None
         self.seen |= {frame.tobytes() for frame in step.observation}

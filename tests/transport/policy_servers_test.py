@@ -20,7 +20,6 @@ from seedzero.transport import (
     policy_client,
     policy_codec,
     policy_servers,
-    policy_sides,
     probe,
     security,
     streams,
@@ -39,19 +38,19 @@ class Player:
 
     def __init__(self) -> None:
         self.server: policy_servers.PolicyServer
-        self.requests: list[policy_sides.PolicyRequest] = []
+        self.requests: list[policy_servers.PolicyRequest] = []
         self.keeps = False
         self.failure: grpc_status.Failure | None = None
 
     def offer(self) -> policy_codec.PolicyOffer:
         return policy_codec.PolicyOffer(SPEC, "catch", "ppo", {"main": 3, "old": 1}, False, True, False, False, 6)
 
-    def act(self, request: policy_sides.PolicyRequest) -> None:
+    def act(self, request: policy_servers.PolicyRequest) -> None:
         self.requests.append(request)
         if not self.keeps:
             self.answer(request)
 
-    def answer(self, request: policy_sides.PolicyRequest) -> None:
+    def answer(self, request: policy_servers.PolicyRequest) -> None:
         assert request.rows.step.action_mask is not None
         acted = policy_codec.PolicyAnswer(request.rows.step.action_mask.argmax(axis=1), 3, {})
         reply = self.failure or policy_codec.encode_acted(request.sequence, acted)

@@ -15,7 +15,7 @@ import pytest
 
 from seedzero.config import sections
 from seedzero.core import errors, types
-from seedzero.transport import client, messages, options, probe, proxy
+from seedzero.transport import addresses, client, messages, options, probe
 
 NAMES = ("grpc_proxy", "https_proxy", "http_proxy", "no_grpc_proxy", "no_proxy")
 
@@ -87,26 +87,26 @@ def test_it_is_the_proxy_that_grpc_takes(
             pytest.raises(grpc.RpcError),
         ):
             channel.unary_unary("/a/b")(b"", timeout=60.0)
-        remark = proxy.remark(address)
+        remark = addresses.proxy_remark(address)
     assert bool(asked) is bool(remark) is is_caught
     if is_caught:
         name = next(name for name in NAMES if variables.get(name))
         excluding = "no_grpc_proxy" if "no_grpc_proxy" in variables else "no_proxy"
         assert f"{name}=http://127.0.0.1:{port} " in remark and "secret" not in remark
         monkeypatch.setenv(excluding, remark.rpartition(f"{excluding}=")[2])  # as it says
-        assert not proxy.remark(address)
+        assert not addresses.proxy_remark(address)
 
 
 def test_other_forms_of_an_address_have_a_host_too() -> None:
     variables = {"http_proxy": "http://proxy:3128", "no_proxy": "::1"}
-    assert "no_proxy=::1,learner" in proxy.remark("dns:///learner:7", variables)
-    assert "no_proxy=::1,learner" in proxy.remark("dns://8.8.8.8/learner:7", variables)
-    assert "no_proxy=::1,::2" in proxy.remark("[::2]:7", variables)
+    assert "no_proxy=::1,learner" in addresses.proxy_remark("dns:///learner:7", variables)
+    assert "no_proxy=::1,learner" in addresses.proxy_remark("dns://8.8.8.8/learner:7", variables)
+    assert "no_proxy=::1,::2" in addresses.proxy_remark("[::2]:7", variables)
     for free in ("[::1]:7", "unix:/run/a"):
-        assert not proxy.remark(free, variables)
+        assert not addresses.proxy_remark(free, variables)
     for name, is_free in (("a.b.example", True), ("example", True), ("b-example", False)):
-        assert bool(proxy.remark(f"{name}:7", {**variables, "no_proxy": "example"})) is not is_free
-    assert not proxy.remark("learner:7", {"http_proxy": "http://proxy:port"})
+        assert bool(addresses.proxy_remark(f"{name}:7", {**variables, "no_proxy": "example"})) is not is_free
+    assert not addresses.proxy_remark("learner:7", {"http_proxy": "http://proxy:port"})
 
 
 def test_a_question_that_a_proxy_catches_names_it(monkeypatch: pytest.MonkeyPatch) -> None:

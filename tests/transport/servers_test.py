@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import resource
 import threading
 import time
 from collections.abc import Iterator
@@ -129,3 +130,41 @@ def test_an_error_of_the_live_view_stays_in_the_log(caplog: pytest.LogCaptureFix
     with serving(learner) as address, pytest.raises(errors.ProtocolError, match="the learner failed") as raised:
         probe.LiveProbe(address).ask(messages.LiveAsk(0, None, 0))
     assert "secret" not in str(raised.value) and "secret" in caplog.text
+
+
+INFINITY = resource.RLIM_INFINITY
+
+
+@pytest.fixture
+def limits(monkeypatch: pytest.MonkeyPatch) -> list[tuple[int, int]]:
+    """The process's limits, set by the test and by what it calls; the last one counts."""
+    found: list[tuple[int, int]] = []
+    monkeypatch.setattr(resource, "getrlimit", lambda kind: found[-1])
+    monkeypatch.setattr(resource, "setrlimit", lambda kind, pair: found.append(pair))
+    return found
+
+
+@pytest.mark.parametrize(
+    ("before", "after"),
+    [
+        ((1024, 524_288), (524_288, 524_288)),
+        ((1280, 1280), (1280, 1280)),
+        ((256, INFINITY), (1280, INFINITY)),
+        ((9999, INFINITY), (9999, INFINITY)),
+        ((INFINITY, INFINITY), (INFINITY, INFINITY)),
+    ],
+)
+def test_the_limit_is_raised_for_all_workers(
+    limits: list[tuple[int, int]], before: tuple[int, int], after: tuple[int, int]
+) -> None:
+    limits.append(before)
+    assert servers.allow_descriptors(1024) is None
+    assert limits[-1] == after
+
+
+def test_a_limit_that_cannot_be_raised_enough_is_named(limits: list[tuple[int, int]]) -> None:
+    limits.append((1024, 1024))
+    warning = servers.allow_descriptors(1000)
+    assert warning is not None
+    assert "--transport.max_workers=1000" in warning
+    assert warning.startswith("1024 open files ") and " 1256" in warning

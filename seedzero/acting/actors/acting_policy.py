@@ -17,7 +17,7 @@ from numpy import typing as npt
 from seedzero.acting.actors import acting_program, agent_choice, codecs, positions, saved_agents, search_traces
 from seedzero.agents import agent_table, base
 from seedzero.config import configs
-from seedzero.core import errors, forks, policy_inputs, types
+from seedzero.core import errors, forks, packing, types
 from seedzero.device import acting, batches
 
 Action: TypeAlias = codecs.Action
@@ -218,7 +218,7 @@ class Policy:
         if rows is None:
             self._carried, self._first = None, np.ones(0, bool)
         elif self._carried is not None:
-            policy_inputs.restart(self._first, rows)
+            packing.restart(self._first, rows)
 
     def __copy__(self) -> Policy:
         found = object.__new__(Policy)
@@ -243,7 +243,7 @@ class Policy:
         if action_mask is not None:
             action_mask = self._codec.joint_mask(action_mask)
         reads = saved.agent.reads_reward
-        rewards, mask = policy_inputs.rewards_and_mask(
+        rewards, mask = packing.rewards_and_mask(
             saved.spec, first, reward, action_mask, is_single=is_single, reads_reward=reads
         )
         mode = types.EXPLORE if explore else saved.mode
@@ -256,7 +256,7 @@ class Policy:
         if self._carried is None or not jax.tree.leaves(self._carried):
             return acting.initial(self._saved.agent, self._saved.spec, num_rows)
         if len(self._first) != num_rows:
-            raise policy_inputs.other_rows(num_rows, self._first)
+            raise packing.other_rows(num_rows, self._first)
         return self._carried
 
     def _of(self, num_simulations: int | None) -> acting_program.ActingProgram:

@@ -15,7 +15,7 @@ import numpy as np
 
 from seedzero.agents import base
 from seedzero.core import types
-from seedzero.device import acting, batches, patience, slow_compile
+from seedzero.device import acting, batches, compilation_cache, patience
 
 Findings: TypeAlias = Literal["actions", "numbers", "tree", "stored"]
 """What a look returns besides actions: nothing; the fields of `base.Searched`, without or with `tree`, or `policy`
@@ -121,7 +121,7 @@ class ActingProgram:
         if kind in self._compiled:
             found: tuple[acting.Carried, dict[str, Any]] = self._jitted(*rows, findings=findings)
             return found
-        with patience.telling(lambda: "compiling the agent"), slow_compile.without_alarm():
+        with patience.telling(lambda: "compiling the agent"), compilation_cache.without_alarm():
             found = self._jitted(*rows, findings=findings)
         self._compiled.add(kind)
         return found

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from seedzero.config import configs, league_rules
 from seedzero.core import errors, types
-from seedzero.storage.checkpoints import consent, run_dirs, spec_file
+from seedzero.storage.checkpoints import consent, run_dirs
 
 if TYPE_CHECKING:
     from seedzero.storage.checkpoints import saved_files  # JAX
@@ -56,7 +56,7 @@ class AgentChoice:
 
     def is_contest(self) -> bool:
         """Returns `is_contest` of the run."""
-        spec = spec_file.read(self.path)
+        spec = run_dirs.read_spec(self.path)
         return spec is not None and is_contest(run_dirs.read_saved(self.path).config, spec)
 
     def of(self, player: str | None) -> AgentChoice:

@@ -14,7 +14,7 @@ import numpy as np
 from gymnasium import spaces
 from numpy import typing as npt
 
-from seedzero.core import errors, policy_inputs, types
+from seedzero.core import errors, packing, types
 from seedzero.envs import envpool_env, gym_masks, gym_spaces, space_text
 
 Action: TypeAlias = int | np.ndarray
@@ -58,7 +58,7 @@ class Codec:
 
     def joint_mask(self, mask: npt.ArrayLike) -> np.ndarray:
         """Returns masks over all actions, [..., A], from masks that list the values of each number of an action."""
-        array, sizes = policy_inputs.array_of(gym_masks.KEY, mask), gym_spaces.action_sizes(self.action_space)
+        array, sizes = packing.array_of(gym_masks.KEY, mask), gym_spaces.action_sizes(self.action_space)
         is_of_numbers = len(sizes) > 1 and array.shape[-1:] == (sum(sizes),) and np.isin(array, (0, 1)).all()
         return gym_masks.joint(array == 1, sizes) if is_of_numbers else array
 

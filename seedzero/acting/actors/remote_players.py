@@ -11,7 +11,7 @@ import numpy as np
 
 from seedzero.acting.actors import actor
 from seedzero.core import types
-from seedzero.storage.checkpoints import spec_file
+from seedzero.storage.checkpoints import run_dirs
 from seedzero.transport import policy_client, policy_codec, security
 
 
@@ -37,7 +37,7 @@ class RemotePlayer:
         self._secured, self._player = security.for_client(address, served.access), player
         self._clients: list[policy_client.PolicyClient] = []
         self._offer = policy_client.describe(self._secured)
-        spec_file.check_equal(spec, self._offer.spec)
+        run_dirs.check_equal_spec(spec, self._offer.spec)
         self.version = self._offer.players.get(player or next(iter(self._offer.players)), 0)
 
     def to_json(self) -> dict[str, int | str]:

@@ -13,7 +13,7 @@ from typing import Any, NamedTuple, NoReturn
 import numpy as np
 from numpy import typing as npt
 
-from seedzero.core import errors, forks, policy_inputs, types
+from seedzero.core import errors, forks, packing, types
 from seedzero.transport import policy_client, policy_codec, security
 
 
@@ -143,7 +143,7 @@ class RemotePolicy(contextlib.AbstractContextManager["RemotePolicy"]):
             if rows is None:
                 self._first = np.ones(len(self._first), bool)
                 return
-            policy_inputs.restart(self._first, rows)
+            packing.restart(self._first, rows)
 
     def close(self) -> None:
         """Frees the rows at the server; a later call begins a new session. In a forked process it does nothing."""
@@ -184,10 +184,10 @@ class RemotePolicy(contextlib.AbstractContextManager["RemotePolicy"]):
         number, spec = len(frames), self.spec
         if len(self._first) != number:
             if not self._first.all():
-                raise policy_inputs.other_rows(number, self._first)
+                raise packing.other_rows(number, self._first)
             self.close()
             self._first = np.ones(number, bool)
-        rewards, mask = policy_inputs.rewards_and_mask(
+        rewards, mask = packing.rewards_and_mask(
             spec,
             self._first,
             reward,
@@ -220,7 +220,7 @@ def _coders(spec: types.EnvSpec) -> _Coders:
         return codec.encode, lambda actions, is_single: codec.decode(actions, is_single=is_single), mask_of
 
     def encode(observation: Any) -> tuple[np.ndarray, bool]:
-        array = policy_inputs.array_of("the observation", observation)
+        array = packing.array_of("the observation", observation)
         is_single = array.shape == spec.observation_shape
         if not is_single and (array.shape[1:] != spec.observation_shape or not array.size):
             expected = f"{list(spec.observation_shape)}, or one axis more in front"

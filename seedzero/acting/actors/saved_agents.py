@@ -16,9 +16,9 @@ import numpy as np
 from seedzero.acting.actors import agent_choice
 from seedzero.agents import agent_table, base
 from seedzero.config import configs, league_config, seats_config
-from seedzero.core import errors, printable, training_arrays, types
-from seedzero.device import compilation_cache, jax_settings, patience
-from seedzero.storage.checkpoints import player_files, saved_files, spec_file, trees
+from seedzero.core import errors, packing, printable, types
+from seedzero.device import compilation_cache, patience
+from seedzero.storage.checkpoints import player_files, run_dirs, saved_files, trees
 
 _SEED_KEY = 2
 """Differs from the keys of training (0) and of evaluation during training (1), so that episodes are new."""
@@ -52,12 +52,12 @@ def read(choice: agent_choice.AgentChoice) -> tuple[configs.Config, types.EnvSpe
     Raises UsageError if the directory has no run or needs consent to a network's module, and ResumeError if no worker
     has joined the run yet.
     """
-    config, spec = choice.config(makes_environments=False), spec_file.read(choice.path)
+    config, spec = choice.config(makes_environments=False), run_dirs.read_spec(choice.path)
     if spec is None:
         raise errors.ResumeError(
             f"{choice.path} has no checkpoint yet: no worker has joined its learner; continue training"
         )
-    return config, training_arrays.without(spec)
+    return config, packing.without_training_only(spec)
 
 
 def load(choice: agent_choice.AgentChoice, config: configs.Config, spec: types.EnvSpec) -> SavedAgent:
@@ -110,10 +110,10 @@ def make(path: pathlib.Path, config: configs.Config, spec: types.EnvSpec) -> tup
     """Returns the agent of a run directory, and the shapes of its acting parameters. Errors are those of `load`."""
     if uncached := compilation_cache.enable():
         printable.say(uncached)
-    platform = jax_settings.platform()
-    saved_spec = training_arrays.without(spec_file.read(path) or spec)
+    platform = compilation_cache.platform()
+    saved_spec = packing.without_training_only(run_dirs.read_spec(path) or spec)
     # Evaluations of games by seats may report their opponents as tasks.
-    spec_file.check_equal(dataclasses.replace(spec, tasks=spec.seats or spec.tasks), saved_spec)
+    run_dirs.check_equal_spec(dataclasses.replace(spec, tasks=spec.seats or spec.tasks), saved_spec)
     agent = agent_table.make(config, saved_spec, platform)
     return agent, jax.eval_shape(lambda: agent.acting(agent.init(jax.random.key(0))))
 

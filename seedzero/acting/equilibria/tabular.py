@@ -14,7 +14,7 @@ import jax
 import numpy as np
 
 from seedzero.acting.actors import acting_program
-from seedzero.acting.equilibria import game_tree, nash
+from seedzero.acting.equilibria import game_tree
 from seedzero.agents import base
 from seedzero.core import errors, types
 from seedzero.device import acting, batches
@@ -24,7 +24,7 @@ _BATCH_SIZE = 512
 """Most rows in a compiled call."""
 
 Ask = Callable[[base.Params], tuple[np.ndarray, np.ndarray]]
-"""Maps parameters to policies [S] for each seat, as in `nash`."""
+"""Maps parameters to policies [S] for each seat, as in `game_tree`."""
 
 
 def asking(agent: base.Agent, game: seats.SeatGame, tree: game_tree.GameTree) -> Ask:
@@ -75,7 +75,7 @@ def judging(agent: base.Agent, env_id: str) -> Callable[[base.Params], float]:
 
     def judge(params: base.Params) -> float:
         one, other = zip(tree.seats, ask(params), strict=True)
-        return nash.nash_conv(tree, (nash.to_plans(*one), nash.to_plans(*other)))
+        return game_tree.nash_conv(tree, (game_tree.to_plans(*one), game_tree.to_plans(*other)))
 
     return judge
 

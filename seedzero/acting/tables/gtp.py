@@ -7,7 +7,7 @@ from typing import TypeAlias
 
 import seedzero
 from seedzero.acting.tables import match
-from seedzero.envs import gtp_boards, turn_games
+from seedzero.envs import bots, turn_games
 
 _FINISHED = "the game is over"
 
@@ -23,7 +23,7 @@ Command: TypeAlias = Callable[[Sequence[str]], str]
 class GtpSession:
     """One client's game, and the commands of the protocol."""
 
-    def __init__(self, game: turn_games.TurnGame, board: gtp_boards.GtpBoard, player: match.Player) -> None:
+    def __init__(self, game: turn_games.TurnGame, board: bots.GtpBoard, player: match.Player) -> None:
         self._game, self._board, self._player = game, board, player
         self._states = [game.initial()]
         self.commands: Mapping[str, Command] = {
@@ -87,11 +87,11 @@ class GtpSession:
 
     def _at_turn(self, text: str) -> turn_games.State:
         """Returns the current state, in which this color (given by name) is to move."""
-        color, state = gtp_boards.color(text), self._states[-1]
+        color, state = bots.gtp_color(text), self._states[-1]
         if self._game.is_terminal(state):
             raise Refusal(_FINISHED)
         if (self._game.mover(state) == self._game.first_mover) is (color == 1):
-            raise Refusal(f"illegal move: it is the turn of {gtp_boards.COLORS[1 - color]}")
+            raise Refusal(f"illegal move: it is the turn of {bots.COLORS[1 - color]}")
         return state
 
     def _undo(self, words: Sequence[str]) -> str:

@@ -15,14 +15,101 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from seedzero.acting.actors import agent_choice, codecs, saved_actors, saved_agents
-from seedzero.acting.tables import courses, records, run_games, table, videos
+from seedzero.acting.actors import actor, agent_choice, codecs, saved_actors, saved_agents
+from seedzero.acting.tables import records, table, videos
 from seedzero.config import configs
 from seedzero.core import errors, packing, printable, types
 from seedzero.device import patience
 from seedzero.envs import env_base, spiel, turn_games
 from seedzero.monitoring.metrics import episodes
-from seedzero.storage.checkpoints import run_lock, spec_file
+from seedzero.storage.checkpoints import run_dirs, run_lock
+
+
+# Plays a game in an environment's rows: positions, actions, turns, and how to take moves back.
+#
+# The environment's own rules decide. To take moves back, the game is restarted and its other moves are repeated,
+# because equal seeds and actions give equal steps, chance included.
+#
+# Shape letters: R rows (1 if both sides of an alternating game share it; otherwise each row is a seat).
+class Course(table.Table):
+    """One game at a time.
+
+    Attributes:
+      steps: positions as the environment shows them, [R] rows each; one more than actions.
+      actions: [R] int, or [R, D], each.
+    """
+
+    steps: list[types.EnvStep]
+    actions: list[np.ndarray]
+
+    def begin(self, seeds: Sequence[int]) -> None:
+        """Starts another game; seeds: [R]."""
+        super().begin(seeds)
+        self._seeds, self.steps, self.actions = seeds, [self.step], []
+
+    def take(self, actions: np.ndarray) -> None:
+        """Steps with the actions of all rows; those of rows without a turn are ignored."""
+        super().take(actions)
+        self.steps.append(self.step)
+        self.actions.append(actions)
+
+    def go_on(self) -> None:
+        """Begins the environment's next game, after one that has ended; `go_back` cannot follow."""
+        spec = self.env.spec
+        ignored = np.zeros((self.env.num_envs, *spec.action_shape), np.float32 if spec.is_continuous else np.int32)
+        super().take(ignored)
+        self.steps, self.actions = [self.step], []
+
+    def go_back(self, number: int) -> None:
+        """Returns to an earlier position, by its number."""
+        taken = self.actions[:number]
+        self.begin(self._seeds)
+        for actions in taken:
+            self.take(actions)
+
+    @property
+    def has_rows(self) -> bool:
+        """Whether each row is a seat."""
+        return self.env.num_envs > 1
+
+    def row(self, seat: int) -> int:
+        """Returns the row of a seat."""
+        return seat if self.has_rows else 0
+
+    def viewer(self, seat: int, number: int) -> int:
+        """Returns the seat whose observation is in the row of a seat."""
+        return seat if self.has_rows else self._mover(number)
+
+    def movers(self, number: int) -> list[int]:
+        """Returns the seats that move in a position; none if the game is over."""
+        step = self.steps[number]
+        if not self.has_rows:
+            return [] if step.final[0] else [self._mover(number)]
+        moving: list[int] = np.flatnonzero(actor.shown(step) & ~step.final).tolist()
+        return moving
+
+    def seen(self, seat: int) -> list[int]:
+        """Returns the numbers of the positions that show a seat's row."""
+        return [number for number, step in enumerate(self.steps) if actor.shown(step)[self.row(seat)]]
+
+    def is_over(self, seat: int) -> bool:
+        """Returns whether a seat makes no more moves."""
+        last = len(self.steps) - 1
+        is_out = any(self.steps[number].final[self.row(seat)] for number in self.seen(seat))
+        return is_out or not self.movers(last)
+
+    def total(self, seat: int) -> float:
+        """Returns the sum of a seat's rewards so far. In an alternating game they are the other side's losses."""
+        if self.has_rows:
+            return float(sum(step.reward[seat] for step in self.steps))
+        signs = [1 if self._mover(number) == seat else -1 for number in range(len(self.actions))]
+        return float(sum(sign * step.reward[0] for sign, step in zip(signs, self.steps[1:], strict=True)))
+
+    def _mover(self, number: int) -> int:
+        """Returns the side to move in a position of an alternating game."""
+        movers = self.env.spec.movers(self.steps[number].observation)
+        return number % 2 if movers is None else int(movers[0])
+
 
 LONGEST_SIDE = 192
 """Longest side of pictures in a record; larger ones are thinned."""
@@ -64,16 +151,16 @@ def record(
     simulations of an agent without a search; and CheckpointError.
     """
     choice, directory = choice.absolute(), pathlib.Path(out).absolute()
-    config = run_games.read_config(choice, _REMOTE)
-    game = run_games.game_of(config)
+    config = table.read_config(choice, _REMOTE)
+    game = table.game_of(config)
     role = types.Role.EVALUATE if game is None else types.Role.TRAIN
-    known = spec_file.read(choice.path)
+    known = run_dirs.read_spec(choice.path)
     if known is not None and known.fixed_seats:
         raise errors.UsageError(
             f"{choice.path} was trained in an environment of {len(known.seats)} agents, and a record has one; "
             "`seedzero play` draws all of them"
         )
-    course = courses.Course(_made(config, role))
+    course = Course(_made(config, role))
     env = course.env
     seeds = saved_agents.seeds(choice.seed, num_episodes)
     with env_base.closing(env), contextlib.ExitStack() as alone:
@@ -177,7 +264,7 @@ def _actions(spec: types.EnvSpec) -> list[Any] | None:
 
 
 def _episodes(
-    course: courses.Course,
+    course: Course,
     saved: saved_agents.SavedAgent,
     seed: int,
     seeds: Sequence[int],
@@ -221,7 +308,7 @@ def _episodes(
 
 
 def arrays(
-    course: courses.Course, seat: int, found: Sequence[Mapping[str, np.ndarray]], movers: Sequence[int]
+    course: Course, seat: int, found: Sequence[Mapping[str, np.ndarray]], movers: Sequence[int]
 ) -> dict[str, np.ndarray]:
     """Returns the arrays of a record of a game, as its row of a seat shows it.
 

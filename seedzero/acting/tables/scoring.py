@@ -9,13 +9,13 @@ from typing import Any
 import numpy as np
 
 from seedzero.acting.actors import actor, agent_choice, match_players, remote_players, saved_agents
-from seedzero.acting.tables import match, run_games, side_match, table
+from seedzero.acting.tables import match, table
 from seedzero.config import configs, seats_config
 from seedzero.core import errors, opponents, types
 from seedzero.device import patience
 from seedzero.envs import bots, env_base, turn_games
-from seedzero.monitoring.metrics import episodes, human_scores
-from seedzero.storage.checkpoints import spec_file
+from seedzero.monitoring.metrics import episodes
+from seedzero.storage.checkpoints import run_dirs
 
 MAX_ENVS = 32
 """Most environments that step at the same time."""
@@ -48,15 +48,15 @@ def evaluate(
       CheckpointError: for an unreadable checkpoint. For errors of a policy server see `RemotePlayer`.
     """
     choice = choice.absolute()
-    path, config = choice.path, run_games.read_config(choice, _EVALUATE_REMOTE)
-    if sides := side_match.sides_of(choice, config):
+    path, config = choice.path, table.read_config(choice, _EVALUATE_REMOTE)
+    if sides := match.sides_of(choice, config):
         _refuse_limit(choice, "in a league between two sides of agents")
         opponent = opponent or opponents.RANDOM
-        told, games = side_match.between(choice, config, sides, (choice, opponent), num_episodes)
+        told, games = match.between_sides(choice, config, sides, (choice, opponent), num_episodes)
         return episodes.with_error({**told[0], "opponent": str(opponent), **match.summary(games)})
-    game = run_games.game_of(config)
-    if game is None and not run_games.has_two_seats(config):
-        spec, why = spec_file.read(path), "was not trained in a game of two players"
+    game = table.game_of(config)
+    if game is None and not table.has_two_seats(config):
+        spec, why = run_dirs.read_spec(path), "was not trained in a game of two players"
         if spec is not None and spec.num_players == 2:  # with chance
             opponent = None if opponent == opponents.RANDOM else opponent
             why = "was trained in a game with chance, whose evaluations play against random moves"
@@ -71,7 +71,7 @@ def evaluate(
     _refuse_limit(choice)
     opponent = opponent or opponents.RANDOM
     if game is None:
-        told, games = side_match.between(choice, config, (), (choice, opponent), num_episodes)
+        told, games = match.between_sides(choice, config, (), (choice, opponent), num_episodes)
         return episodes.with_error({**told[0], "opponent": str(opponent), **match.summary(games)})
     if opponent == match.EXHAUSTIVE and choice.policy == "sample":
         raise errors.UsageError(
@@ -127,9 +127,9 @@ def against_each_other(
     Returns the first player's statistics (see `match.summary`) with `stderr_return`, the updates of both as
     `versions`, and `policy` if actions were drawn. Errors are those of `evaluate`.
     """
-    config = run_games.read_config(choice, _EVALUATE_REMOTE)
-    of_agents, game = side_match.sides_of(choice, config), run_games.game_of(config)
-    if game is None and not of_agents and not run_games.has_two_seats(config):
+    config = table.read_config(choice, _EVALUATE_REMOTE)
+    of_agents, game = match.sides_of(choice, config), table.game_of(config)
+    if game is None and not of_agents and not table.has_two_seats(config):
         raise errors.UsageError(f"{choice.path} was not trained in a game of two players; give a run that was")
     others = [name for name in names if isinstance(name, str) and opponents.is_known(name)]
     if game is None and others and not of_agents:
@@ -142,7 +142,7 @@ def against_each_other(
         for name in names
     ]
     if game is None:
-        (first, second), games = side_match.between(choice, config, of_agents, named, num_games)
+        (first, second), games = match.between_sides(choice, config, of_agents, named, num_games)
     else:
         (first, second), games = _in_turn_between(game, choice, config, named, num_games)
     drawn = {"policy": first["policy"]} if "policy" in first else {}
@@ -156,7 +156,7 @@ def _in_turn_between(
     named: Sequence[match_players.Named],
     num_games: int,
 ) -> tuple[list[dict[str, Any]], list[match.FinishedGame]]:
-    """Plays pairs of games in turn between two players; returns as `side_match.between`."""
+    """Plays pairs of games in turn between two players; returns as `match.between_sides`."""
     chosen = [match_players.choose(one, choice.or_last(), config) for one in named]
     positions = match.in_pairs(game, num_games, choice.seed)
 
@@ -182,8 +182,8 @@ def engine(choice: agent_choice.AgentChoice, *, size: int = 1) -> tuple[turn_gam
     size: most positions in one call. Errors are those of `evaluate`.
     """
     choice = choice.absolute()
-    config = run_games.read_config(choice, "engines play games that this machine makes itself")
-    game = run_games.game_of(config)
+    config = table.read_config(choice, "engines play games that this machine makes itself")
+    game = table.game_of(config)
     if game is None:
         raise errors.UsageError(
             f"{choice.path} was trained with --env={config.env.id}, which is no game of two players in turn; give a "
@@ -196,7 +196,7 @@ def engine(choice: agent_choice.AgentChoice, *, size: int = 1) -> tuple[turn_gam
 def _evaluate_alone(
     choice: agent_choice.AgentChoice, config: configs.Config, num_episodes: int, progress: episodes.Progress | None
 ) -> dict[str, Any]:
-    num_envs = _num_envs(config, spec_file.read(choice.path), num_episodes)
+    num_envs = _num_envs(config, run_dirs.read_spec(choice.path), num_episodes)
     run_table = table.RunTable(choice, config, num_envs, types.Role.EVALUATE)
     slots = np.arange(num_envs)
     limit = choice.most_steps(config)
@@ -219,7 +219,7 @@ def _evaluate_alone(
             if progress is not None:
                 progress(played.num_finished, played.num_expected)
     result = played.result()
-    normalized = human_scores.of(config.env.id, result)
+    normalized = episodes.human_score_of(config.env.id, result)
     shown = {} if normalized is None else {"human_normalized": normalized}
     return episodes.with_error({**run_table.saved.to_json(), **result.to_json(), **shown}, num_seats)
 

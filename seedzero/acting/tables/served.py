@@ -16,7 +16,7 @@ from seedzero.acting.tables import scoring
 from seedzero.config import configs, sections
 from seedzero.core import env_ids, errors, types
 from seedzero.monitoring.metrics import episodes
-from seedzero.storage.checkpoints import run_dirs, spec_file
+from seedzero.storage.checkpoints import run_dirs
 from seedzero.transport import invitation, messages, security, servers
 
 
@@ -44,7 +44,7 @@ def evaluate(
     unreadable checkpoint.
     """
     config = _read_config(choice, access)
-    spec = spec_file.read(choice.path)
+    spec = run_dirs.read_spec(choice.path)
     if spec is None:
         raise errors.UsageError(f"{choice.path} has no spec.json: no worker has joined the run yet; train it first")
     agents = saved_actors.load(choice, config, spec)
@@ -160,7 +160,7 @@ class Host:
 
     def begin(self, session_id: str, spec: types.EnvSpec) -> None:
         """Handler: checks that a new worker's environments match the run's."""
-        spec_file.check_equal(spec, self.spec)
+        run_dirs.check_equal_spec(spec, self.spec)
         self._report(f"worker {self._worker_id} joined")
 
     def step(self, request: messages.StepRequest) -> None:

@@ -17,7 +17,7 @@ import numpy as np
 from seedzero.agents import base
 from seedzero.core import types
 from seedzero.device import acting, batches, meshes, states, steps
-from seedzero.interfaces.benchmark import subjects, timing
+from seedzero.interfaces.benchmark import subjects
 from seedzero.networks import observations
 
 
@@ -29,30 +29,30 @@ def run(preset: str = "", settings: subjects.Settings | None = None, *, seconds:
     return {**subjects.facts(subject), "simulations": subject.config.search.num_simulations, "rows": rows}
 
 
-def _row(subject: subjects.Subject, params: base.Params, num_rows: int, seconds: float) -> timing.Row:
+def _row(subject: subjects.Subject, params: base.Params, num_rows: int, seconds: float) -> subjects.Row:
     batch = subjects.batch(subject, num_rows)
     programs = {
         "program": _program(subject, params, batch),
         "act": _act(subject, params, batch),
         "network": _network(subject, params, len(batch.slot)),
     }
-    slices = timing.interleave(programs, seconds=seconds)
-    milliseconds = timing.milliseconds(slices, "program")
+    slices = subjects.interleave(programs, seconds=seconds)
+    milliseconds = subjects.milliseconds(slices, "program")
     return {
         "batch": len(batch.slot),
         "milliseconds": milliseconds,
         "environment_steps_per_second": 1e3 * len(batch.slot) / milliseconds,
-        **timing.against(slices, "program", "act", "network"),
+        **subjects.against(slices, "program", "act", "network"),
     }
 
 
-def _program(subject: subjects.Subject, params: base.Params, batch: batches.Batch) -> timing.Program:
+def _program(subject: subjects.Subject, params: base.Params, batch: batches.Batch) -> subjects.Program:
     act = functools.partial(acting.make_act(subject.setup), subject.seed, params)
     actor, num_inserts = subjects.filled_actor(subject), int(subject.num_inserts)
-    return timing.carrying(lambda actor, call: act(actor, batch, steps.counters(num_inserts, 0, call)), actor)
+    return subjects.carrying(lambda actor, call: act(actor, batch, steps.counters(num_inserts, 0, call)), actor)
 
 
-def _act(subject: subjects.Subject, params: base.Params, batch: batches.Batch) -> timing.Program:
+def _act(subject: subjects.Subject, params: base.Params, batch: batches.Batch) -> subjects.Program:
     setup = subject.setup
 
     def act(params: base.Params, carried: acting.Carried, seen: batches.Batch, call: jax.Array) -> Any:
@@ -65,10 +65,10 @@ def _act(subject: subjects.Subject, params: base.Params, batch: batches.Batch) -
     carried = jax.device_put(initial, meshes.sharded(setup.mesh))
     # They are on the host, as in the program, so both are copied to the device.
     seen = batch._replace(terminated=None, truncated=None, task=None, ring=None)
-    return timing.carrying(lambda carried, call: mapped(params, carried, seen, np.int32(call)), carried)
+    return subjects.carrying(lambda carried, call: mapped(params, carried, seen, np.int32(call)), carried)
 
 
-def _network(subject: subjects.Subject, params: base.Params, num_rows: int) -> timing.Program:
+def _network(subject: subjects.Subject, params: base.Params, num_rows: int) -> subjects.Program:
     setup, cast, num_simulations = subject.setup, subject.parts.network.cast, subject.config.search.num_simulations
     model = setup.agent.model
     assert model is not None

@@ -15,7 +15,7 @@ import jax
 from seedzero.agents import base
 from seedzero.config import presets
 from seedzero.device import acting, states, steps
-from seedzero.interfaces.benchmark import subjects, timing
+from seedzero.interfaces.benchmark import subjects
 
 AGENTS = ("muzero", "ppo")
 PLAYERS = (1, 2, 4, 8)
@@ -28,7 +28,7 @@ def run(
     *,
     players: Sequence[int] = PLAYERS,
     rows: Sequence[int] = ROWS,
-    report: Callable[[timing.Row], object] = lambda row: None,
+    report: Callable[[subjects.Row], object] = lambda row: None,
     seconds: float = 36.0,
 ) -> dict[str, Any]:
     """Returns a row for each agent, number of rows and number of players, and passes it to `report` at once.
@@ -55,11 +55,11 @@ def run(
 
 def _rows(
     subject: subjects.Subject, params: Sequence[base.Params], num_rows: int, players: Sequence[int], seconds: float
-) -> list[timing.Row]:
+) -> list[subjects.Row]:
     batch, act = subjects.batch(subject, num_rows), acting.make_act(subject.setup)
     actor, num_inserts, num_calls = subjects.filled_actor(subject), int(subject.num_inserts), 0
 
-    def program(number: int) -> timing.Program:
+    def program(number: int) -> subjects.Program:
         share = num_rows // number
         cuts = [slice(begin, begin + share) for begin in range(0, num_rows, share)]
         parts = [jax.tree.map(operator.itemgetter(cut), batch) for cut in cuts]
@@ -76,17 +76,17 @@ def _rows(
         return call
 
     several = {f"{number} players": program(number) for number in players}
-    slices = timing.interleave({"one": program(1), **several}, seconds=seconds)
+    slices = subjects.interleave({"one": program(1), **several}, seconds=seconds)
     measured = []
     for number, name in zip(players, several, strict=True):
-        milliseconds = timing.milliseconds(slices, name)
+        milliseconds = subjects.milliseconds(slices, name)
         measured.append(
             {
                 "rows": num_rows,
                 "players": number,
                 "milliseconds": milliseconds,
                 "rows_per_second": 1e3 * num_rows / milliseconds,
-                "ratio_to_one": timing.ratio(slices, name, "one"),
+                "ratio_to_one": subjects.ratio(slices, name, "one"),
             }
         )
     return measured

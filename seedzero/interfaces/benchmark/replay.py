@@ -17,7 +17,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from seedzero.device import meshes, steps
-from seedzero.interfaces.benchmark import subjects, timing
+from seedzero.interfaces.benchmark import subjects
 from seedzero.replay import ring_store, windowing
 from seedzero.storage.checkpoints import trees
 
@@ -40,23 +40,23 @@ def run(preset: str = "", settings: subjects.Settings | None = None, *, seconds:
     return {**figures, "rows": rows}
 
 
-def _row(slices: timing.Slices, name: str, peer: str, batch_size: int, num_bytes: int) -> timing.Row:
-    milliseconds = timing.milliseconds(slices, name)
+def _row(slices: subjects.Slices, name: str, peer: str, batch_size: int, num_bytes: int) -> subjects.Row:
+    milliseconds = subjects.milliseconds(slices, name)
     return {
         "operation": name,
         "batch": batch_size,
         "bytes": num_bytes,
         "milliseconds": milliseconds,
         "bytes_per_second": 1e3 * num_bytes / milliseconds,
-        "peer_milliseconds": timing.milliseconds(slices, peer),
-        "ratio": timing.ratio(slices, name, peer),
+        "peer_milliseconds": subjects.milliseconds(slices, peer),
+        "ratio": subjects.ratio(slices, name, peer),
     }
 
 
 # Sampling ---------------------------------------------------------------------------------------------------------
 
 
-def _sample_rows(subject: subjects.Subject, rings: ring_store.Rings, seconds: float) -> list[timing.Row]:
+def _sample_rows(subject: subjects.Subject, rings: ring_store.Rings, seconds: float) -> list[subjects.Row]:
     setup, sample = subject.setup, sampler(subject)
     windows = sample(rings, subject.num_inserts, np.int32(0))
     num_bytes, batch_size = trees.num_bytes(windows), setup.batch_size
@@ -72,7 +72,7 @@ def _sample_rows(subject: subjects.Subject, rings: ring_store.Rings, seconds: fl
         "windows": lambda: gather(rings, windows.slot, windows.time),
         "gather": _plain_gather(subject, trees.num_bytes(rings), batch_size, num_bytes // batch_size),
     }
-    slices = timing.interleave(programs, seconds=seconds)
+    slices = subjects.interleave(programs, seconds=seconds)
     return [_row(slices, name, "gather", batch_size, num_bytes) for name in ("sample", "windows")]
 
 
@@ -88,7 +88,7 @@ def sampler(subject: subjects.Subject) -> Any:
     return meshes.over_devices(sample, setup.mesh, in_specs, meshes.SHARDED)
 
 
-def _plain_gather(subject: subjects.Subject, ring_bytes: int, num_pieces: int, piece_bytes: int) -> timing.Program:
+def _plain_gather(subject: subjects.Subject, ring_bytes: int, num_pieces: int, piece_bytes: int) -> subjects.Program:
     """Returns a program that gathers pieces of contiguous bytes from random places."""
     buffer = _buffer(subject, ring_bytes, num_pieces, piece_bytes)
     pieces_per_shard = buffer.shape[0] // subject.setup.layout.num_shards
@@ -113,7 +113,7 @@ def _buffer(subject: subjects.Subject, ring_bytes: int, num_pieces: int, piece_b
 # Writing ----------------------------------------------------------------------------------------------------------
 
 
-def _write_rows(subject: subjects.Subject, rings: ring_store.Rings, seconds: float) -> Iterator[timing.Row]:
+def _write_rows(subject: subjects.Subject, rings: ring_store.Rings, seconds: float) -> Iterator[subjects.Row]:
     setup, sharded, replicated = subject.setup, meshes.SHARDED, meshes.REPLICATED
     sizes = [size for size in setup.sizes if size <= setup.layout.train_per_shard]
 
@@ -136,12 +136,12 @@ def _write_rows(subject: subjects.Subject, rings: ring_store.Rings, seconds: flo
         # The row's own bytes; flags and the previous row add little.
         num_bytes = trees.num_bytes(row)
         copy = _plain_copy(subject, trees.num_bytes(rings), len(local), num_bytes // len(local))
-        programs: dict[str, timing.Program] = {"write": functools.partial(write, slot, row), "copy": copy}
-        slices = timing.interleave(programs, seconds=seconds / len(sizes))
+        programs: dict[str, subjects.Program] = {"write": functools.partial(write, slot, row), "copy": copy}
+        slices = subjects.interleave(programs, seconds=seconds / len(sizes))
         yield _row(slices, "write", "copy", len(local), num_bytes)
 
 
-def _plain_copy(subject: subjects.Subject, ring_bytes: int, num_pieces: int, piece_bytes: int) -> timing.Program:
+def _plain_copy(subject: subjects.Subject, ring_bytes: int, num_pieces: int, piece_bytes: int) -> subjects.Program:
     """Returns a program that copies pieces contiguously into a large buffer, at the next place in each call."""
     buffer = _buffer(subject, ring_bytes, num_pieces, piece_bytes)
     pieces = jax.device_put(np.ones((num_pieces, piece_bytes), np.uint8), meshes.sharded(subject.setup.mesh))
@@ -154,4 +154,4 @@ def _plain_copy(subject: subjects.Subject, ring_bytes: int, num_pieces: int, pie
     sharded, replicated = meshes.SHARDED, meshes.REPLICATED
     in_specs, out_specs = (sharded, sharded, replicated), (sharded, replicated)
     mapped = meshes.over_devices(put, subject.setup.mesh, in_specs, out_specs, donate=(0,))
-    return timing.carrying(lambda buffer, call: mapped(buffer, pieces, np.int32(call)), buffer)
+    return subjects.carrying(lambda buffer, call: mapped(buffer, pieces, np.int32(call)), buffer)

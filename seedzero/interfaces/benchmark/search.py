@@ -30,7 +30,7 @@ from seedzero import search as mcts
 from seedzero.agents import muzero_model, muzero_search
 from seedzero.config import machines, muzero_config, presets
 from seedzero.core import errors, packages, types
-from seedzero.interfaces.benchmark import timing
+from seedzero.interfaces.benchmark import subjects
 from seedzero.networks import observations
 
 POLICIES = ("gumbel", "puct")
@@ -78,7 +78,7 @@ def run(
     batch: Sequence[int] = (),
     considered: Mapping[int, int] = CONSIDERED,
     seconds: float = 6.0,
-    report: Callable[[timing.Row], None] = lambda row: None,
+    report: Callable[[subjects.Row], None] = lambda row: None,
 ) -> dict[str, Any]:
     """Returns facts about the machine, and a row for each combination of the arguments.
 
@@ -110,7 +110,7 @@ def run(
     for (network_, _, size), group in itertools.groupby(cases, key=lambda x: (x.network, x.policy, x.batch)):
         model = _model(network_)
         for case, programs in _compile(list(group), model, model.roots(size)).items():
-            rows.append(_row(case, timing.interleave(programs, seconds=seconds / len(cases))))
+            rows.append(_row(case, subjects.interleave(programs, seconds=seconds / len(cases))))
             report(rows[-1])
     return {
         "platform": device.platform,
@@ -133,13 +133,13 @@ def _import_mctx() -> Any:
     return mctx
 
 
-def _row(case: Case, slices: timing.Slices) -> timing.Row:
+def _row(case: Case, slices: subjects.Slices) -> subjects.Row:
     return {
         **case._asdict(),
         "actions": NUM_ACTIONS,
-        "milliseconds": timing.milliseconds(slices, "search"),
-        **timing.against(slices, "search", "mctx", "network"),
-        "ratio_to_network": timing.ratio(slices, "network", "search"),
+        "milliseconds": subjects.milliseconds(slices, "search"),
+        **subjects.against(slices, "search", "mctx", "network"),
+        "ratio_to_network": subjects.ratio(slices, "network", "search"),
         "tree_bytes": mcts.tree_bytes(case.batch, NUM_ACTIONS, _config(case)),
     }
 
@@ -152,7 +152,7 @@ def _config(case: Case) -> muzero_config.SearchSection:
 # Programs ---------------------------------------------------------------------------------------------------------
 
 
-def _compile(cases: Sequence[Case], model: SearchModel, root: mcts.Root) -> dict[Case, dict[str, timing.Program]]:
+def _compile(cases: Sequence[Case], model: SearchModel, root: mcts.Root) -> dict[Case, dict[str, subjects.Program]]:
     """Compiles the programs of rows with the same roots on all cores; compiling takes longer than measuring."""
     # The largest are first, to balance the load.
     functions = {"search": _search, "mctx": _mctx, "network": _network}
@@ -167,7 +167,7 @@ def _compile(cases: Sequence[Case], model: SearchModel, root: mcts.Root) -> dict
 
 def _program(
     function: Callable[..., Any], model: SearchModel, config: muzero_config.SearchSection, root: mcts.Root
-) -> timing.Program:
+) -> subjects.Program:
     """Returns a program that calls function(step, config, params, root, key) with a new key each time."""
     keys = list(jax.random.split(jax.random.key(0), NUM_KEYS))
     compiled = jax.jit(functools.partial(function, model.step, config)).lower(model.params, root, keys[0]).compile()

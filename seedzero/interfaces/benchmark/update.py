@@ -15,7 +15,7 @@ import numpy as np
 
 from seedzero.agents import base, learning, muzero_loss
 from seedzero.device import meshes, states, strategies, tracing
-from seedzero.interfaces.benchmark import replay, subjects, timing
+from seedzero.interfaces.benchmark import replay, subjects
 from seedzero.ops import nstep
 from seedzero.replay import windowing
 
@@ -26,23 +26,23 @@ def run(preset: str = "", settings: subjects.Settings | None = None, *, seconds:
     ratio_to_update: the part's time relative to the update's.
     """
     subject = subjects.make(preset, settings or {})
-    slices = timing.interleave(_programs(subject), seconds=seconds)
-    milliseconds = {part: timing.milliseconds(slices, part) for part in slices}
+    slices = subjects.interleave(_programs(subject), seconds=seconds)
+    milliseconds = {part: subjects.milliseconds(slices, part) for part in slices}
     updates_per_second, batch_size = 1e3 / milliseconds["update"], subject.config.replay.batch_size
     return {
         **subjects.facts(subject),
         "batch": batch_size,
         "updates_per_second": updates_per_second,
         "samples_per_second": updates_per_second * batch_size,
-        "ratio": timing.ratio(slices, "update", "gradient"),
+        "ratio": subjects.ratio(slices, "update", "gradient"),
         "rows": [
-            {"part": part, "milliseconds": time, "ratio_to_update": timing.ratio(slices, "update", part)}
+            {"part": part, "milliseconds": time, "ratio_to_update": subjects.ratio(slices, "update", part)}
             for part, time in milliseconds.items()
         ],
     }
 
 
-def _programs(subject: subjects.Subject) -> dict[str, timing.Program]:
+def _programs(subject: subjects.Subject) -> dict[str, subjects.Program]:
     rings = subjects.filled_actor(subject).rings
     train = states.init_train(subject.setup, subject.config.run.seed)
     sample = replay.sampler(subject)
@@ -54,7 +54,7 @@ def _programs(subject: subjects.Subject) -> dict[str, timing.Program]:
     }
 
 
-def _update(subject: subjects.Subject) -> timing.Program:
+def _update(subject: subjects.Subject) -> subjects.Program:
     """The learner's own program, including metrics."""
     setup, strategy = subject.setup, strategies.Strategy()
     shapes = states.abstract_train(setup), states.abstract_actor(setup)
@@ -66,12 +66,12 @@ def _update(subject: subjects.Subject) -> timing.Program:
 
     # Each has its own states, because every call donates them.
     train = states.init_train(setup, subject.config.run.seed)
-    return timing.carrying(step, (train, subjects.filled_actor(subject).rings))
+    return subjects.carrying(step, (train, subjects.filled_actor(subject).rings))
 
 
 def _gradients(
     subject: subjects.Subject, train: base.TrainState, windows: windowing.Windows
-) -> dict[str, timing.Program]:
+) -> dict[str, subjects.Program]:
     """Makes the targets of fixed windows, and the bare gradient for these targets."""
     parts, sharded, replicated = subject.parts, meshes.SHARDED, meshes.REPLICATED
 
@@ -93,7 +93,7 @@ def _gradients(
     }
 
 
-def _optimizer(subject: subjects.Subject, train: base.TrainState) -> timing.Program:
+def _optimizer(subject: subjects.Subject, train: base.TrainState) -> subjects.Program:
     """One step of the optimizer, with the parameters used as the gradient."""
     parts, replicated = subject.parts, meshes.REPLICATED
 
@@ -102,4 +102,4 @@ def _optimizer(subject: subjects.Subject, train: base.TrainState) -> timing.Prog
         return learning.apply_gradients(train, gradients, metrics, optimizer=parts.optimizer, schedule=parts.schedule)
 
     mapped = meshes.over_devices(step, subject.setup.mesh, replicated, replicated, donate=(0,))
-    return timing.carrying(lambda state, call: mapped(state, train.params), states.copy(train))
+    return subjects.carrying(lambda state, call: mapped(state, train.params), states.copy(train))

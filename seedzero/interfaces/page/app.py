@@ -13,15 +13,12 @@ from starlette import applications, requests, responses, routing, staticfiles, t
 from seedzero.core import errors, host_names, json_object, printable
 from seedzero.interfaces.page import (
     catalogue,
-    event_streams,
     grouping,
     guard,
     history,
     human_seat,
     league_view,
-    library,
     live_feeds,
-    queries,
     recordings,
     run_files,
     summaries,
@@ -47,17 +44,17 @@ class Page:
     ) -> None:
         """trusted: see `thinker.ThoughtAnswers`. human: the seat of a person who plays, or None."""
         self.human = human
-        self.root, self.places = root, event_streams.StreamPlaces()
+        self.root, self.places = root, live_feeds.StreamPlaces()
         self.live = live_feeds.LiveViews(root)
         self.recordings, self.thinker = recordings.Recordings(root), thinker.Thinker()
         self.thoughts = thinker.ThoughtAnswers(root, self.thinker, trusted=trusted)
-        self.library = library.Library()
+        self.library = grouping.Library()
         self._leagues: dict[str, tuple[object, dict[str, Any]]] = {}  # run -> (source, league)
         self._league_locks: dict[str, threading.Lock] = {}
 
     def runs(self, request: requests.Request) -> dict[str, Any]:
         """Lists all runs, the newest first, with the settings of the columns, and groups if they are asked for."""
-        columns = queries.several(request, "column", grouping.MAX_COLUMNS)
+        columns = catalogue.query_list(request, "column", grouping.MAX_COLUMNS)
         found, paths = [], dict[str, pathlib.Path]()
         for name in catalogue.find(self.root):
             try:
@@ -67,7 +64,7 @@ class Page:
                 continue
             paths[name] = path
         found.sort(key=lambda run: -run["changed"])
-        grouped = grouping.group(paths, queries.several(request, "by", grouping.MAX_COLUMNS))
+        grouped = grouping.group(paths, catalogue.query_list(request, "by", grouping.MAX_COLUMNS))
         groups = grouped.to_json() if request.query_params.get("groups") else {}
         root = printable.escape(str(self.root))
         return {"root": root, "runs": found, "most": catalogue.MAX_RUNS, "differing": grouped.differing, **groups}
@@ -83,9 +80,9 @@ class Page:
     def series(self, request: requests.Request) -> dict[str, Any]:
         """Returns thinned series of metrics, or the share read so far until the history is read."""
         _, path = self._located(request)
-        names, x = queries.several(request, "metric", MAX_METRICS), queries.axis(request)
-        num_buckets = queries.count(request, "buckets", _NUM_BUCKETS, MAX_BUCKETS, least=1)
-        low, high = queries.number(request, "low"), queries.number(request, "high")
+        names, x = catalogue.query_list(request, "metric", MAX_METRICS), catalogue.query_axis(request)
+        num_buckets = catalogue.query_count(request, "buckets", _NUM_BUCKETS, MAX_BUCKETS, least=1)
+        low, high = catalogue.query_number(request, "low"), catalogue.query_number(request, "high")
         found, share = self._history(path)
         if share < 1:
             return {"read": share}
@@ -103,16 +100,16 @@ class Page:
                 self._leagues[name] = (source, league_view.read(path, name))
             return self._leagues[name][1]
 
-    def follow(self, names: list[str], cursors: list[str]) -> Callable[[], Iterator[event_streams.Event]]:
+    def follow(self, names: list[str], cursors: list[str]) -> Callable[[], Iterator[live_feeds.Event]]:
         """Returns a function that reads new events of runs. Raises UsageError."""
         if not 1 <= len(names) <= MAX_RUNS or len(cursors) != len(names):
-            raise queries.BadQuery(f"a stream takes 1 to {MAX_RUNS} runs, each with a cursor")
+            raise catalogue.BadQuery(f"a stream takes 1 to {MAX_RUNS} runs, each with a cursor")
         for name in names:
             catalogue.locate(self.root, name)
         positions = [history.parse_cursor(cursor) for cursor in cursors]
         told: list[dict[str, Any] | None] = [None] * len(names)
 
-        def poll() -> Iterator[event_streams.Event]:
+        def poll() -> Iterator[live_feeds.Event]:
             for place, name in enumerate(names):
                 try:
                     path = catalogue.locate(self.root, name)
@@ -120,7 +117,7 @@ class Page:
                     rows = found.since(positions[place]) if share == 1 else None
                     summary = summaries.describe(path, name)
                 except errors.UsageError as error:
-                    yield event_streams.END, {"run": name, "error": str(error)}
+                    yield live_feeds.END, {"run": name, "error": str(error)}
                     return
                 if rows is not None:
                     positions[place] = history.parse_cursor(rows["cursor"])
@@ -152,14 +149,14 @@ def make(
             poll = page.follow(parameters.getlist("run"), parameters.getlist("cursor"))
         except errors.UsageError as error:
             return _failure(error)
-        return event_streams.EventStream(page.places, poll)
+        return live_feeds.EventStream(page.places, poll)
 
     async def live_stream(request: requests.Request) -> types.ASGIApp:
         try:
             poll, seconds = page.live.follow(request)
         except errors.UsageError as error:
             return _failure(error)
-        return event_streams.EventStream(page.places, poll, poll_seconds=seconds)
+        return live_feeds.EventStream(page.places, poll, poll_seconds=seconds)
 
     answers: Mapping[str, Callable[[requests.Request], dict[str, Any] | responses.Response]] = {
         "/api/runs": page.runs,
@@ -205,5 +202,5 @@ def _answering(
 
 
 def _failure(error: errors.Error) -> responses.JSONResponse:
-    code = 404 if isinstance(error, catalogue.UnknownRun) else 400 if isinstance(error, queries.BadQuery) else 409
+    code = 404 if isinstance(error, catalogue.UnknownRun) else 400 if isinstance(error, catalogue.BadQuery) else 409
     return responses.JSONResponse({"error": printable.escape(str(error))}, code)

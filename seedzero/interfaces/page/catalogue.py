@@ -1,4 +1,4 @@
-"""Finds the runs below a directory; no name of a run can lead out of it."""
+"""Parses a request's query, and finds the runs below a directory; no name of a run can lead out of it."""
 
 from __future__ import annotations
 
@@ -7,8 +7,55 @@ import pathlib
 import stat
 from collections.abc import Callable
 
+from starlette import requests
+
 from seedzero.core import errors, printable
+from seedzero.monitoring import metrics_log
 from seedzero.storage.checkpoints import run_dirs
+
+
+# Parses and checks the query of a request.
+class BadQuery(errors.UsageError):
+    """A value in a request makes no sense."""
+
+
+def query_number(request: requests.Request, name: str, default: float | None = None) -> float | None:
+    """Returns a finite number from a request. Raises BadQuery."""
+    text = request.query_params.get(name)
+    if text is None:
+        return default
+    try:
+        value = float(text)
+    except ValueError:
+        value = float("nan")
+    if not abs(value) < 1e300:
+        raise BadQuery(f"{name}: expected a number")
+    return value
+
+
+def query_count(request: requests.Request, name: str, default: int, most: int, least: int = 0) -> int:
+    """Returns a whole number from a request. Raises BadQuery."""
+    found = query_number(request, name, default)
+    if found is None or not least <= found <= most or found != int(found):
+        raise BadQuery(f"{name}: expected {least} to {most}")
+    return int(found)
+
+
+def query_list(request: requests.Request, name: str, most: int, least: int = 0) -> list[str]:
+    """Returns the values of a request, each once. Raises BadQuery."""
+    found = request.query_params.getlist(name)
+    if not least <= len(found) <= most:
+        raise BadQuery(f"{name}: {len(found)} values; expected {least} to {most}")
+    return list(dict.fromkeys(found))
+
+
+def query_axis(request: requests.Request) -> str:
+    """Returns the x of a request. Raises BadQuery."""
+    x = request.query_params.get("x", "env_steps")
+    if x not in metrics_log.FIRST_KEYS:
+        raise BadQuery(f"x: expected one of {', '.join(metrics_log.FIRST_KEYS)}")
+    return x
+
 
 MAX_DEPTH = 5
 MAX_RUNS = 2000

@@ -4,17 +4,43 @@ from __future__ import annotations
 
 import functools
 import pathlib
+import threading
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
 from starlette import requests
 
-from seedzero.api import run_groups, run_places
+from seedzero.api import run_groups
 from seedzero.core import errors, printable
-from seedzero.interfaces.page import catalogue, columns, library, queries, summaries
-from seedzero.monitoring import bands, series
+from seedzero.interfaces.page import catalogue, columns, history, summaries
+from seedzero.monitoring import series
 from seedzero.storage.checkpoints import run_dirs
+
+# Keeps the histories of the most recently requested runs in memory.
+MAX_BYTES = 1 << 30
+
+
+class Library:
+    """Histories by run directory. Thread-safe."""
+
+    def __init__(self, max_bytes: int = MAX_BYTES) -> None:
+        """max_bytes: memory for all histories; the most recently requested one is always kept."""
+        self._max_bytes = max_bytes
+        self._lock = threading.Lock()
+        self._histories: dict[pathlib.Path, history.History] = {}  # the least recently requested first
+
+    def of(self, run_dir: pathlib.Path) -> history.History:
+        """Returns the history of a run directory, with the rows read so far."""
+        with self._lock:
+            found = self._histories.pop(run_dir, None) or history.History(run_dir)
+            self._histories[run_dir] = found
+            while (
+                len(self._histories) > 1 and sum(one.num_bytes for one in self._histories.values()) > self._max_bytes
+            ):
+                del self._histories[next(iter(self._histories))]
+            return found
+
 
 MAX_RUNS = 64
 """Runs of one answer with curves."""
@@ -35,7 +61,7 @@ class Grouped(NamedTuple):
     def to_json(self) -> dict[str, Any]:
         """Returns the groups for the table. quantiles: Student's, of a group with as many runs as their place."""
         most = max([2, *(len(group.runs) for group in self.groups)])
-        quantiles = [None, None, *map(bands.quantile, range(2, most + 1))]
+        quantiles = [None, None, *map(series.quantile, range(2, most + 1))]
         return {"groups": [_facts(group) for group in self.groups], "quantiles": quantiles, "left_out": self.left_out}
 
 
@@ -44,18 +70,18 @@ def group(paths: Mapping[str, pathlib.Path], by: Sequence[str] = ()) -> Grouped:
     return _group(tuple((name, path, catalogue.stamp(path / FILE)) for name, path in paths.items()), tuple(by))
 
 
-def curves(root: pathlib.Path, histories: library.Library, request: requests.Request) -> dict[str, Any]:
+def curves(root: pathlib.Path, histories: Library, request: requests.Request) -> dict[str, Any]:
     """Returns a metric's mean curve of each group; before the histories are read, the share so far.
 
     smooth: rows of a moving mean of each run.
     """
-    names = queries.several(request, "run", MAX_RUNS, least=1)
+    names = catalogue.query_list(request, "run", MAX_RUNS, least=1)
     paths = {name: catalogue.locate(root, name) for name in names}
-    metric, x = request.query_params.get("metric", ""), queries.axis(request)
-    smooth = queries.count(request, "smooth", 1, MAX_SMOOTH, least=1)
-    low, high = queries.number(request, "low"), queries.number(request, "high")
-    by = queries.several(request, "by", MAX_COLUMNS)
-    found = dict[str, bands.Curve]()
+    metric, x = request.query_params.get("metric", ""), catalogue.query_axis(request)
+    smooth = catalogue.query_count(request, "smooth", 1, MAX_SMOOTH, least=1)
+    low, high = catalogue.query_number(request, "low"), catalogue.query_number(request, "high")
+    by = catalogue.query_list(request, "by", MAX_COLUMNS)
+    found = dict[str, series.Curve]()
     for number, (name, path) in enumerate(paths.items()):
         history = histories.of(path)
         share = history.refresh()
@@ -66,7 +92,7 @@ def curves(root: pathlib.Path, histories: library.Library, request: requests.Req
             found[name] = curve
     left_out = {name: f"it has no {metric} here" for name in paths if name not in found}
     grouped = group({name: paths[name] for name in found}, by)
-    drawn = [(one, bands.band([found[run.place] for run in one.runs])) for one in grouped.groups]
+    drawn = [(one, series.band([found[run.place] for run in one.runs])) for one in grouped.groups]
     apart = [run.place for one, band in drawn if not band for run in one.runs]
     left_out |= {**grouped.left_out, **dict.fromkeys(apart, f"it has no {x} in common with its group")}
     shown = [{**_facts(one), "label": one.label, **_band(band)} for one, band in drawn if band]
@@ -75,26 +101,26 @@ def curves(root: pathlib.Path, histories: library.Library, request: requests.Req
 
 @functools.lru_cache(maxsize=4)  # a page asks for the same groups every few seconds
 def _group(found: tuple[tuple[str, pathlib.Path, tuple[int, int]], ...], by: tuple[str, ...]) -> Grouped:
-    runs, left_out = list[run_places.RunRecord](), dict[str, str]()
+    runs, left_out = list[run_groups.RunRecord](), dict[str, str]()
     for name, path, _ in found:
         try:
             saved = run_dirs.parse_saved(summaries.read_object(path / FILE))
         except (KeyError, TypeError, AttributeError, ValueError, errors.ConfigError) as error:
             left_out[name] = printable.escape(f"its {FILE} does not fit this version of seedzero: {error}"[:300])
         else:
-            runs.append(run_places.RunRecord(name, saved, _NO_SERIES, 1, run_places.UNKNOWN))
+            runs.append(run_groups.RunRecord(name, saved, _NO_SERIES, 1, run_groups.UNKNOWN))
     try:
         names = run_groups.read_names(",".join(by), runs) if by else None
     except errors.UsageError as error:
-        raise queries.BadQuery(str(error)) from None
+        raise catalogue.BadQuery(str(error)) from None
     differing = run_groups.different([run_groups.values(run) for run in runs])
     return Grouped(run_groups.group(runs, names), differing, left_out)
 
 
-def _curve(x: np.ndarray, y: np.ndarray, smooth: int, low: float | None, high: float | None) -> bands.Curve:
-    whole = bands.curve(x[np.isfinite(y)], y[np.isfinite(y)], smooth)
+def _curve(x: np.ndarray, y: np.ndarray, smooth: int, low: float | None, high: float | None) -> series.Curve:
+    whole = series.curve(x[np.isfinite(y)], y[np.isfinite(y)], smooth)
     inside = columns.window(whole.x, low, high)
-    return bands.Curve(whole.x[inside], whole.y[inside])
+    return series.Curve(whole.x[inside], whole.y[inside])
 
 
 def _facts(group: run_groups.RunGroup) -> dict[str, Any]:
@@ -102,7 +128,7 @@ def _facts(group: run_groups.RunGroup) -> dict[str, Any]:
     return {"settings": settings, "hidden": list(group.hidden), "runs": [run.place for run in group.runs]}
 
 
-def _band(band: bands.Band) -> dict[str, Any]:
+def _band(band: series.Band) -> dict[str, Any]:
     arrays = {"x": band.x, "y": band.mean, "low": band.low, "high": band.high}
     found = {name: None if array is None else columns.shown(array) for name, array in arrays.items()}
     return {**found, "pair": None if band.pair is None else [*map(columns.shown, band.pair)], "longest": band.longest}

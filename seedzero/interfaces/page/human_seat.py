@@ -12,9 +12,9 @@ from typing import TYPE_CHECKING, Any
 
 from starlette import concurrency, requests, responses
 
-from seedzero.acting.tables import boards
+from seedzero.acting.tables import human_table
 from seedzero.core import errors, json_object, printable
-from seedzero.interfaces.page import queries, thoughts
+from seedzero.interfaces.page import catalogue, thoughts
 
 if TYPE_CHECKING:
     from seedzero.acting.tables import human_table  # imports JAX
@@ -68,7 +68,7 @@ class HumanSeat:
         with self._lock:
             word, table = asked.get("do"), self._table
             if word not in _WORDS:
-                raise queries.BadQuery(f"do: expected one of {', '.join(_WORDS)}")
+                raise catalogue.BadQuery(f"do: expected one of {', '.join(_WORDS)}")
             if asked.get("turn") != self._turn:
                 raise StaleMove("the game has gone on in another window; this is its present position")
             self._turn += 1
@@ -99,7 +99,7 @@ class HumanSeat:
             "seats": list(map(printable.escape, table.seats)),
             "seat": table.seat,
             "text": printable.escape_lines(text),
-            "board": boards.of(table.saved.config.env.id, text, [move.action for move in moves]),
+            "board": human_table.board_of(table.saved.config.env.id, text, [move.action for move in moves]),
             "moves": [{"action": action, "name": printable.escape(name)} for action, name in moves],
             "names": list(map(printable.escape, table.names)),
             "has_undo": table.has_undo,

@@ -10,7 +10,7 @@ from seedzero.api import heatmap, leagues
 from seedzero.core import errors
 from seedzero.interfaces.page import summaries
 from seedzero.monitoring import league_log, rows
-from seedzero.storage.checkpoints import spec_file
+from seedzero.storage.checkpoints import run_dirs
 
 MAX_PLAYERS = 60
 """Most rows and columns of the table of win rates."""
@@ -27,7 +27,7 @@ def read(path: pathlib.Path, name: str) -> dict[str, Any]:
     lines = read_lines(path)
     found: dict[str, Any] = {"decisions": decisions(lines), "judged": judged(lines), "matches": matches(lines)}
     found |= {"nash": nash(summaries.read_object(path / league_log.NASH_FILE))}
-    found |= {"has_seats": bool(summaries.read_object(path / spec_file.NAME).get("seats"))}
+    found |= {"has_seats": bool(summaries.read_object(path / run_dirs.SPEC_FILE).get("seats"))}
     try:
         league = leagues.read(path, name)
     except errors.CheckpointError as error:

@@ -1,4 +1,4 @@
-"""Live views of runs: asks learners for their newest calls and workers, or for the steps of an environment.
+"""Sends events to a page: new rows and states of runs, and the live views that it asks learners for.
 
 Each learner is asked at most every `EVERY_SECONDS` per subject, however many readers there are, and only while there
 are any. A reader's request asks the learner, or, if it was asked just before, gets what is kept.
@@ -6,23 +6,116 @@ are any. A reader's request asks the learner, or, if it was asked just before, g
 
 from __future__ import annotations
 
+import asyncio
 import base64
+import contextlib
 import itertools
+import json
 import math
 import pathlib
 import secrets
 import threading
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
-from starlette import requests
+from starlette import requests, responses, types
 
 from seedzero.core import errors, json_object, printable
-from seedzero.interfaces.page import catalogue, event_streams, queries
+from seedzero.interfaces.page import catalogue
 from seedzero.learner.live import record
-from seedzero.monitoring import running_learner
+from seedzero.monitoring import status
+
+# Server-sent events for a limited number of readers: new rows and states of runs, starting at cursors.
+MAX_STREAMS = 64
+POLL_SECONDS = 1.0
+_SILENT_POLLS = 15
+"""After this many polls without an event a comment is sent, which shows whether the reader is still there."""
+
+Event = tuple[str, Any]
+"""(name, JSON value) of an event. `END` ends the stream."""
+END = "gone"
+
+
+def encode(event: Event) -> bytes:
+    name, value = event
+    return f"event: {name}\ndata: {json.dumps(value, allow_nan=False)}\n\n".encode()
+
+
+class StreamPlaces:
+    """Counts open streams and ends them. For one event loop."""
+
+    def __init__(self, limit: int = MAX_STREAMS) -> None:
+        self.limit, self.num_open = limit, 0
+        self.ending = asyncio.Event()
+
+    def is_full(self) -> bool:
+        """Returns whether the limit of open streams is reached."""
+        return self.num_open >= self.limit
+
+    @contextlib.contextmanager
+    def taken(self) -> Iterator[None]:
+        """Occupies a place while the context is entered."""
+        self.num_open += 1
+        try:
+            yield
+        finally:
+            self.num_open -= 1
+
+
+class EventStream:
+    """An ASGI application that answers with events."""
+
+    def __init__(
+        self, places: StreamPlaces, poll: Callable[[], Iterable[Event]], *, poll_seconds: float = POLL_SECONDS
+    ) -> None:
+        """poll: returns new events; called on a thread, every `poll_seconds`."""
+        self._places, self._poll, self._poll_seconds = places, poll, poll_seconds
+
+    async def __call__(self, scope: types.Scope, receive: types.Receive, send: types.Send) -> None:
+        """Sends events until the reader leaves or the server ends; `connections` drops slow readers."""
+        if self._places.is_full():
+            text = f"{self._places.limit} streams are open, and no more are served; close other windows of this page"
+            return await responses.JSONResponse({"error": text}, 503)(scope, receive, send)
+        headers = [(b"content-type", b"text/event-stream; charset=utf-8"), (b"x-accel-buffering", b"no")]
+        with self._places.taken():
+            await send({"type": "http.response.start", "status": 200, "headers": headers})
+            if scope["method"] == "HEAD":
+                return await send(_body(b"", more=False))
+            ends = [asyncio.ensure_future(_left(receive)), asyncio.ensure_future(self._places.ending.wait())]
+            try:
+                await self._send_all(send, ends)
+            finally:
+                for end in ends:
+                    end.cancel()
+            await send(_body(b"", more=False))
+
+    async def _send_all(self, send: types.Send, ends: Sequence[asyncio.Future[Any]]) -> None:
+        num_silent = 0
+        while True:
+            events = list(await asyncio.to_thread(self._poll))
+            num_silent = 0 if events else num_silent + 1
+            content = b"".join(map(encode, events))
+            if num_silent >= _SILENT_POLLS:
+                content, num_silent = b": nothing new\n\n", 0
+            if content:
+                await send(_body(content, more=True))
+            if any(name == END for name, _ in events):
+                return
+            done, _ = await asyncio.wait(ends, timeout=self._poll_seconds, return_when=asyncio.FIRST_COMPLETED)
+            if done:
+                return
+
+
+def _body(content: bytes, *, more: bool) -> types.Message:
+    return {"type": "http.response.body", "body": content, "more_body": more}
+
+
+async def _left(receive: types.Receive) -> None:
+    while (await receive())["type"] != "http.disconnect":
+        pass
+
 
 EVERY_SECONDS = 0.2
 """Time between two requests about an environment, so that a stream has 5 events per second."""
@@ -54,7 +147,7 @@ class Feed:
     ) -> None:
         """environment: the number of its slot; None if the subject is the runtime."""
         self.read_at = clock()
-        self._learner, self._environment, self._clock = running_learner.RunningLearner(path), environment, clock
+        self._learner, self._environment, self._clock = status.RunningLearner(path), environment, clock
         self._asking, self._lock = threading.Lock(), threading.Lock()
         self._next = -math.inf  # time of the next request
         self._error = ""
@@ -149,12 +242,12 @@ class LiveViews:
         feed.refresh()
         return feed.since("")
 
-    def follow(self, request: requests.Request) -> tuple[Callable[[], Iterator[event_streams.Event]], float]:
+    def follow(self, request: requests.Request) -> tuple[Callable[[], Iterator[Event]], float]:
         """Returns a function that reads what is new about a subject, and the seconds between two calls."""
         feed, cursor = self._feed(request), request.query_params.get("cursor", "")
         told: dict[str, Any] = {}
 
-        def poll() -> Iterator[event_streams.Event]:
+        def poll() -> Iterator[Event]:
             nonlocal cursor
             feed.refresh()
             found = feed.since(cursor)
@@ -173,7 +266,7 @@ class LiveViews:
         path = catalogue.locate(self._root, request.query_params.get("run", ""))
         text = request.query_params.get("environment")
         if text is not None and not (text.isascii() and text.isdigit() and len(text) < 10):
-            raise queries.BadQuery("environment: expected the number of an environment")
+            raise catalogue.BadQuery("environment: expected the number of an environment")
         key, now = (path, None if text is None else int(text)), self._clock()
         with self._lock:
             is_full = key not in self._feeds and len(self._feeds) >= MAX_FEEDS

@@ -13,7 +13,7 @@ from starlette import requests
 
 from seedzero.acting.tables import records
 from seedzero.core import errors, json_object, printable
-from seedzero.interfaces.page import catalogue, columns, queries, run_files, summaries
+from seedzero.interfaces.page import catalogue, columns, run_files, summaries
 
 FOLDER = "records"
 """Folder of the records in a run directory, here or one level below."""
@@ -94,8 +94,8 @@ class Recordings:
     def steps(self, request: requests.Request) -> dict[str, Any]:
         """Returns as many of the requested steps of a record as fit into an answer, at least one."""
         record = self._read(self._located(request)[1])
-        first = queries.count(request, "first", 0, record.num_steps)
-        wanted = queries.count(request, "count", 1, MAX_STEPS, least=1)
+        first = catalogue.query_count(request, "first", 0, record.num_steps)
+        wanted = catalogue.query_count(request, "count", 1, MAX_STEPS, least=1)
         num_bytes = sum(array[:1].nbytes for array in _observed(record))
         if num_bytes > MAX_STEP_BYTES:
             raise errors.RecordError(

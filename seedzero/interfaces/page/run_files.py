@@ -13,7 +13,7 @@ from typing import Any, BinaryIO
 from starlette import requests, responses
 
 from seedzero.core import printable
-from seedzero.interfaces.page import catalogue, history, queries
+from seedzero.interfaces.page import catalogue, history
 
 LOG_BYTES = 64 << 10
 """Bytes of a log's end in one answer."""
@@ -48,7 +48,7 @@ def video(root: pathlib.Path, request: requests.Request) -> responses.Response:
     with opened(path) as (stream, size):
         asked = _asked(request.headers.get("range", ""), size)
         if asked is None and size > MAX_WHOLE_BYTES:
-            raise queries.BadQuery(f"the video has {size:,} bytes: ask for a range, as browsers do for an .mp4")
+            raise catalogue.BadQuery(f"the video has {size:,} bytes: ask for a range, as browsers do for an .mp4")
         first, end = asked or (0, size)
         if asked and first >= end:
             return responses.Response(status_code=416, headers={**headers, "Content-Range": f"bytes */{size}"})

@@ -15,7 +15,7 @@ from typing import Any
 from starlette import requests
 
 from seedzero.core import errors, json_object, printable
-from seedzero.interfaces.page import catalogue, queries, recordings, thoughts
+from seedzero.interfaces.page import catalogue, recordings, thoughts
 from seedzero.learner.processes import programs
 from seedzero.storage.checkpoints import manifest, player_files, saved_files
 
@@ -185,17 +185,17 @@ class ThoughtAnswers:
         is_number = wanted.isascii() and wanted.isdigit() and len(wanted) < 16
         player = wanted if saved_files.FROZEN_NAME.fullmatch(wanted) else None
         if not is_number and wanted not in ("best", "last", player):
-            raise queries.BadQuery(
+            raise catalogue.BadQuery(
                 "checkpoint: expected the number of an update, best, last or the name of a frozen player"
             )
         question = {
             "run_dir": os.fspath(run_dir),
             "record": os.fspath(record),
-            "number": queries.count(request, "step", 0, 10**9),
+            "number": catalogue.query_count(request, "step", 0, 10**9),
             "step": int(wanted) if is_number else None if player else wanted,
             "player": player,
             "trusted": self._trusted,
-            "num_simulations": queries.count(request, "simulations", 0, MAX_SIMULATIONS) or None,
+            "num_simulations": catalogue.query_count(request, "simulations", 0, MAX_SIMULATIONS) or None,
         }
         answer = self._thinker.ask(question)
         if "error" in answer:

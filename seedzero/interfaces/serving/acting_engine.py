@@ -24,7 +24,7 @@ from seedzero.acting.actors import acting_program, saved_agents
 from seedzero.agents import base
 from seedzero.core import errors, types
 from seedzero.device import acting, batches
-from seedzero.transport import grpc_status, policy_codec, policy_servers, policy_sides
+from seedzero.transport import grpc_status, policy_codec, policy_servers
 
 SHRINK = 8
 """Factor between the compiled sizes of a call: from the largest down to one row."""
@@ -49,7 +49,7 @@ class ServingCounts:
 class _Waiting(NamedTuple):
     """A waiting request, and when it arrived by the clock, in seconds."""
 
-    request: policy_sides.PolicyRequest
+    request: policy_servers.PolicyRequest
     arrived: float
 
 
@@ -62,7 +62,7 @@ class _Prepared(NamedTuple):
 
 
 class ActingEngine:
-    """A `policy_sides.PolicyPlayer` that acts with saved agents of one run.
+    """A `policy_servers.PolicyPlayer` that acts with saved agents of one run.
 
     Their parameters may change between calls.
     """
@@ -114,7 +114,7 @@ class ActingEngine:
             trouble=self.trouble,
         )
 
-    def act(self, request: policy_sides.PolicyRequest) -> None:
+    def act(self, request: policy_servers.PolicyRequest) -> None:
         with self._condition:
             self._waiting.append(_Waiting(request, self._clock()))
             self._condition.notify()
@@ -289,7 +289,7 @@ def _parts(group: Sequence[_Waiting], most: int) -> Iterator[list[_Waiting]]:
     yield part
 
 
-def _prepared(saved: saved_agents.SavedAgent, requests: Sequence[policy_sides.PolicyRequest]) -> _Prepared:
+def _prepared(saved: saved_agents.SavedAgent, requests: Sequence[policy_servers.PolicyRequest]) -> _Prepared:
     """Returns the batch of requests; rows that only look write nowhere."""
     slots = np.concatenate([request.slots for request in requests])
     written = [
@@ -311,13 +311,13 @@ def _check_alike(blank: np.ndarray, rows: np.ndarray) -> None:
         raise ValueError(f"rows of {rows.dtype}{list(rows.shape[1:])}; expected {blank.dtype}{list(blank.shape[1:])}")
 
 
-def _refused(request: policy_sides.PolicyRequest, error: Exception) -> policy_servers.Answer:
+def _refused(request: policy_servers.PolicyRequest, error: Exception) -> policy_servers.Answer:
     """Returns the failure that ends a request's session; only the log gets the error's text."""
     why = f"request {request.sequence} fits into no batch of the agent; the server's log says why"
     return request.session_id, request.sequence, dataclasses.replace(grpc_status.failure_of(error), details=why)
 
 
-def _joined(saved: saved_agents.SavedAgent, requests: Sequence[policy_sides.PolicyRequest]) -> batches.Batch:
+def _joined(saved: saved_agents.SavedAgent, requests: Sequence[policy_servers.PolicyRequest]) -> batches.Batch:
     """Returns the rows [B] of requests, except for the number of updates."""
     found = []
     for _, _, _, _, rows in requests:

@@ -16,9 +16,9 @@ from typing import Any
 import numpy as np
 
 from seedzero.acting.actors import codecs
-from seedzero.core import errors, host_names, json_object, policy_inputs, types
+from seedzero.core import errors, host_names, json_object, packing, types
 from seedzero.interfaces.serving import acting_engine
-from seedzero.transport import policy_codec, policy_servers, policy_sides, security
+from seedzero.transport import policy_codec, policy_servers, security
 
 Answering = Callable[[Sequence[policy_servers.Answer]], None]
 _PATH, _JSON = "/act", "application/json"
@@ -163,7 +163,7 @@ class HttpActing:
         if mask is None and spec.has_action_mask:
             raise errors.UsageError("action_mask is missing; expected 1 or 0 for each action")
         mask, first = None if mask is None else codec.joint_mask(mask), np.ones(1, bool)
-        reward, legal = policy_inputs.rewards_and_mask(spec, first, None, mask, is_single=True, reads_reward=False)
+        reward, legal = packing.rewards_and_mask(spec, first, None, mask, is_single=True, reads_reward=False)
         if legal is not None and not legal.any():
             raise errors.UsageError("action_mask has no legal action; expected at least one")
         step = types.EnvStep(frames, reward, ~first, ~first, legal)
@@ -179,7 +179,7 @@ class HttpActing:
         name = f"{_PREFIX}{next(self._numbers)}"
         self._asked[name] = asked = futures.Future[Any]()
         try:
-            self._engine.act(policy_sides.PolicyRequest(name, 0, player, rows.row, rows))
+            self._engine.act(policy_servers.PolicyRequest(name, 0, player, rows.row, rows))
             reply = asked.result(_WAIT_SECONDS)
         except TimeoutError:
             text = f"no answer within {_WAIT_SECONDS:g} s, as while the agent is compiled; try again"

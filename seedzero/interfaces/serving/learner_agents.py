@@ -13,7 +13,7 @@ from seedzero.acting.actors import agent_choice, saved_agents
 from seedzero.agents import base
 from seedzero.core import errors, json_object
 from seedzero.interfaces.serving import followers
-from seedzero.storage.checkpoints import run_dirs, spec_file, trees
+from seedzero.storage.checkpoints import run_dirs, trees
 from seedzero.transport import model_pool, security
 
 
@@ -31,7 +31,7 @@ def load(
       names: of players; () means the first learning one.
     """
     offer = model_pool.ask(secured)
-    for name, text in ((run_dirs.CONFIG_FILE, offer.config), (spec_file.NAME, offer.spec)):
+    for name, text in ((run_dirs.CONFIG_FILE, offer.config), (run_dirs.SPEC_FILE, offer.spec)):
         (choice.path / name).write_text(text, encoding="utf-8")
     config, spec = saved_agents.read(choice)
     everyone = (*offer.learning, *offer.frozen)

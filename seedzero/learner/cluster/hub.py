@@ -1,4 +1,4 @@
-"""Runs on host 0: a gRPC server for the other hosts, which makes the decisions."""
+"""Runs on host 0: a gRPC server for the other hosts, which lets them join and makes the decisions."""
 
 from __future__ import annotations
 
@@ -8,16 +8,121 @@ import dataclasses
 import socket
 import time
 from collections.abc import Callable, Mapping
-from typing import Any
+from typing import Any, NamedTuple
 
 import grpc
 from grpc import aio
 
 from seedzero.config import sections
 from seedzero.core import errors, forks, printable
-from seedzero.learner.cluster import link, messages, reach, roll
+from seedzero.learner.cluster import link, messages
 from seedzero.learner.loop import agreement
 from seedzero.transport import addresses, grpc_status, options, security
+
+
+# Keeps track of the hosts that join a run, and of their common checkpoint, without threads, clocks or files.
+class Made(NamedTuple):
+    """A checkpoint of host 0."""
+
+    num_hosts: int  # hosts of the run that made it
+    state_sha256: str = ""  # digest of its parameters; "" for a single host
+
+
+class Roll:
+    """The hosts that have joined so far; `own` is host 0's hello."""
+
+    def __init__(self, own: messages.HostHello) -> None:
+        self._own = own
+        self.joined: dict[int, messages.HostHello] = {own.index: own}
+
+    @property
+    def missing(self) -> list[int]:
+        """The hosts that have not joined yet."""
+        return [index for index in range(self._own.num) if index not in self.joined]
+
+    def leave(self, index: int) -> None:
+        """Removes a host that has ended before all have joined."""
+        del self.joined[index]
+
+    def admit(self, hello: messages.HostHello) -> None:
+        """Adds a host. Raises UsageError if it does not belong to this run, Occupied if it has joined already."""
+        own, name = self._own, f"host {hello.index}"
+        if hello.version != own.version or hello.program != own.program:
+            raise errors.UsageError(
+                f"{name} runs {hello.program} (messages {hello.version}), and host 0 {own.program} (messages "
+                f"{own.version}); install the same versions on all hosts, with the same JAX_ENABLE_X64"
+            )
+        if hello.num != own.num:
+            raise errors.UsageError(
+                f"{name} was started with --cluster.num_hosts={hello.num}, and host 0 with "
+                f"--cluster.num_hosts={own.num}; give all "
+                "the same"
+            )
+        if hello.index in self.joined:
+            raise errors.Occupied(
+                f"--cluster.index={hello.index} has joined already; start each host with an index of its own, "
+                f"{self._range()} beside host 0"
+            )
+        if not 0 < hello.index < own.num:
+            raise errors.UsageError(
+                f"--cluster.index={hello.index}: beside host 0 this run of {own.num} has {self._range()}"
+            )
+        if hello.settings != own.settings:
+            raise errors.UsageError(
+                f"{name} has other settings than host 0; give all hosts the same command but for --cluster.index, "
+                "--run_dir, --listen and the settings of files and local workers"
+            )
+        if messages.are_apart(hello.reached_at, own.reached_at):
+            raise errors.UsageError(
+                f"{name} is reached at {hello.reached_at}, and host 0 at {own.reached_at}: between these no gradients "
+                "can be sent; give --cluster.coordinator an address of host 0 in the network of all hosts, or "
+                "each host its --cluster.interface there"
+            )
+        self.joined[hello.index] = hello
+
+    def warnings(self) -> list[str]:
+        """Returns a sentence for each host whose programs may not compute the same bits as host 0's."""
+        return [
+            f"host {index} has XLA_FLAGS={hello.xla_flags or '(none)'}, and host 0 {self._own.xla_flags or '(none)'}: "
+            "flags that change the arithmetic let the hosts' parameters drift apart; give all hosts the same"
+            for index, hello in sorted(self.joined.items())
+            if hello.xla_flags != self._own.xla_flags
+        ]
+
+    def _range(self) -> str:
+        last = self._own.num - 1
+        return "--cluster.index=1" if last == 1 else f"--cluster.index=1 to {last}"
+
+
+def common_step(own: Mapping[int, Made], others: Mapping[int, Mapping[int, str] | None]) -> int:
+    """Returns the update of the newest checkpoint that all the hosts that made it have, or -1 if there is none.
+
+    A checkpoint with other parameters is a different one, from an abandoned past or another run. If there is none, and
+    more than the run's first checkpoint was made, host 0's newest is taken. Hosts without it begin with an empty
+    replay, because their disks are lost although the parameters are not.
+
+    Args:
+      own: host 0's checkpoints by their updates.
+      others: those of each other host, as in `HostHello.steps`.
+
+    Raises UsageError if only other hosts have checkpoints.
+    """
+    if not own:
+        if having := [index for index, steps in others.items() if steps]:
+            raise errors.UsageError(
+                f"host {min(having)} has checkpoints and host 0 has none; start every host with the run directory "
+                "that it had, or a new run in new ones"
+            )
+        return -1
+    for step in sorted(own, reverse=True):
+        made = own[step]
+        needed = [steps for index, steps in others.items() if index < made.num_hosts and steps is not None]
+        if all(steps.get(step) == made.state_sha256 for steps in needed):
+            return step
+    # these hosts ended while it was written
+    is_first = len(own) == 1 and any(steps == {} for steps in others.values())
+    return -1 if is_first else max(own)
+
 
 _HELLO_SECONDS = 10.0
 _FINISHED_SECONDS = 5.0
@@ -37,16 +142,16 @@ class Hub(link.Link):
         secured: security.ServerSecurity = security.OPEN,
         silence_seconds: float,
         max_env_steps: int = 0,
-        made: Mapping[int, roll.Made] = {},
+        made: Mapping[int, Made] = {},
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         """address: HOST:PORT; port 0 takes any free one. max_env_steps: as in `DecisionTally`.
 
-        made: host 0's checkpoints, as in `roll.common_step`.
+        made: host 0's checkpoints, as in `common_step`.
         """
-        hello = hello if hello.reached_at else dataclasses.replace(hello, reached_at=reach.own_end(address))
+        hello = hello if hello.reached_at else dataclasses.replace(hello, reached_at=messages.own_end(address))
         super().__init__(hello, silence_seconds, clock)
-        self._roll = roll.Roll(hello)
+        self._roll = Roll(hello)
         self._tally = agreement.DecisionTally(hello.num, max_env_steps)
         self._guard = security.Guard(secured.token, clock)
         self._unsent: dict[int, asyncio.Queue[bytes]] = {}
@@ -88,11 +193,11 @@ class Hub(link.Link):
             raise errors.TrainingFailure(
                 f"host {', '.join(map(str, missing))} did not join within {deadline_seconds:g} s at {self.address}; "
                 f"start {'it' if len(missing) == 1 else 'them'} with the same command, and --cluster.index"
-                f"{reach.only_here(self.address)}"
+                f"{messages.only_here(self.address)}"
             )
         self.warnings = [printable.escape(text) for text in self._roll.warnings()]
         others = {index: hello.steps for index, hello in self._roll.joined.items() if index}
-        step = roll.common_step(self._made, others)
+        step = common_step(self._made, others)
         num_hosts = self._made[step].num_hosts if step in self._made else 1
         parts = [index for index, steps in others.items() if index < num_hosts and steps and step in steps]
         begin = messages.Begin(_free_address(self.address), step, num_hosts, (0, *sorted(parts)))

@@ -13,7 +13,7 @@ from grpc import aio
 
 from seedzero.config import sections
 from seedzero.core import errors
-from seedzero.learner.cluster import link, messages, reach
+from seedzero.learner.cluster import link, messages
 from seedzero.transport import grpc_status, options, security
 
 _RETRY_SECONDS = 0.5
@@ -100,7 +100,7 @@ class HostMember(link.Link):
     async def _stream(self) -> None:
         """Says hello, and passes messages both ways until the stream ends."""
         if not self.hello.reached_at:
-            reached_at = await asyncio.to_thread(reach.own_end, self._address)  # resolving a name may take seconds
+            reached_at = await asyncio.to_thread(messages.own_end, self._address)  # resolving a name may take seconds
             self.hello = dataclasses.replace(self.hello, reached_at=reached_at)
         given = options.client(self._settings, messages.MAX_BYTES)
         async with security.channel(self._secured, aio, given) as channel:

@@ -18,9 +18,9 @@ import numpy as np
 from seedzero.agents import base
 from seedzero.config import configs, league_rules
 from seedzero.core import errors, opponents, types, user_code
-from seedzero.device import apart, batches, meshes, placements, states
+from seedzero.device import apart, batches, meshes, setups, states
 from seedzero.league import matches, matchmaking, members, payoffs
-from seedzero.learner.league_play import group_homes, league_draws, snapshot_pools
+from seedzero.learner.league_play import league_draws, snapshot_pools
 from seedzero.learner.loop import places, players, rosters, seatings
 
 # Keeps who meets whom: the matches in progress, and the opponent in each game.
@@ -208,7 +208,7 @@ class LeagueSeating(seatings.Seating):
           digits: returns the hexadecimal digits in the name of the Nth snapshot.
           report: shows the user a message.
           knows_bots: whether the worker of a slot can play bots.
-          places: [S] as in `placements.table`; None for a single place.
+          places: [S] as in `setups.places_table`; None for a single place.
         """
         self._has_seats, self._knows_bots = bool(spec.seats), knows_bots
         self.sides = league_rules.sides(config, spec)
@@ -221,7 +221,7 @@ class LeagueSeating(seatings.Seating):
         self.payoff = payoffs.Payoff()
         self.live: Mapping[str, players.Player] = {}  # the learning players by name, set once they exist
         self.visitors = Visitors(lock_step=config.run.deterministic)
-        self.homes = group_homes.GroupHomes(num_slots, config.worker.envs_per_group, self.members, places)
+        self.homes = league_draws.GroupHomes(num_slots, config.worker.envs_per_group, self.members, places)
         self._draws = league_draws.Draws(config.league, config.run.seed, self.members, self.homes.table)
         self._num_void = 0
         # Training steps at the newest snapshot, even if that was rejected or lost
@@ -427,10 +427,10 @@ def make(
 
     for name in filter(opponents.is_of_user, config.league.bots):
         user_code.load(name)  # a missing function is reported here, not by each worker
-    num_slots, table = here[0].setup.layout.num_slots, placements.table([place.setup.layout for place in here])
+    num_slots, table = here[0].setup.layout.num_slots, setups.places_table([place.setup.layout for place in here])
     where = {members_now.of(player.name).number: player.place.number for player in learning}
     if config.league.most_players > 1:  # deals the groups of environments to the players
-        homes = group_homes.GroupHomes(num_slots, config.worker.envs_per_group, members_now, table, where)
+        homes = league_draws.GroupHomes(num_slots, config.worker.envs_per_group, members_now, table, where)
         for player, own in zip(learning, homes.mine(), strict=True):
             player.mine = own
     found = LeagueSeating(

@@ -261,7 +261,7 @@ def _is_update(call: scheduler.Call | scheduler.Wait) -> bool:
 
 
 class Alone:
-    """Keeps the parameters of all hosts equal (`learner/alike.py`); a host without others has nothing to compare."""
+    """Keeps the parameters of all hosts equal (`learner/build.py`); a host without others has nothing to compare."""
 
     def after_update(self) -> None:
         """Device loop's thread, after each update of all hosts."""

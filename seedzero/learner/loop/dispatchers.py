@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import dataclasses
 import functools
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
+import jax
 import numpy as np
 
 from seedzero.agents import base
@@ -15,20 +16,54 @@ from seedzero.core import env_ids, errors, infos, types
 from seedzero.device import batches, states, steps
 from seedzero.league import payoffs
 from seedzero.learner.live import record
-from seedzero.learner.loop import (
-    evaluators,
-    in_flight_calls,
-    inboxes,
-    phase,
-    places,
-    players,
-    rosters,
-    scripted_moves,
-    seatings,
-    ticks,
-)
-from seedzero.monitoring.metrics import aggregator, clipping, counts
+from seedzero.learner.loop import evaluators, in_flight_calls, inboxes, phase, places, players, rosters, seatings
+from seedzero.monitoring.metrics import aggregator, counts
 from seedzero.replay import ring_store
+
+
+# The calls of one acting tick, until their actions arrive.
+class ActingCall(NamedTuple):
+    """A call in flight: the actions [R] of its rows; the row [B] of each environment, and which of [N] these are."""
+
+    actions: jax.Array | np.ndarray
+    rows: np.ndarray
+    mine: np.ndarray | None  # [N] bool; None: all, B = N
+    metrics: Mapping[str, jax.Array] = {}  # {name: [R]} metrics of the agent's own in training
+    given: np.ndarray | None = None  # [B], a scripted mover's actions, which replace the others
+
+
+class Dealt(NamedTuple):
+    """A home's part of a tick: its messages, with N environments, and their calls."""
+
+    rows: batches.Batch
+    messages: Sequence[batches.Message]
+    version: int  # version of the home's parameters
+    age: int  # updates that they have not seen
+    calls: Sequence[ActingCall]
+    looks: Mapping[int, Any] | None = None  # as in `record.Acted`
+    bot: np.ndarray | None = None  # [N], as in `bots_of_rows`
+
+    def actions(self) -> np.ndarray:
+        """Waits for the actions [N, ...] and returns them."""
+        joined: np.ndarray
+        found = [np.asarray(call.actions)[call.rows] for call in self.calls]
+        found = [one if call.given is None else call.given for one, call in zip(found, self.calls, strict=True)]
+        if self.calls[0].mine is None:
+            (joined,) = found
+        else:
+            joined = np.zeros((len(self.calls[0].mine), *found[0].shape[1:]), found[0].dtype)
+            for call, actions in zip(self.calls, found, strict=True):
+                joined[call.mine] = actions
+        return joined
+
+    def answers(self, actions: np.ndarray) -> Iterator[tuple[Any, ...]]:
+        """Yields the arguments of `dispatchers.Workers.reply` for each message. actions: those of `actions`."""
+        ends = np.cumsum([len(message.slots) for message in self.messages])[:-1]
+        bots = [None] * len(self.messages) if self.bot is None else np.split(self.bot, ends)
+        for message, chosen, bot in zip(self.messages, np.split(actions, ends), bots, strict=True):
+            asked = () if bot is None or not bot.any() else (message.answer(bot)[1],)
+            yield *message.answer(chosen), self.version, *asked
+
 
 _MAX_REJECTED = 10
 """After this many consecutive updates with a non-finite loss or gradient, training stops."""
@@ -92,7 +127,7 @@ class Dispatcher:
         self.clock = clock
         self.seating = seating or seatings.Seating()
         self.observer = observer
-        self._moves = scripted_moves.ScriptedMoves(here[0].setup.layout.num_slots) if config.league.scripted else None
+        self._moves = ScriptedMoves(here[0].setup.layout.num_slots) if config.league.scripted else None
         self._lock_step = config.run.deterministic
         # The first player's. Deterministic runs read no clock.
         evaluation = config.evaluation
@@ -113,7 +148,7 @@ class Dispatcher:
         self._num_acts = 0
         self._config = config
         self._publish_every = config.training.publish_every
-        self._clip_norm = clipping.limit(config)
+        self._clip_norm = counts.clip_limit(config)
 
     # ------------------------------------------------------------------------------------ submitting
 
@@ -137,7 +172,7 @@ class Dispatcher:
             if place is self.places[0]:
                 self.evaluated_last = False
 
-    def _act_at(self, homes: Sequence[int], messages: Sequence[batches.Message]) -> ticks.Dealt:
+    def _act_at(self, homes: Sequence[int], messages: Sequence[batches.Message]) -> Dealt:
         """Books the rows of one place's messages at their homes, and submits a call for each home and mover."""
         here, cut, bot = [self.players[home] for home in homes], None, None
         inserts, joined = [player.num_inserts for player in here], batches.join(messages, here[0].accounting.spec)
@@ -148,8 +183,8 @@ class Dispatcher:
             self.begins_here[joined.slot] = False
         if self._moves is not None:
             (hands,) = dealt
-            joined, bot = self._moves.settle(joined, hands), scripted_moves.bots(hands, joined.final)
-        calls = list[ticks.ActingCall]()
+            joined, bot = self._moves.settle(joined, hands), bots_of_rows(hands, joined.final)
+        calls = list[ActingCall]()
         for player, hands, num_inserts in zip(here, dealt, inserts, strict=True):
             player.accounting.record(seatings.stored(joined, hands), self.clock(), cut)
             self.gathered.add_means({"policy_age": player.num_updates - player.version})
@@ -159,7 +194,7 @@ class Dispatcher:
                 self.gathered.add_info(infos.of(step.info, int(row)))
         looks = self.observer.look(joined.slot, here[0].place)
         age = max(player.num_updates - player.version for player in here)
-        return ticks.Dealt(joined, messages, min(player.version for player in here), age, calls, looks, bot)
+        return Dealt(joined, messages, min(player.version for player in here), age, calls, looks, bot)
 
     def evaluate(self, *, is_last: bool) -> evaluators.Ended | None:
         """Acts for the waiting evaluation environments; returns a complete evaluation. is_last: it ends the run."""
@@ -172,12 +207,12 @@ class Dispatcher:
         joined = batches.join(messages)
         ended = self.evaluator.record(messages, player.num_updates, self.clock(), is_last=is_last)
         if ended is None:
-            calls, mode = list[ticks.ActingCall](), self._config.evaluation.mode(player.place.setup.spec)
+            calls, mode = list[ActingCall](), self._config.evaluation.mode(player.place.setup.spec)
             for home, hand in self.seating.evaluating(joined, running.measured):
                 one = self.players[home]
                 hand = hand._replace(params=running.params[one.name], action_mode=mode)
                 calls.append(self._run_act(one, messages, joined, hand, running.update, 0))
-            tick = [ticks.Dealt(joined, messages, running.update, player.num_updates - running.update, calls)]
+            tick = [Dealt(joined, messages, running.update, player.num_updates - running.update, calls)]
             self.in_flight.add_call("evaluate", began, lambda: self._deliver(tick), player.place.acting)
         else:
             self.observer.see(record.Acted(joined, messages))
@@ -209,10 +244,10 @@ class Dispatcher:
         hand: seatings.Hand,
         version: int,
         num_inserts: int,
-    ) -> ticks.ActingCall:
+    ) -> ActingCall:
         """Submits a call for a hand's rows of messages that are at home with a player."""
         if hand.is_scripted and not hand.stored:
-            return scripted_moves.acted(hand, len(joined.slot))
+            return scripted_call(hand, len(joined.slot))
         setup, sizes, stored = player.place.setup, player.place.programs.sizes, hand.stored
         batch, rows = batches.assemble(
             messages,
@@ -232,9 +267,9 @@ class Dispatcher:
         actions, metrics = acted if isinstance(acted, tuple) else (acted, {})
         self.gathered.add_batch(len(rows), len(batch.slot), self.clock() - messages[0].arrived)
         trains = hand.own and hand.action_mode == types.EXPLORE
-        return ticks.ActingCall(actions, rows, hand.mine, metrics if trains else {}, hand.given)
+        return ActingCall(actions, rows, hand.mine, metrics if trains else {}, hand.given)
 
-    def _deliver(self, tick: Sequence[ticks.Dealt]) -> list[record.Acted]:
+    def _deliver(self, tick: Sequence[Dealt]) -> list[record.Acted]:
         """Completion thread: waits for a tick's actions, sends the replies, and returns the rows that acted."""
         told = []
         for dealt in tick:
@@ -263,7 +298,7 @@ class Dispatcher:
         def collect() -> None:
             fetched = dict(zip(names, np.asarray(metrics).tolist(), strict=True))
             ended()
-            values = {**fetched, **clipping.share(self._clip_norm, fetched)}
+            values = {**fetched, **counts.clip_share(self._clip_norm, fetched)}
             self.gathered.add_means(values)
             if self.seating.by_seat:
                 self.gathered.add_means({f"{name}/{player.name}": value for name, value in values.items()})
@@ -398,3 +433,56 @@ def freeze_due(dispatcher: Dispatcher, keep: Callable[[NewPlayer], bool]) -> Non
     for home, player in enumerate(dispatcher.players):
         if dispatcher.seating.freezes(home, player.env_steps):
             freeze(dispatcher.seating, home, player, keep)
+
+
+_CHOSEN, _ASKED = -1, -2
+"""Instead of an action: a network chose it; a bot of the worker was asked for it."""
+
+
+# Makes moves that no network chooses: random moves, and moves of bots that workers play.
+#
+# A league's scripted members move like this. A bot's worker reports its action with the next observation; then the row
+# before it, which the ring holds with the network's action, gets the action that was played.
+#
+# Shape letters: S training slots, N rows of a home's messages.
+class ScriptedMoves:
+    """The actions of slots' newest rows that no network chose. For the loop's thread."""
+
+    def __init__(self, num_slots: int) -> None:
+        self._given = np.full(num_slots, _CHOSEN, np.int32)
+
+    def settle(self, joined: batches.Batch, hands: Sequence[seatings.Hand]) -> batches.Batch:
+        """Returns rows with the actions that led to them, if no network chose these, and notes the hands' actions."""
+        given = np.where(joined.first, _CHOSEN, self._given[joined.slot])
+        told = _CHOSEN if joined.played is None else joined.played
+        self._given[joined.slot] = _CHOSEN
+        for hand in hands:
+            if hand.is_scripted:
+                slots = joined.slot if hand.mine is None else joined.slot[hand.mine]
+                self._given[slots] = _ASKED if hand.given is None else hand.given
+        return joined._replace(played=np.where(given == _ASKED, told, given).astype(np.int32))
+
+
+def bots_of_rows(hands: Sequence[seatings.Hand], final: np.ndarray) -> np.ndarray | None:
+    """Returns the number of the bot that moves each row, [N] uint8, 0 for none, as in a last row.
+
+    None if there are no bots.
+
+    final: [N] bool, true: the last observation of an episode.
+    """
+    found = np.zeros(len(final), np.uint8)
+    for hand in hands:
+        if hand.bot:
+            found[slice(None) if hand.mine is None else hand.mine] = hand.bot
+    found[final] = 0
+    return found if found.any() else None
+
+
+def scripted_call(hand: seatings.Hand, num_rows: int) -> ActingCall:
+    """Returns the actions of a scripted hand, whose rows nobody stores, without a call; 0 for a worker's bot.
+
+    num_rows: of its home's messages.
+    """
+    size = num_rows if hand.mine is None else np.count_nonzero(hand.mine)
+    given = np.zeros(size, np.int32) if hand.given is None else hand.given
+    return ActingCall(given, np.arange(size), hand.mine)

@@ -9,11 +9,11 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from seedzero.agents import base
-from seedzero.config import evaluation_config
+from seedzero.config import sections
 from seedzero.core import json_object
 from seedzero.device import batches
 from seedzero.learner.loop import phase, rosters, seatings
-from seedzero.monitoring.metrics import episodes, human_scores
+from seedzero.monitoring.metrics import episodes
 
 
 class Running(NamedTuple):
@@ -38,7 +38,7 @@ class Ended(NamedTuple):
 
     running: Running
     result: episodes.Scores
-    human_normalized: float | None  # score by `human_scores.of`; None if there is none
+    human_normalized: float | None  # score by `episodes.human_score_of`; None if there is none
     is_best: bool  # its score is the highest, not counting the baseline's
     is_record: bool  # its score is higher than all before, of which there is at least one, counting the baseline's
     cut_short: bool  # some episodes were not played until they ended: the score means little, and it is neither
@@ -61,7 +61,7 @@ class Evaluator:
 
     def __init__(
         self,
-        config: evaluation_config.EvaluationConfig,
+        config: sections.EvaluationConfig,
         env_id: str = "",
         *,
         now: float = 0.0,
@@ -150,7 +150,7 @@ class Evaluator:
 
     def _end(self, running: Running, now: float, in_a_hurry: bool) -> Ended:
         result = running.played.result()
-        normalized = human_scores.of(self._env_id, result)
+        normalized = episodes.human_score_of(self._env_id, result)
         # With several tasks that have published scores, the best is the one with the highest capped mean of these.
         score = result.mean_return if normalized is None or not result.task_returns else normalized
         cut_short = result.unfinished > 0 or (in_a_hurry and result.cut_off > 0)

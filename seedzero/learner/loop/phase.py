@@ -15,7 +15,7 @@ import math
 from collections.abc import Mapping
 from typing import Any, NamedTuple
 
-from seedzero.config import evaluation_config, sections
+from seedzero.config import sections
 
 SILENCE_SECONDS = 60.0
 """If the evaluating environments make no step for this time, a run ends without its last evaluation, because they may
@@ -66,7 +66,7 @@ class Bound(NamedTuple):
     num_steps: float = math.inf  # by all its environments
 
 
-def bound(run: sections.RunConfig, config: evaluation_config.EvaluationConfig, num_steps: int) -> Bound:
+def bound(run: sections.RunConfig, config: sections.EvaluationConfig, num_steps: int) -> Bound:
     """Returns the limits of a run's last evaluation, for possibly endless episodes; num_steps: of training.
 
     It may take a tenth of --max_seconds; without that budget, nobody was promised a time. Deterministic runs read no

@@ -16,7 +16,7 @@ from typing import Any
 
 import numpy as np
 
-from seedzero.config import cluster_config, configs, seats_config, worker_options
+from seedzero.config import configs, seats_config, sections, worker_options
 from seedzero.core import env_ids, errors, opponents, types
 from seedzero.device import batches
 from seedzero.transport import links, messages
@@ -50,7 +50,7 @@ class Roster:
 
     layout: the first place's. max_group: most environments of a group, over all shards. key: shared with the workers
     that the learner starts, because any worker may be called local-0. table: [S] number of each training slot's place,
-    as in `placements.table`; None if there is one place. follows_links: workers elsewhere may get other groups than
+    as in `setups.places_table`; None if there is one place. follows_links: workers elsewhere may get other groups than
     worker.num_groups.
     """
 
@@ -310,7 +310,7 @@ def knows_bots(roster: Roster, slot: int) -> bool:
     return any(one.knows_bots and slot in one.all_slots for one in roster.started(types.Role.TRAIN))
 
 
-def _place(cluster: cluster_config.ClusterConfig, layout: batches.Layout, slot: int) -> int:
+def _place(cluster: sections.ClusterConfig, layout: batches.Layout, slot: int) -> int:
     """Returns an environment's number in the run.
 
     Hosts take turns, because each may have any number of environments.

@@ -1,4 +1,4 @@
-"""Runs a program as a separate process; the base of `Supervisor`, `Keeper` and `respawn`."""
+"""Runs a program as a separate process; the base of `Supervisor`, `Keeper` and `Respawner`."""
 
 from __future__ import annotations
 

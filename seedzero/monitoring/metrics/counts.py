@@ -7,6 +7,23 @@ import dataclasses
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
+from seedzero.config import agent_settings, configs
+
+# Counts the updates whose gradient is clipped.
+GRAD_CLIPPED = "grad_clipped"
+"""Name of the metric: the share of updates whose gradient norm exceeded `clip_norm`."""
+
+
+def clip_limit(config: configs.Config) -> float:
+    """Returns the limit of the gradient's norm; 0 means no limit."""
+    return float(agent_settings.value(config, "clip_norm") or 0.0)
+
+
+def clip_share(largest: float, update: Mapping[str, float]) -> dict[str, float]:
+    """Returns the share of clipped gradients as a metric of an update; empty without a limit."""
+    return {GRAD_CLIPPED: float(update["grad_norm"] > largest)} if largest else {}
+
+
 WORKER_LOST = "worker_lost"
 WORKER_LEFT = "worker_left"
 CHECKPOINT_RESET = "checkpoint_reset"

@@ -16,7 +16,7 @@ import re
 from collections.abc import Callable, Iterable, Iterator
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
-from seedzero.core import errors, user_cache
+from seedzero.core import errors, plain_files
 
 if TYPE_CHECKING:
     import tensorstore
@@ -88,11 +88,11 @@ def _scratch_root(url: Url) -> pathlib.Path:
     """Returns the directory for all local copies."""
     if given := os.environ.get(SCRATCH_VARIABLE):
         return pathlib.Path(given)
-    cache = user_cache.directory()
+    cache = plain_files.cache_directory()
     if cache is None:
         raise errors.UsageError(
             f"{url} needs a directory for its local copy, and this user has no home directory; set {SCRATCH_VARIABLE} "
-            f"to a directory, or {user_cache.REMEDY}"
+            f"to a directory, or {plain_files.CACHE_REMEDY}"
         )
     return cache / "seedzero" / "buckets"
 

@@ -1,4 +1,4 @@
-"""Manages the run directory: a run's configuration, lock and files, and what a resume may change.
+"""Manages the run directory: a run's configuration, spec, lock and files, and what a resume may change.
 
 RUN_DIR/lock            locked (flock) by the learner, whose pid it contains; only its user can read it
         config.json     the format's number, preset, the user's settings, and every value of the run
@@ -22,14 +22,63 @@ import io
 import itertools
 import os
 import pathlib
+import re
 import secrets
 from collections.abc import Callable, Mapping
-from typing import Any
+from typing import Any, NamedTuple
 
 import seedzero
-from seedzero.config import cluster_config, combinations, configs, ends, options
-from seedzero.core import errors, json_object, plain_files, printable, user_code
+from seedzero.config import combinations, configs, options, presets, sections
+from seedzero.core import errors, json_object, plain_files, printable, types, user_code
 from seedzero.storage.checkpoints import durable, formats, run_lock
+
+# Parses `--init_from=RUN[:PLAYER]`, which names the run whose parameters a new run starts from.
+ORIGIN_SETTING = "run.init_from"
+_PLAYER = re.compile(r"[A-Za-z][A-Za-z0-9_]*(-[0-9a-f]+)?")
+"""Name of a learning player, a policy, or a frozen player."""
+
+
+class Origin(NamedTuple):
+    """A run and one of its players, whose parameters another run starts from."""
+
+    place: str  # a run directory, or gs://BUCKET/PATH
+    player: str = ""  # "" for the first one that learns
+
+    @property
+    def text(self) -> str:
+        """The origin as written in the setting."""
+        return f"{self.place}:{self.player}" if self.player else self.place
+
+
+def parse_origin(text: str) -> Origin:
+    """Parses the setting's text; a directory's path becomes absolute."""
+    place, colon, player = text.rpartition(":")
+    if not (colon and place and _PLAYER.fullmatch(player)) or os.path.isdir(text):
+        place, player = text, ""
+    return Origin(place if "://" in place else os.path.abspath(place), player)
+
+
+def check_origin_agent(origin: Origin, there: configs.Config, here: configs.Config) -> None:
+    """Raises ConfigError if the origin's parameters are those of another agent."""
+    if there.run.agent != here.run.agent:
+        raise errors.ConfigError(
+            f"--init_from={origin.text}: that run was trained with --agent={there.run.agent}, and this one has "
+            f"--agent={here.run.agent}; give --agent={there.run.agent}, or leave --init_from out"
+        )
+
+
+def differing(there: configs.Config, here: configs.Config) -> list[str]:
+    """Describes the settings of agent and network that differ there, because they may explain different shapes."""
+    before, now = configs.flatten(there), configs.flatten(here)
+    names = [
+        name for name in now if name.partition(".")[0] in ("network", here.section) and configs.is_read(name, here)
+    ]
+    return [
+        f"{configs.flag(name)}={options.shown(before[name])} there, {options.shown(now[name])} here"
+        for name in names
+        if before.get(name, now[name]) != now[name]
+    ]
+
 
 CONFIG_FILE = "config.json"
 LEARNER_FILE = "learner.json"
@@ -392,10 +441,10 @@ def _resume(path: pathlib.Path, saved: SavedConfig, asked: SavedConfig) -> tuple
     is_other = saved.config.run.agent != asked.config.run.agent
     of_agent = {key for key in now if is_other and key.partition(".")[0] in configs.SHARED}
     changed = [key for key in now if now[key] != before.get(key, now[key])]
-    for key in [key for key in changed if key not in {*cluster_config.OF_A_PROCESS, *of_agent}]:
+    for key in [key for key in changed if key not in {*sections.OF_A_PROCESS, *of_agent}]:
         flag, old, new = configs.flag(key), options.shown(before[key]), options.shown(now[key])
         is_given = key in asked.given and asked.given[key] != saved.given.get(key)
-        is_new_end = before[key] == ends.NONE.get(key) and key not in {**saved.given, **asked.given}
+        is_new_end = before[key] == presets.NO_END.get(key) and key not in {**saved.given, **asked.given}
         if is_new_end and saved.preset == asked.preset:  # the run began with another budget
             kept[key] = before[key]
             notes.append(f"{flag} stays {old} as the run began; new runs have {new}")
@@ -419,3 +468,58 @@ def _resume(path: pathlib.Path, saved: SavedConfig, asked: SavedConfig) -> tuple
     given = {key: value for key, value in saved.given.items() if resumable.get(key) != options.ANY_TIME}
     given |= {key: value for key, value in asked.given.items() if resumable[key]}
     return dataclasses.replace(saved, given=given, config=configs.override(asked.config, kept)), tuple(notes)
+
+
+SPEC_FILE = "spec.json"
+
+
+def write_spec(path: pathlib.Path, spec: types.EnvSpec) -> None:
+    """Writes the spec into a run directory. Raises ResumeError if the disk cannot be written."""
+    with run_lock.as_resume_errors(path / SPEC_FILE, "cannot write {}"):
+        write_json_atomic(path / SPEC_FILE, dataclasses.asdict(spec))
+
+
+def read_spec(path: pathlib.Path) -> types.EnvSpec | None:
+    """Returns the spec in a run directory, or None before the first worker has joined. Raises ResumeError."""
+    file = path / SPEC_FILE
+    try:
+        return types.EnvSpec.from_json(json_object.parse(plain_files.read(file)))
+    except FileNotFoundError:
+        return None
+    except OSError as error:
+        raise errors.ResumeError(f"cannot read {file}: {error.strerror}") from None
+    except (ValueError, TypeError, KeyError, errors.SpecMismatch) as error:
+        raise errors.ResumeError(f"{file} is damaged ({error}); delete it to have it made again") from None
+
+
+def check_equal_spec(came: types.EnvSpec, expected: types.EnvSpec) -> None:
+    """Raises SpecMismatch if a worker's environments differ from the run's, with the names of differing fields."""
+    left, right = dataclasses.asdict(_as_declared(came, expected)), dataclasses.asdict(expected)
+    different = [_difference(name, left[name], right[name]) for name in left if left[name] != right[name]]
+    if different:
+        raise errors.SpecMismatch(
+            f"the worker's environment differs from this run's: {'; '.join(different)}; start the worker with the "
+            f"environment of the run, or the learner with another --run_dir"
+        )
+
+
+def _as_declared(came: types.EnvSpec, expected: types.EnvSpec) -> types.EnvSpec:
+    """Returns a worker's spec with the number of states and the spaces of the run's, if one of the two lacks them.
+
+    A worker need not declare these.
+    """
+    is_silent = not (came.num_states and expected.num_states)
+    is_same = is_silent and came.observation_shape == expected.observation_shape
+    return dataclasses.replace(
+        came,
+        num_states=expected.num_states if is_same else came.num_states,
+        spaces=came.spaces if came.spaces and expected.spaces else expected.spaces,
+    )
+
+
+def _difference(name: str, came: object, expected: object) -> str:
+    if name == "spaces":  # it may have a megabyte
+        same = itertools.takewhile(lambda pair: pair[0] == pair[1], zip(str(came), str(expected), strict=False))
+        start = max(0, len(list(same)) - 40)
+        came, expected = (f"...{str(text)[start : start + 120]}" for text in (came, expected))
+    return f"{name} is {came}, expected {expected}"

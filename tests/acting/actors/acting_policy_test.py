@@ -20,7 +20,7 @@ from seedzero.config import configs, options
 from seedzero.core import errors, forks, types
 from seedzero.device import acting
 from seedzero.envs import gym_spaces
-from seedzero.storage.checkpoints import player_files, run_dirs, spec_file
+from seedzero.storage.checkpoints import player_files, run_dirs
 
 _VECTOR = types.EnvSpec((4,), "float32", 3)
 _FROZEN = "main-0123456789ab"
@@ -394,7 +394,7 @@ def _saved_run(path: pathlib.Path, spec: types.EnvSpec, agent: str) -> saved_age
     saved = policies.saved(spec, run__agent=agent)
     with run_dirs.open_run_dir(path, saved.config, preset="catch", given={}) as opened:
         player_files.write(opened.checkpoints, _FROZEN, 7, saved.params, {}, time=0.0)
-    spec_file.write(path, spec)
+    run_dirs.write_spec(path, spec)
     return saved
 
 
@@ -403,7 +403,7 @@ def test_a_directory_without_a_spec_has_no_policy_yet(tmp_path: pathlib.Path) ->
         pass
     with pytest.raises(errors.ResumeError, match=None):
         seedzero.load(tmp_path)
-    spec_file.write(tmp_path, _VECTOR)
+    run_dirs.write_spec(tmp_path, _VECTOR)
     with pytest.raises(errors.CheckpointError, match=r"checkpoints.*--run_dir"):
         seedzero.load(tmp_path)
     with jax.enable_x64(True), pytest.raises(errors.UsageError, match="jax_enable_x64"):

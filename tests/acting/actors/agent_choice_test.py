@@ -17,7 +17,7 @@ from seedzero.acting.tables import human_table, recording, scoring
 from seedzero.config import configs, presets
 from seedzero.core import types
 from seedzero.interfaces.serving import followers
-from seedzero.storage.checkpoints import checkpoint_dir, run_dirs, saved_files, spec_file
+from seedzero.storage.checkpoints import checkpoint_dir, run_dirs, saved_files
 
 BEST, LAST = 60, 90
 KUHN, TIC_TAC_TOE, CATCH = "spiel:kuhn_poker", "spiel:tic_tac_toe", "catch"
@@ -28,7 +28,7 @@ TWO = dict(seats=("a", "b"), tasks=("a", "b"), fixed_seats=True)
 def _run(env_id: str) -> pathlib.Path:
     """Returns a run whose checkpoint of update 60 is the best by evaluation, and that of 90 the last."""
     path = play_runs.make(pathlib.Path(tempfile.mkdtemp(prefix="seedzero-")), env_id, "ppo")
-    config, spec = run_dirs.read_saved(path).config, spec_file.read(path)
+    config, spec = run_dirs.read_saved(path).config, run_dirs.read_spec(path)
     assert spec is not None
     params = play_runs.params_of(config, spec)
     files = checkpoint_dir.CheckpointDir(path / "checkpoints", config.checkpoint, lambda: 0.0)

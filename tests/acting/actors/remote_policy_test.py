@@ -19,7 +19,7 @@ import seedzero
 from seedzero.acting.actors import acting_policy
 from seedzero.config import sections
 from seedzero.core import errors, forks
-from seedzero.transport import inference_pb2, policy_client, policy_codec, policy_sides, security
+from seedzero.transport import inference_pb2, policy_client, policy_codec, policy_servers, security
 
 TOKEN = "0123456789abcdef"
 WATCH = f"/{policy_codec.SERVICE}/Watch"
@@ -197,7 +197,7 @@ def test_a_dropped_policy_frees_its_rows(monkeypatch: pytest.MonkeyPatch) -> Non
         side, is_free = world.server._side, threading.Event()
         end = side.end
 
-        def ended(session: policy_sides.PolicySession, reason: str) -> None:
+        def ended(session: policy_servers.PolicySession, reason: str) -> None:
             end(session, reason)
             is_free.set()
 

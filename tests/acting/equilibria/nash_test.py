@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from seedzero.acting.equilibria import game_tree, nash
+from seedzero.acting.equilibria import game_tree
 
 pyspiel = pytest.importorskip("pyspiel")
 
@@ -64,9 +64,9 @@ def _random(tree: game_tree.GameTree, num_players: int) -> tuple[np.ndarray, np.
     return one, other
 
 
-def _nash_conv(tree: game_tree.GameTree, players: nash.Players, *weights: np.ndarray) -> float:
+def _nash_conv(tree: game_tree.GameTree, players: game_tree.Players, *weights: np.ndarray) -> float:
     one, other = (weight @ plans for weight, plans in zip(weights, players.plans, strict=True))
-    return nash.nash_conv(tree, (one, other))
+    return game_tree.nash_conv(tree, (one, other))
 
 
 class _OfTables(spiel_policies.Policy):  # type: ignore[misc]
@@ -93,7 +93,7 @@ def _spiel(tree: game_tree.GameTree, one: np.ndarray, other: np.ndarray) -> tupl
 )
 def test_uniform_play_has_its_known_value(name: str, expected: float) -> None:
     tree = _tree(name)
-    players = nash.players(tree, _uniform(tree))
+    players = game_tree.players(tree, _uniform(tree))
     assert _nash_conv(tree, players, np.ones(1), np.ones(1)) == pytest.approx(expected, rel=1e-4)
 
 
@@ -107,7 +107,7 @@ def test_counterfactual_regret_minimization_has_its_known_value() -> None:
     average = solver.average_policy()
     table = {name: dict(enumerate(average.policy_for_key(name))) for seat in tree.seats for name in seat.names}
     one, other = (_from_table(seat, table)[np.newaxis] for seat in tree.seats)
-    found = _nash_conv(tree, nash.players(tree, (one, other)), np.ones(1), np.ones(1))
+    found = _nash_conv(tree, game_tree.players(tree, (one, other)), np.ones(1), np.ones(1))
     assert found == pytest.approx(0.0165, abs=5e-5)
     assert found == pytest.approx(exploitability.nash_conv(game, average), abs=1e-12)
 
@@ -132,7 +132,7 @@ def test_a_mixture_weighs_players_by_their_own_reach() -> None:
 
     policies = np.stack([player(1 / 4, 1.0), player(3 / 4, 0.0)])
     always_bets = _from_table(other, {name: bets for name in other.names})
-    plan = np.array([0.5, 0.5]) @ nash.to_plans(seat, policies)
+    plan = np.array([0.5, 0.5]) @ game_tree.to_plans(seat, policies)
     mixed = game_tree.to_table(seat, _to_policy(seat, plan))
     assert mixed["0"] == {0: 0.5, 1: 0.5} and mixed["0pb"] == {0: 0.25, 1: 0.75}
 
@@ -141,10 +141,10 @@ def test_a_mixture_weighs_players_by_their_own_reach() -> None:
         is_jack = np.array(
             [False, *(name[0] == "0" for name, legal in zip(seat.names, seat.actions, strict=True) for _ in legal)]
         )
-        return 3 * float((plan * is_jack) @ tree.payoff @ nash.to_plans(other, always_bets))
+        return 3 * float((plan * is_jack) @ tree.payoff @ game_tree.to_plans(other, always_bets))
 
-    naive = nash.to_plans(seat, policies.mean(axis=0))
-    players = [of_a_jack(nash.to_plans(seat, policy)) for policy in policies]
+    naive = game_tree.to_plans(seat, policies.mean(axis=0))
+    players = [of_a_jack(game_tree.to_plans(seat, policy)) for policy in policies]
     assert players == pytest.approx([-1.75, -2.0])
     assert of_a_jack(plan) == pytest.approx(-1.875) and of_a_jack(naive) == pytest.approx(-1.75)
 
@@ -153,7 +153,7 @@ def test_a_mixture_weighs_players_by_their_own_reach() -> None:
 def test_returns_are_those_of_open_spiel(name: str) -> None:
     tree, num_players = _tree(name), 3
     policies = _random(tree, num_players)
-    _, returns, second = nash.players(tree, policies)
+    _, returns, second = game_tree.players(tree, policies)
     for i in range(num_players):
         for j in range(num_players):
             game, joint = _spiel(tree, policies[0][i], policies[1][j])
@@ -165,7 +165,7 @@ def test_returns_are_those_of_open_spiel(name: str) -> None:
 def test_nash_conv_is_that_of_open_spiel(name: str) -> None:
     tree = _tree(name)
     policies = _random(tree, 1)
-    found = _nash_conv(tree, nash.players(tree, policies), np.ones(1), np.ones(1))
+    found = _nash_conv(tree, game_tree.players(tree, policies), np.ones(1), np.ones(1))
     assert found == pytest.approx(exploitability.nash_conv(*_spiel(tree, policies[0][0], policies[1][0])), abs=1e-12)
 
 
@@ -173,7 +173,7 @@ def test_nash_conv_is_that_of_open_spiel(name: str) -> None:
 def test_mixtures_are_those_of_open_spiel(name: str) -> None:
     tree, weights = _tree(name), (np.array([0.2, 0.5, 0.3]), np.array([0.7, 0.0, 0.3]))
     policies = _random(tree, 3)
-    plans = nash.players(tree, policies).plans
+    plans = game_tree.players(tree, policies).plans
     mixed = [_to_policy(seat, w @ plan) for seat, w, plan in zip(tree.seats, weights, plans, strict=True)]
     own = [game_tree.to_table(seat, policy) for seat, policy in zip(tree.seats, mixed, strict=True)]
     joint = [_spiel(tree, one, other)[1] for one, other in zip(*policies, strict=True)]
@@ -187,45 +187,45 @@ def test_mixtures_are_those_of_open_spiel(name: str) -> None:
 
 def test_a_mixture_s_plan_and_its_policy_agree() -> None:
     tree = _tree("leduc_poker")
-    players, weight = nash.players(tree, _random(tree, 4)), np.full(4, 0.25)
+    players, weight = game_tree.players(tree, _random(tree, 4)), np.full(4, 0.25)
     for seat, plans in zip(tree.seats, players.plans, strict=True):
         plan = weight @ plans
-        np.testing.assert_allclose(nash.to_plans(seat, _to_policy(seat, plan)), plan, atol=1e-15)
+        np.testing.assert_allclose(game_tree.to_plans(seat, _to_policy(seat, plan)), plan, atol=1e-15)
 
 
 def test_pure_players_of_biased_rock_paper_scissors_are_mixed_to_its_equilibrium() -> None:
     """Rock beats scissors by 50, paper rock by 25, scissors paper by 5: the weights are (5, 50, 25) / 80."""
     tree = _tree("matrix_brps")
     pure = np.concatenate([np.ones((3, 1)), np.eye(3)], axis=1)
-    players = nash.players(tree, (pure, pure))
-    weights = nash.equilibrium(players.returns)
+    players = game_tree.players(tree, (pure, pure))
+    weights = game_tree.equilibrium(players.returns)
     for weight in weights:
         assert weight == pytest.approx([1 / 16, 10 / 16, 5 / 16])
     assert _nash_conv(tree, players, *weights) == pytest.approx(0.0, abs=1e-9)
-    assert nash.cyclic_triples(players) == 1
+    assert game_tree.cyclic_triples(players) == 1
 
 
 def test_in_the_prisoner_s_dilemma_cooperation_is_no_equilibrium_and_defection_is() -> None:
     """Both get 5 or both 1; who defects alone gets 10, the other one 0: each seat gains 5 over cooperation."""
     tree = _tree("matrix_pd")
     pure = np.concatenate([np.ones((2, 1)), np.eye(2)], axis=1)
-    players = nash.players(tree, (pure, pure))
+    players = game_tree.players(tree, (pure, pure))
     assert players.returns.tolist() == [[5, 0], [10, 1]] and players.second.tolist() == [[5, 10], [0, 1]]
     one, other, half = *np.eye(2), np.full(2, 0.5)
     assert [_nash_conv(tree, players, weight, weight) for weight in (one, other)] == [10.0, 0.0]
     # Half and half: each gets (5 + 0 + 10 + 1) / 4 = 4 and, by defection, (10 + 1) / 2 = 5.5.
     assert _nash_conv(tree, players, half, half) == pytest.approx(3.0)
-    assert nash.cyclic_triples(players) == 0
+    assert game_tree.cyclic_triples(players) == 0
 
 
 def test_seats_of_an_unfair_game_have_mixtures_of_their_own() -> None:
     """Of ((3, 1), (0, 2)): 3 p = p + 2 (1 - p) gives p = 1/2, and 3 q + (1 - q) = 2 (1 - q) gives q = 1/4."""
-    one, other = nash.equilibrium(np.array([[3.0, 1.0], [0.0, 2.0]]))
+    one, other = game_tree.equilibrium(np.array([[3.0, 1.0], [0.0, 2.0]]))
     assert one == pytest.approx([0.5, 0.5]) and other == pytest.approx([0.25, 0.75])
 
 
 def test_a_dominated_player_has_no_weight() -> None:
-    one, other = nash.equilibrium(np.array([[0.0, 1.0], [-1.0, 0.0]]))
+    one, other = game_tree.equilibrium(np.array([[0.0, 1.0], [-1.0, 0.0]]))
     assert one.tolist() == [1.0, 0.0] and other.tolist() == [1.0, 0.0]
 
 
@@ -234,7 +234,7 @@ def test_triples_are_counted_over_both_seats() -> None:
     cycle = np.array([[0, 1, -1], [-1, 0, 1], [1, -1, 0]])
 
     def triples(returns: np.ndarray) -> int:
-        return nash.cyclic_triples(nash.Players((returns, returns), returns, -returns))
+        return game_tree.cyclic_triples(game_tree.Players((returns, returns), returns, -returns))
 
     assert triples(cycle + 5.0) == 1
     assert triples(np.triu(np.ones((4, 4)), 1)) == 0  # in a row

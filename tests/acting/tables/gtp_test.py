@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from seedzero.acting.tables import gtp
-from seedzero.envs import gtp_boards, pgx_games, spiel
+from seedzero.envs import bots, pgx_games, spiel
 
 
 def session(name: str = "hex(board_size=3)") -> gtp.GtpSession:
@@ -15,7 +15,7 @@ def session(name: str = "hex(board_size=3)") -> gtp.GtpSession:
     def player(states):
         return np.array([state.legal_actions()[0] for state in states])
 
-    return gtp.GtpSession(game, gtp_boards.of(game.initial().get_game()), player)
+    return gtp.GtpSession(game, bots.gtp_board_of(game.initial().get_game()), player)
 
 
 def answers(lines: str, name: str = "hex(board_size=3)") -> list[str]:

@@ -18,7 +18,7 @@ from seedzero.acting.tables import recording, rethinking
 from seedzero.config import configs, presets
 from seedzero.core import errors, types
 from seedzero.envs import registry
-from seedzero.storage.checkpoints import player_files, run_dirs, spec_file
+from seedzero.storage.checkpoints import player_files, run_dirs
 
 
 def _recorded(
@@ -35,7 +35,7 @@ def _recorded(
         saved_agents, "load", lambda _, config, spec: saved._replace(config=config, spec=spec, mode=mode)
     )
     with run_dirs.open_run_dir(path / "run", config, preset="catch", given={}) as opened:
-        spec_file.write(opened.path, made.spec)
+        run_dirs.write_spec(opened.path, made.spec)
     recording.record(agent_choice.AgentChoice(opened.path, seed=3), path / "out", 2)
     found = [seedzero.read_record(file) for file in sorted((path / "out").iterdir())]
     return found, rethinking.load(agent_choice.AgentChoice(opened.path), found[0].header)

@@ -22,13 +22,13 @@ import policies
 import pytest
 
 from seedzero.acting.actors import acting_policy, agent_choice, saved_agents
-from seedzero.acting.tables import films, scoring, table, videos
+from seedzero.acting.tables import scoring, table, videos
 from seedzero.agents import agent_table, base
 from seedzero.config import configs, presets
 from seedzero.core import errors, types
 from seedzero.device import compilation_cache, patience
 from seedzero.envs import catch, registry
-from seedzero.storage.checkpoints import run_dirs, saved_files, spec_file
+from seedzero.storage.checkpoints import run_dirs, saved_files
 
 Run: TypeAlias = Callable[..., pathlib.Path]
 
@@ -131,7 +131,7 @@ def test_drawn_episodes_repeat_by_their_seed_and_are_named(
     drawn = scoring.evaluate(choice, 32)
     assert drawn["policy"] == "sample" and drawn == scoring.evaluate(choice, 32)
     assert drawn != scoring.evaluate(dataclasses.replace(choice, seed=6), 32)
-    videos_of = [films.play(choice, tmp_path / "a.gif") for _ in range(2)]
+    videos_of = [videos.play(choice, tmp_path / "a.gif") for _ in range(2)]
     assert videos_of[0] == videos_of[1] and videos_of[0]["policy"] == "sample"
     assert asked == ["sample"] * 5
 
@@ -146,7 +146,7 @@ def test_episodes_that_do_not_end_are_cut_off(
     found = scoring.evaluate(choice, 5, None, lambda *numbers: told.append(numbers))
     assert (found["episodes"], found["cut_off"], found["mean_length"]) == (5, 5, 4.0)  # of 9 steps
     assert told == [(0, 5)] * 3 + [(5, 5)]  # one batch: all end at once
-    played = films.play(choice, tmp_path / "play.gif")
+    played = videos.play(choice, tmp_path / "play.gif")
     assert (played["cut_off"], played["frames"], played["length"]) == (1, 5, 4)
 
 
@@ -157,21 +157,21 @@ def test_a_film_is_small_and_names_the_steps_before_its_checkpoint(
     saved = builtin_types.SimpleNamespace(step=7, counters={"ledger": {"stored": 640}})
     monkeypatch.setattr(saved_files, "find", lambda *args: (path, saved, {}))
     monkeypatch.setattr(saved_agents, "load", lambda choice, *args: _saved(choice.step))
-    found = films.film(path, tmp_path / "film.gif", 4, 20)
+    found = videos.film(path, tmp_path / "film.gif", 4, 20)
     assert (found["step"], found["ledger"], found["frames"]) == (7, {"stored": 640}, 5)
     assert max(imageio.imread(tmp_path / "film.gif").shape[1:3]) <= 20
 
 
 _FILMS_FOR_EVER = """
 import runpy, subprocess, sys, threading
-from seedzero.acting.tables import films
+from seedzero.acting.tables import videos
 
 def film(*_):
     code = "import sys, time; held = open(sys.argv[1], 'w'); time.sleep(600)"
     subprocess.Popen([sys.executable, "-S", "-c", code, sys.argv[1]])
     threading.Event().wait()
 
-films.film = film
+videos.film = film
 runpy.run_module("seedzero.acting.tables", run_name="__main__")
 """
 
@@ -211,7 +211,7 @@ def test_an_environment_may_change_the_directory_of_its_process(
     monkeypatch.setattr(saved_agents, "load", load)
     scoring.evaluate(agent_choice.AgentChoice("run"), 2)
     monkeypatch.chdir(tmp_path)
-    assert films.play(agent_choice.AgentChoice("run"), "play.gif")["video"] == "play.gif"
+    assert videos.play(agent_choice.AgentChoice("run"), "play.gif")["video"] == "play.gif"
     assert (tmp_path / "play.gif").exists() and read == [True, True]
 
 
@@ -226,7 +226,7 @@ def test_games_of_two_players_with_chance_are_played_against_random_moves(
 ) -> None:
     pytest.importorskip("pgx")
     path = run("alphazero", **{"env.id": "pgx:backgammon"})
-    spec_file.write(path, types.EnvSpec((35,), "int32", 156, num_players=2, moves_again=True, has_chance=True))
+    run_dirs.write_spec(path, types.EnvSpec((35,), "int32", 156, num_players=2, moves_again=True, has_chance=True))
     monkeypatch.setattr(scoring, "_evaluate_alone", lambda *arguments: {"mean_return": 1.4})
     assert scoring.evaluate(agent_choice.AgentChoice(path), 1, "random") == {"mean_return": 1.4}
     with pytest.raises(errors.UsageError, match=r"--opponent=mcts-10: .* chance, .* random moves; omit it"):
@@ -251,7 +251,7 @@ def test_the_parameters_before_any_update_are_a_choice_too(
     monkeypatch.setattr(saved_agents, "_load", load)
     with run_dirs.open_run_dir(tmp_path / "run", presets.get("tictactoe"), preset="tictactoe", given={}) as opened:
         path = opened.path
-        spec_file.write(path, registry.spec(opened.config.env))
+        run_dirs.write_spec(path, registry.spec(opened.config.env))
     for step in (0, None):
         with pytest.raises(errors.CheckpointError, match="enough"):
             scoring.evaluate(agent_choice.AgentChoice(path, step), 1)
@@ -273,7 +273,7 @@ def test_a_video_has_the_speed_that_the_environment_declares_or_its_family_s(
     monkeypatch.setattr(saved_agents, "load", lambda *args: _saved())
     monkeypatch.setattr(catch.Catch, "frames_per_second", declared, raising=False)
     monkeypatch.setattr(videos, "write_video", write_video)
-    assert films.play(agent_choice.AgentChoice(run()), tmp_path / "play.gif")["frames"] == 10 and told == [expected]
+    assert videos.play(agent_choice.AgentChoice(run()), tmp_path / "play.gif")["frames"] == 10 and told == [expected]
 
 
 def test_a_run_without_checkpoint_leaves_no_environments(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:

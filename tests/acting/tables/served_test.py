@@ -21,7 +21,7 @@ from seedzero.agents import base
 from seedzero.config import configs, presets, worker_options
 from seedzero.core import env_ids, errors, types
 from seedzero.envs import catch
-from seedzero.storage.checkpoints import run_dirs, spec_file
+from seedzero.storage.checkpoints import run_dirs
 from seedzero.transport import messages
 from seedzero.worker import worker
 
@@ -52,7 +52,7 @@ def path(tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch) -> pathlib.Pat
     config = configs.override(presets.get("catch"), {"env.id": env_ids.REMOTE})
     with run_dirs.open_run_dir(tmp_path / "run", config, preset="catch", given={}) as opened:
         spec = catch.Catch(1).spec
-        spec_file.write(opened.path, spec)
+        run_dirs.write_spec(opened.path, spec)
         saved = saved_agents.SavedAgent(_agent(), (), 7, "last", config, spec)
         monkeypatch.setattr(saved_agents, "load", lambda *args: saved)
         return opened.path
@@ -105,7 +105,7 @@ def test_the_episodes_are_played_in_the_environments_of_the_worker_that_fits(pat
 
 
 def test_each_task_s_return_is_told_where_the_environments_have_several(path: pathlib.Path) -> None:
-    spec_file.write(path, scaled_catch.ScaledCatch(1).spec)
+    run_dirs.write_spec(path, scaled_catch.ScaledCatch(1).spec)
     evaluating = Evaluating(path, 4)
     assert evaluating.work(scaled_catch.ScaledCatch) == 0
     found = evaluating.join()

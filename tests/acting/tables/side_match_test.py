@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from seedzero.acting.actors import actor
-from seedzero.acting.tables import match, side_match
+from seedzero.acting.tables import match
 from seedzero.config import sections
 from seedzero.core import errors, types
 from seedzero.envs import env_base, registry
@@ -40,7 +40,7 @@ def _play(
     players: Sequence[actor.Actor], num_games: int, *, kwargs: str = "{}", name: str = "Teams"
 ) -> list[match.FinishedGame]:
     with env_base.closing(_env(kwargs, name)) as env:
-        return side_match.play(env, SIDES, players, num_games, seed=0)
+        return match.play_sides(env, SIDES, players, num_games, seed=0)
 
 
 @pytest.mark.parametrize("name", ["Teams", "teams_in_turn"])

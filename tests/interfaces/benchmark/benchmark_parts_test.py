@@ -10,7 +10,7 @@ import pytest
 
 from seedzero.config import options
 from seedzero.core import errors, types
-from seedzero.interfaces.benchmark import acting, replay, subjects, timing, update
+from seedzero.interfaces.benchmark import acting, replay, subjects, update
 from seedzero.replay import sampling
 
 TINY: Mapping[str, options.Value] = {
@@ -50,7 +50,7 @@ def test_acting_is_measured_over_all_devices() -> None:
 
 
 def test_every_compiled_batch_is_measured(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(acting.timing, "interleave", lambda programs, seconds: {x: [1.0] for x in programs})
+    monkeypatch.setattr(acting.subjects, "interleave", lambda programs, seconds: {x: [1.0] for x in programs})
     figures = acting.run("catch", {**TINY, "batcher.max_batch": 32})
     assert [row["batch"] for row in figures["rows"]] == [8, 16, 32]
 
@@ -61,15 +61,15 @@ def test_acting_is_measured_where_sums_of_rewards_are_predicted() -> None:
 
 
 def test_replay_is_measured_with_full_rings(monkeypatch: pytest.MonkeyPatch) -> None:
-    interleave = timing.interleave
+    interleave = subjects.interleave
 
     # The programs run as often as ever; their times are given, because measured ones depend on the machine's load.
-    def timed(programs: Mapping[str, timing.Program], *, seconds: float) -> timing.Slices:
+    def timed(programs: Mapping[str, subjects.Program], *, seconds: float) -> subjects.Slices:
         slices = interleave(programs, seconds=seconds)
         assert all(min(measured) > 0 for measured in slices.values())
         return {name: [1e-3, 5e-4, 1e-3] if name in ("gather", "copy") else [4e-3, 4e-3, 5e-3] for name in slices}
 
-    monkeypatch.setattr(timing, "interleave", timed)
+    monkeypatch.setattr(subjects, "interleave", timed)
     figures = replay.run("catch", TINY, seconds=SECONDS)
     _check(figures)
     measured = [(row["operation"], row["batch"]) for row in figures["rows"]]

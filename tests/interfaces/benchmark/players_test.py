@@ -11,7 +11,7 @@ import pytest
 from seedzero.config import options
 from seedzero.core import errors
 from seedzero.device import acting
-from seedzero.interfaces.benchmark import players, subjects, timing
+from seedzero.interfaces.benchmark import players, subjects
 
 TINY: Mapping[str, options.Value] = {
     "search.num_simulations": 2,
@@ -40,7 +40,7 @@ def test_every_player_acts_in_its_part_of_the_rows(monkeypatch: pytest.MonkeyPat
 
         return call
 
-    def interleave(programs: Mapping[str, timing.Program], *, seconds: float) -> timing.Slices:
+    def interleave(programs: Mapping[str, subjects.Program], *, seconds: float) -> subjects.Slices:
         for name, program in programs.items():
             del calls[:]
             number = 1 if name == "one" else int(name.split()[0])
@@ -50,8 +50,8 @@ def test_every_player_acts_in_its_part_of_the_rows(monkeypatch: pytest.MonkeyPat
         return {name: [1e-3 if name == "one" else 4e-3] * 3 for name in programs}
 
     monkeypatch.setattr(acting, "make_act", counting)
-    monkeypatch.setattr(timing, "interleave", interleave)
-    told: list[timing.Row] = []
+    monkeypatch.setattr(subjects, "interleave", interleave)
+    told: list[subjects.Row] = []
     figures = players.run("catch", {**TINY, "run.agent": "ppo"}, players=(1, 2, 4), rows=(8,), report=told.append)
     assert figures["rows"] == told and figures["preset"] == "catch"
     assert [(row["agent"], row["rows"], row["players"]) for row in told] == [("ppo", 8, n) for n in (1, 2, 4)]

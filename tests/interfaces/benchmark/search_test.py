@@ -32,7 +32,7 @@ def _fixed_times(programs: Any, seconds: float) -> dict[str, list[float]]:
 
 
 def test_a_row_has_its_case_and_its_figures() -> None:
-    reported: list[search.timing.Row] = []
+    reported: list[search.subjects.Row] = []
     figures = search.run(
         policy=["gumbel"], network=["free"], batch=[2], considered={2: 2}, seconds=SECONDS, report=reported.append
     )
@@ -47,7 +47,7 @@ def test_a_row_has_its_case_and_its_figures() -> None:
 
 
 def test_the_ratio_to_mctx_is_a_speed_and_that_to_the_network_a_time(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(search.timing, "interleave", _fixed_times)
+    monkeypatch.setattr(search.subjects, "interleave", _fixed_times)
     monkeypatch.setattr(search, "_compile", lambda cases, *args: {case: {} for case in cases})
     (row,) = search.run(policy=["puct"], network=["free"], batch=[2], considered={3: 2})["rows"]
     assert (row["milliseconds"], row["mctx_milliseconds"], row["network_milliseconds"]) == (2e3, 6e3, 1e3)
@@ -62,7 +62,7 @@ def test_the_ratio_to_mctx_is_a_speed_and_that_to_the_network_a_time(monkeypatch
 def test_by_default_a_cpu_is_spared_the_largest_rows(
     platform: str, batches: tuple[int, ...], networks: tuple[str, ...], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(search.timing, "interleave", _fixed_times)
+    monkeypatch.setattr(search.subjects, "interleave", _fixed_times)
     monkeypatch.setattr(search, "_compile", lambda cases, *args: {case: {} for case in cases})
     monkeypatch.setattr(search, "_model", lambda network: search._table_model())
     device = type("Device", (), {"platform": platform, "device_kind": "any"})

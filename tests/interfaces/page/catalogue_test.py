@@ -6,6 +6,7 @@ import pathlib
 
 import page_runs
 import pytest
+from starlette import requests
 
 from seedzero.interfaces.page import catalogue
 
@@ -45,3 +46,24 @@ def test_a_link_in_place_of_the_settings_makes_no_run(root: pathlib.Path) -> Non
     (root / "a" / "config.json").symlink_to(root.parent / "outside" / "config.json")
     with pytest.raises(catalogue.UnknownRun):
         catalogue.locate(root, "a")
+
+
+def _request(query: str) -> requests.Request:
+    return requests.Request({"type": "http", "query_string": query.encode(), "headers": []})
+
+
+def test_numbers_are_read() -> None:
+    request = _request("x=1.5&n=3")
+    assert catalogue.query_number(request, "x") == 1.5 and catalogue.query_number(request, "y") is None
+    assert catalogue.query_count(request, "n", 0, 3) == 3 and catalogue.query_count(request, "m", 2, 3) == 2
+
+
+@pytest.mark.parametrize("text", ["", "a", "nan", "inf", "-1", "4", "1.5", "1e400"])
+def test_other_values_are_refused(text: str) -> None:
+    with pytest.raises(catalogue.BadQuery, match="n: expected"):
+        catalogue.query_count(_request(f"n={text}"), "n", 0, 3)
+
+
+def test_a_name_stays_in_the_message() -> None:
+    with pytest.raises(catalogue.BadQuery, match="steps: expected 0 to 3"):
+        catalogue.query_count(_request("steps=9"), "steps", 0, 3)

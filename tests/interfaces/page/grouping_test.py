@@ -10,8 +10,8 @@ import page_runs
 import pytest
 import saved_run
 
-from seedzero.api import run_groups, run_places
-from seedzero.interfaces.page import app
+from seedzero.api import run_groups
+from seedzero.interfaces.page import app, grouping
 from seedzero.monitoring import series
 
 METRIC = "evaluation_mean_return"
@@ -37,7 +37,7 @@ def _get(client: page_client.Client, path: str, code: int = 200, **parameters: A
 
 def test_the_table_has_the_groups_of_plot(client: page_client.Client, page: app.Page) -> None:
     found = _get(client, "/api/runs", groups=1)
-    runs = [run_places.read(str(page.root / name), (series.EVALUATION,)) for name in ("s1", "s2", "s3", "t1")]
+    runs = [run_groups.read_run(str(page.root / name), (series.EVALUATION,)) for name in ("s1", "s2", "s3", "t1")]
     expected = [[pathlib.Path(run.place).name for run in group.runs] for group in run_groups.group(runs)]
     assert [sorted(group["runs"]) for group in found["groups"]] == expected == [["t1"], ["s1", "s2", "s3"]]
     assert [group["settings"] for group in found["groups"]] == [
@@ -113,3 +113,15 @@ def test_requests_without_meaning_are_named(client: page_client.Client, paramete
 @pytest.mark.parametrize("name", ["..", "../outside", "/etc", "s1/../s2"])
 def test_no_name_leads_out_of_the_directory(client: page_client.Client, name: str) -> None:
     assert "error" in _get(client, "/api/curves", 404, run=["s1", name], metric=METRIC)
+
+
+def test_the_oldest_history_is_dropped_first(tmp_path: pathlib.Path) -> None:
+    paths = [page_runs.write(tmp_path / name, page_runs.row(1, loss=1.0)) for name in "abc"]
+    found = grouping.Library(max_bytes=70)  # two histories of 32 bytes
+    histories = [found.of(path) for path in paths[:2]]
+    for one in histories:
+        one.refresh()
+    assert histories[0].num_bytes == 32 and found.of(paths[0]) is histories[0]
+    found.of(paths[2]).refresh()
+    assert found.of(paths[0]) is histories[0]
+    assert found.of(paths[1]) is not histories[1]

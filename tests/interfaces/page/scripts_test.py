@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from seedzero.interfaces.page import app
-from seedzero.monitoring import bands
+from seedzero.monitoring import series
 
 NODE = shutil.which("node")
 pytestmark = pytest.mark.skipif(NODE is None, reason="node is not installed")
@@ -70,8 +70,8 @@ def test_groups_have_the_mean_of_the_rows_that_are_shown() -> None:
 
 def test_the_interval_of_the_table_is_that_of_plot() -> None:
     values = [1.0, 2.5, -3.0, 4.0]
-    found = _value(f"rows.interval({values}, {json.dumps([None, None, *map(bands.quantile, range(2, 5))])})")
-    expected = bands.interval(values)
+    found = _value(f"rows.interval({values}, {json.dumps([None, None, *map(series.quantile, range(2, 5))])})")
+    expected = series.interval(values)
     assert expected.high is not None
     assert found == {"mean": expected.mean, "half": pytest.approx(expected.high - expected.mean)}
 

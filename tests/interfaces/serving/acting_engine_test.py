@@ -14,25 +14,25 @@ import pytest
 from seedzero.acting.actors import acting_policy
 from seedzero.core import errors, types
 from seedzero.interfaces.serving import acting_engine
-from seedzero.transport import inference_pb2, policy_codec, policy_sides
+from seedzero.transport import inference_pb2, policy_codec, policy_servers
 
 RECURRENT = {"run__agent": "ppo", "network__lstm_width": 4}
 
 
 def _request(
     slots: list[int], observation: Any, *, session: str = "a", player: str = "main", first: bool = True, **given: Any
-) -> policy_sides.PolicyRequest:
+) -> policy_servers.PolicyRequest:
     number, frames = len(slots), np.asarray(observation, np.float32)
     mask = given.pop("mask", None)
     step = types.EnvStep.first(frames)._replace(
         action_mask=mask, reward=np.full(number, given.pop("reward", 0.0), np.float32)
     )
     rows = policy_codec.PolicyRows(np.arange(number, dtype=np.int32), step, np.full(number, first), **given)
-    return policy_sides.PolicyRequest(session, 0, player, np.array(slots, np.int32), rows)
+    return policy_servers.PolicyRequest(session, 0, player, np.array(slots, np.int32), rows)
 
 
 def _answers(
-    engine: acting_engine.ActingEngine, *requests: policy_sides.PolicyRequest
+    engine: acting_engine.ActingEngine, *requests: policy_servers.PolicyRequest
 ) -> dict[str, inference_pb2.Acted]:
     """Returns the answers to requests that wait at the same time, by session."""
     found: dict[str, inference_pb2.Acted] = {}

@@ -21,7 +21,7 @@ from seedzero.config import sections
 from seedzero.core import errors, types
 from seedzero.interfaces.serving import acting_engine, http_acting
 from seedzero.monitoring import exporter
-from seedzero.transport import policy_codec, policy_servers, policy_sides, security
+from seedzero.transport import policy_codec, policy_servers, security
 
 TOKEN = "0123456789abcdef"
 ONE = [0.5, -1.0, 2.0]
@@ -87,7 +87,7 @@ def test_an_observation_has_the_action_of_a_policy(world: World) -> None:
 def test_answers_to_other_clients_are_handed_on(world: World) -> None:
     step = types.EnvStep.first(np.array([ONE], np.float32))._replace(action_mask=np.array([MASK]))
     rows = policy_codec.PolicyRows(np.zeros(1, np.int32), step, np.ones(1, bool))
-    world.engine.act(policy_sides.PolicyRequest("a session", 3, "main", rows.row, rows))
+    world.engine.act(policy_servers.PolicyRequest("a session", 3, "main", rows.row, rows))
     assert _found(world.app, observation=ONE, action_mask=MASK)[0] == 200  # behind it
     assert [answer[:2] for answer in world.others] == [("a session", 3)]
 

@@ -17,7 +17,7 @@ import pytest
 
 from seedzero.config import sections
 from seedzero.core import errors
-from seedzero.learner.cluster import hub, link, member, messages, roll
+from seedzero.learner.cluster import hub, link, member, messages
 from seedzero.learner.loop import agreement
 from seedzero.transport import security
 
@@ -90,13 +90,13 @@ def test_hosts_meet_and_begin_alike(world: World) -> None:
 
 
 def test_all_hosts_know_how_many_made_their_checkpoint(world: World) -> None:
-    _, _, begins = world.met(3, made={20: roll.Made(3, "a"), 40: roll.Made(2, "b")})
+    _, _, begins = world.met(3, made={20: hub.Made(3, "a"), 40: hub.Made(2, "b")})
     assert {(begin.step, begin.num_hosts) for begin in begins} == {(40, 2)}  # the others' directories are new
     assert {begin.parts for begin in begins} == {(0,)}
 
 
 def test_all_hosts_know_which_have_their_part_of_the_checkpoint(world: World) -> None:
-    host = world.hub(3, made={20: roll.Made(3, "a")})
+    host = world.hub(3, made={20: hub.Made(3, "a")})
     others = [world.member(host.address, index, 3, steps={20: "a"} if index == 2 else None) for index in (1, 2)]
     with futures.ThreadPoolExecutor(3) as pool:
         begins = [pool.submit(one.meet, LONG) for one in (host, *others)]

@@ -11,10 +11,10 @@ import loop_world
 import numpy as np
 import pytest
 
-from seedzero.config import evaluation_config
+from seedzero.config import sections
 from seedzero.core import opponents, types
 from seedzero.learner.loop import evaluators, phase
-from seedzero.monitoring.metrics import human_scores
+from seedzero.monitoring.metrics import episodes
 
 SESSION = loop_world.make_session([4, 5], role=types.Role.EVALUATE)
 PARAMS: Any = {"w": 1}
@@ -30,7 +30,7 @@ def _make(
     **changes: Any,
 ) -> evaluators.Evaluator:
     given = dict(every_updates=every_updates, every_seconds=every_seconds, episodes=num_envs, num_envs=num_envs)
-    config = evaluation_config.EvaluationConfig(**{**given, **changes})  # type: ignore[arg-type]
+    config = sections.EvaluationConfig(**{**given, **changes})  # type: ignore[arg-type]
     return evaluators.Evaluator(config, env_id, now=now)
 
 
@@ -190,10 +190,10 @@ def test_a_record_is_higher_than_the_baseline_too_and_the_best_need_not_be() -> 
 
 
 def test_of_tasks_with_published_scores_the_best_has_the_highest_capped_mean() -> None:
-    levels = tuple(human_scores.DMLAB_SCORES)
+    levels = tuple(episodes.DMLAB_SCORES)
     session = loop_world.make_session(list(range(30)), role=types.Role.EVALUATE, tasks=levels)
     evaluator = _make(4, "dmlab:dmlab30", num_envs=30)
-    human = [score for _, score in human_scores.DMLAB_SCORES.values()]
+    human = [score for _, score in episodes.DMLAB_SCORES.values()]
     assert _play_tasks(evaluator, session, 4, human).is_best
     assert not _play_tasks(evaluator, session, 8, [10_000.0] + [0.0] * 29).is_best  # the higher mean return
     assert evaluator.to_json()["best_return"] == pytest.approx(1.0)
@@ -212,7 +212,7 @@ def test_the_mean_over_all_opponents_is_the_score() -> None:
 def test_an_atari_game_has_its_human_normalized_score_beside_the_return() -> None:
     evaluator = _make(4, "atari:Pong")
     ended = _play(evaluator, 4, reward=14.6)
-    random, human = human_scores.SCORES["pong"]
+    random, human = episodes.SCORES["pong"]
     assert ended.human_normalized == pytest.approx((ended.result.mean_return - random) / (human - random))
     assert evaluator.last is not None and evaluator.last["human_normalized"] == ended.human_normalized
     without = _make()

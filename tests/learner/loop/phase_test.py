@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from seedzero.config import evaluation_config, sections
+from seedzero.config import sections
 from seedzero.learner.loop import phase
 
 REASON = "--max_updates=6 reached"
@@ -86,7 +86,7 @@ def test_the_last_one_is_awaited_while_its_environments_step_but_not_for_ever() 
 def test_the_bound_of_the_last_one_is_a_tenth_of_the_budget(
     settings: dict[str, Any], expected: tuple[float, float]
 ) -> None:
-    config = evaluation_config.EvaluationConfig(episodes=2, max_episode_steps=100)
+    config = sections.EvaluationConfig(episodes=2, max_episode_steps=100)
     run = sections.RunConfig(**settings)
     assert phase.bound(run, config, 3_000) == expected
     if run.deterministic:  # a short run's is a tenth of the limit of its episodes

@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterator
 import fake_gcs
 import pytest
 
-from seedzero.core import errors, user_cache
+from seedzero.core import errors, plain_files
 from seedzero.storage.bucket import bucket
 
 URL = bucket.Url("gs", "runs", "team/one")
@@ -108,7 +108,7 @@ def test_every_url_has_a_local_copy_of_its_own(monkeypatch: pytest.MonkeyPatch, 
     monkeypatch.delenv("SEEDZERO_SCRATCH")
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
     assert bucket.scratch(URL).parent == tmp_path / "cache" / "seedzero" / "buckets"
-    monkeypatch.setattr(user_cache, "directory", lambda: None)
+    monkeypatch.setattr(plain_files, "cache_directory", lambda: None)
     with pytest.raises(errors.UsageError, match="SEEDZERO_SCRATCH"):
         bucket.scratch(URL)
     monkeypatch.setenv("SEEDZERO_SCRATCH", str(tmp_path))

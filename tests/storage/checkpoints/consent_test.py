@@ -13,7 +13,7 @@ import pytest
 
 import seedzero
 from seedzero.acting.actors import agent_choice
-from seedzero.acting.tables import films, rethinking, scoring
+from seedzero.acting.tables import rethinking, scoring, videos
 from seedzero.api import request
 from seedzero.cli import main as commands
 from seedzero.config import configs
@@ -54,7 +54,7 @@ def _directory(
 _CALLS: dict[str, Callable[[pathlib.Path], object]] = {
     "train": lambda path: seedzero.train(run_dir=path, max_updates=1),
     "evaluate": lambda path: seedzero.evaluate(path, 1),
-    "play": lambda path: films.play(agent_choice.AgentChoice(path), "a.gif"),
+    "play": lambda path: videos.play(agent_choice.AgentChoice(path), "a.gif"),
     "load": lambda path: seedzero.load(path),
     "export": lambda path: seedzero.export(path, "out"),
     "think": lambda path: rethinking.load(agent_choice.AgentChoice(path), {}),

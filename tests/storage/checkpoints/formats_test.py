@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from seedzero.acting.actors import agent_choice
-from seedzero.api import request, run_places
+from seedzero.api import request, run_groups
 from seedzero.cli import main as commands
 from seedzero.cli import parse
 from seedzero.config import configs
@@ -35,7 +35,7 @@ def _open(path: pathlib.Path) -> None:
 
 _READ: dict[str, Callable[[pathlib.Path], object]] = {
     "evaluate": lambda path: agent_choice.AgentChoice(path).config(),
-    "compare": lambda path: run_places.read(str(path), ["episode_return"]),
+    "compare": lambda path: run_groups.read_run(str(path), ["episode_return"]),
     "status": status.from_run_dir,
     "checkpoint": lambda path: run_copy.checkpoint_rows(str(path), content=True),
     "diagnose": lambda path: _run("diagnose", str(path)),

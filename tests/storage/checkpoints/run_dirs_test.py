@@ -1,6 +1,9 @@
 """Making, locking and resuming a run directory."""
 
+from __future__ import annotations
+
 import contextlib
+import dataclasses
 import datetime
 import errno
 import json
@@ -17,8 +20,8 @@ from typing import Any
 
 import pytest
 
-from seedzero.config import cluster_config, configs, ends, options
-from seedzero.core import errors
+from seedzero.config import configs, options, presets, sections
+from seedzero.core import errors, types
 from seedzero.storage.checkpoints import run_dirs
 
 
@@ -193,7 +196,7 @@ def test_every_changed_setting_is_taken_refused_or_kept_by_name(
     saved = (tmp_path / "config.json").read_bytes()
     outcomes = set()
     for name, field in configs.fields().items():
-        if name in cluster_config.OF_A_PROCESS:
+        if name in sections.OF_A_PROCESS:
             continue
         new, flag = {name: _other(name)}, re.escape(configs.flag(name))
         old, kind = configs.flatten(configs.Config())[name], field.metadata["resumable"]
@@ -204,7 +207,7 @@ def test_every_changed_setting_is_taken_refused_or_kept_by_name(
             assert (tmp_path / "config.json").read_bytes() == saved
             outcomes.add("refused")
             continue
-        is_taken = is_given or (kind == options.ANY_TIME and name not in ends.NONE)
+        is_taken = is_given or (kind == options.ANY_TIME and name not in presets.NO_END)
         with open_with(tmp_path, new if is_given else {}, chosen=new) as run:
             assert configs.flatten(run.config)[name] == (new[name] if is_taken else old), name
             (note,) = run.notes
@@ -628,3 +631,121 @@ def test_new_paths_of_one_second_differ(tmp_path: pathlib.Path) -> None:
         "catch-20300102-030405-3",
     ]
     assert all(path.is_dir() for path in paths)
+
+
+@pytest.mark.parametrize(
+    ("text", "place", "player"),
+    [
+        ("/runs/one", "/runs/one", ""),
+        ("/runs/one:main", "/runs/one", "main"),
+        ("/runs/one:main-0123456789ab", "/runs/one", "main-0123456789ab"),
+        ("/runs/12:30", "/runs/12:30", ""),
+        ("gs://bucket/one", "gs://bucket/one", ""),
+        ("gs://bucket/one:wolf", "gs://bucket/one", "wolf"),
+    ],
+)
+def test_a_player_follows_the_run(text: str, place: str, player: str) -> None:
+    found = run_dirs.parse_origin(text)
+    assert found == (place, player)
+    assert found.text == text and run_dirs.parse_origin(found.text) == found
+
+
+def test_a_path_becomes_absolute_and_a_directory_keeps_its_colon(
+    tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "one:two").mkdir()
+    assert run_dirs.parse_origin("one:three") == (str(tmp_path / "one"), "three")
+    assert run_dirs.parse_origin("one:two") == (str(tmp_path / "one:two"), "")
+
+
+def test_settings_that_explain_other_shapes_are_those_of_network_and_agent() -> None:
+    here = configs.of_agent("ppo")
+    there = configs.override(here, {"network.width": 32, "ppo.squash": True, "run.seed": 4, "optimizer.clip_norm": 9})
+    assert run_dirs.differing(there, here) == [
+        "--network.width=32 there, 64 here",
+        "--ppo.squash=true there, false here",
+    ]
+
+
+DISCRETE = types.EnvSpec((4, 5), "uint8", 3, 0, 255, frames_per_step=4)
+ARRAYS = types.EnvSpec.of_arrays(
+    [types.ArraySpec("image", (4, 5, 1), "uint8", 0, 255), types.ArraySpec("robot/arm", (3,), "float32")],
+    num_actions=6,
+)
+CONTINUOUS = types.EnvSpec((3,), "float32", 0, action_low=(-1.0, 0.5), action_high=(1.0, 2.5))
+
+TASKS = types.EnvSpec((3,), "float32", 2, tasks=("walk", "run"))
+
+
+@pytest.mark.parametrize("spec", [DISCRETE, CONTINUOUS, ARRAYS, TASKS])
+def test_a_spec_is_read_as_it_was_written(tmp_path: pathlib.Path, spec: types.EnvSpec) -> None:
+    assert run_dirs.read_spec(tmp_path) is None
+    run_dirs.write_spec(tmp_path, spec)
+    assert run_dirs.read_spec(tmp_path) == spec
+
+
+def _spaces(text: str) -> str:
+    return json.dumps({"observation": {"kind": text}, "action": {}})
+
+
+def test_other_spaces_are_another_environment_unless_one_side_is_silent() -> None:
+    run, other = (dataclasses.replace(DISCRETE, spaces=_spaces("x" * 10**6 + end)) for end in ("A", "B"))
+    for silent in (DISCRETE, run):
+        run_dirs.check_equal_spec(silent, run)
+        run_dirs.check_equal_spec(run, dataclasses.replace(silent))
+    with pytest.raises(errors.SpecMismatch, match=r"spaces is .*xA\W.* expected .*xB\W") as refusal:
+        run_dirs.check_equal_spec(run, other)
+    assert len(str(refusal.value)) < 500
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        ("observation_shape", [4.0, 5]),
+        ("observation_shape", ["4"]),
+        ("num_actions", 3.0),
+        ("num_players", 1.5),
+        ("frames_per_step", "4"),
+        ("num_states", None),
+        ("tasks", [3]),
+        ("spaces", "{"),
+        ("spaces", '{"observation": 1}'),
+        ("spaces", 7),
+        ("observation_dtype", "complex"),
+        ("packed", [{"name": "a", "shape": [2.5], "dtype": "uint8", "low": 0, "high": 1}]),
+    ],
+)
+def test_a_damaged_file_is_named_with_the_value(tmp_path: pathlib.Path, name: str, value: object) -> None:
+    run_dirs.write_spec(tmp_path, DISCRETE)
+    values = json.loads((tmp_path / "spec.json").read_text()) | {name: value}
+    (tmp_path / "spec.json").write_text(json.dumps(values))
+    with pytest.raises(errors.ResumeError, match=r"spec\.json is damaged"):
+        run_dirs.read_spec(tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("came", "expected", "difference"),
+    [
+        (dataclasses.replace(CONTINUOUS, action_high=(1.0, 9.0)), CONTINUOUS, r"action_high is \(1.0, 9.0\), .*2.5\)"),
+        *(
+            (types.EnvSpec((3,), "int32", 2, low, math.inf), types.EnvSpec((3,), "int32", 2, -5.0, math.inf), str(low))
+            for low in (-math.inf, -7.0, 2.0**31 - 1)
+        ),
+    ],
+)
+def test_other_bounds_are_another_environment(came: types.EnvSpec, expected: types.EnvSpec, difference: str) -> None:
+    with pytest.raises(errors.SpecMismatch, match=difference):
+        run_dirs.check_equal_spec(came, expected)
+    run_dirs.check_equal_spec(expected, expected)
+
+
+def test_who_does_not_tell_the_number_of_states_is_believed() -> None:
+    silent = types.EnvSpec((4,), "float32", 3)
+    telling = dataclasses.replace(silent, num_states=4)
+    run_dirs.check_equal_spec(silent, telling)
+    run_dirs.check_equal_spec(telling, silent)
+    with pytest.raises(errors.SpecMismatch, match=r"observation_shape is \(1,\), expected \(4,\)"):
+        run_dirs.check_equal_spec(types.EnvSpec((1,), "int32", 3), telling)
+    with pytest.raises(errors.SpecMismatch, match=r"num_states .* 5, .*\(4,\)"):
+        dataclasses.replace(telling, num_states=5)

@@ -13,7 +13,7 @@ from seedzero.config import worker_options
 from seedzero.interfaces.launch import launch_plan
 
 ray_actors = pytest.importorskip(
-    "seedzero.interfaces.launch.ray_actors", reason="Ray is not installed: pip install '.[ray]'", exc_type=ImportError
+    "seedzero.interfaces.launch.ray_launch", reason="Ray is not installed: pip install '.[ray]'", exc_type=ImportError
 )
 pytestmark = pytest.mark.filterwarnings("ignore")
 

@@ -12,7 +12,7 @@ import pytest
 
 from seedzero.core import errors
 from seedzero.device import across
-from seedzero.learner import alike
+from seedzero.learner import build
 
 SAME, OTHER = (7, 7, 7, 7), (7, 7, 7, 9)
 """Checksums of two hosts with two devices each."""
@@ -47,7 +47,7 @@ class World:
             in_flight=types.SimpleNamespace(add=lambda call, lane: self.waiting.append(call)),
             gathered=types.SimpleNamespace(add_totals=self.totals.append),
         )
-        self.alike = alike.Alike(
+        self.alike = build.Alike(
             dispatcher, ("CPU A", "CPU B"), self.said.append, self._leave, deterministic=deterministic
         )
 
@@ -66,14 +66,14 @@ class World:
 
 def test_equal_hosts_are_compared_at_intervals_and_told_nothing() -> None:
     world = World()
-    world.update(2 * alike.EVERY_UPDATES + 50)
+    world.update(2 * build.EVERY_UPDATES + 50)
     assert world.player.train == 2 and world.totals == world.said == []
 
 
 def test_hosts_that_differ_are_aligned_counted_and_told_once_with_both_processors() -> None:
     world = World()
     world.strategy.checksums = OTHER
-    world.update(3 * alike.EVERY_UPDATES)
+    world.update(3 * build.EVERY_UPDATES)
     assert world.totals == [{"hosts_resynced": 1}] * 3
     (text,) = world.said
     assert "host 1 (CPU B)" in text and "host 0 (CPU A)" in text
@@ -87,7 +87,7 @@ def test_a_state_is_compared_once_before_it_is_saved() -> None:
     for _ in range(2):
         world.alike.now()
     assert world.player.train == 1
-    world.update(alike.EVERY_UPDATES - 41)
+    world.update(build.EVERY_UPDATES - 41)
     world.alike.now()
     assert world.player.train == 2
 
@@ -96,7 +96,7 @@ def test_a_deterministic_run_of_hosts_that_differ_ends_by_name() -> None:
     world = World(deterministic=True)
     world.strategy.checksums = OTHER
     with pytest.raises(errors.ConfigError, match=r"host 1 \(CPU B\).*\b0\b.*--deterministic"):
-        world.update(alike.EVERY_UPDATES)
+        world.update(build.EVERY_UPDATES)
     assert world.left == 1
     world.player.num_updates += 1
     with pytest.raises(errors.ConfigError):

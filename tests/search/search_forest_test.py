@@ -12,7 +12,7 @@ import pytest
 import reference  # beside this file: see conftest.py
 
 from seedzero import search as mcts
-from seedzero.search import lookup
+from seedzero.search import search_forest
 
 N, W, B, A = 5, 3, 4, 7
 T = W * B
@@ -28,7 +28,7 @@ def _choose(monkeypatch: pytest.MonkeyPatch, way: str) -> None:
     def by_platform(on_tpu: Callable[..., Any], elsewhere: Callable[..., Any], *arguments: Any) -> Any:
         return (on_tpu if way == "tpu" else elsewhere)(*arguments)
 
-    monkeypatch.setattr(lookup, "_by_platform", by_platform)
+    monkeypatch.setattr(search_forest, "_by_platform", by_platform)
 
 
 def _table(*shape: int) -> np.ndarray:
@@ -43,40 +43,40 @@ def _whole_numbers(below: int, *shape: int) -> np.ndarray:
 def test_numbers_at_a_node(way: str, between: tuple[int, ...]) -> None:
     table, node = _table(N, *between, T), _whole_numbers(N, T)
     expected = np.stack([table[node[tree], ..., tree] for tree in range(T)], axis=-1)
-    np.testing.assert_array_equal(lookup.numbers(jnp.asarray(table), jnp.asarray(node)), expected)
+    np.testing.assert_array_equal(search_forest.numbers(jnp.asarray(table), jnp.asarray(node)), expected)
 
 
 def test_numbers_of_chosen_trees(way: str) -> None:
     table, chosen = _table(A, N, T), _whole_numbers(W, 2, B)
     expected = np.stack([table[..., chosen[i, b] * B + b] for i in range(2) for b in range(B)], axis=-1)
-    np.testing.assert_array_equal(lookup.trees_numbers(jnp.asarray(table), jnp.asarray(chosen)), expected)
+    np.testing.assert_array_equal(search_forest.trees_numbers(jnp.asarray(table), jnp.asarray(chosen)), expected)
 
 
-@pytest.mark.parametrize("lengths", [(1,), (1, 2, 2), (2, lookup.MOST_COMPARED + 1)])
+@pytest.mark.parametrize("lengths", [(1,), (1, 2, 2), (2, search_forest.MOST_COMPARED + 1)])
 def test_hidden_states_at_a_node_of_any_part(way: str, lengths: tuple[int, ...]) -> None:
     """The first part is the same for all trees of a position."""
     parts = [_table(length, T if i else B, 2, 3) for i, length in enumerate(lengths)]
     nodes = np.concatenate([np.tile(parts[0], (1, W, 1, 1)), *parts[1:]])
     node = _whole_numbers(len(nodes), T)
-    found = lookup.states(list(map(jnp.asarray, parts)), jnp.asarray(node))
+    found = search_forest.states(list(map(jnp.asarray, parts)), jnp.asarray(node))
     np.testing.assert_array_equal(found, nodes[node, np.arange(T)])
 
 
-@pytest.mark.parametrize("num_groups", [W, lookup.MOST_COMPARED + 1])
+@pytest.mark.parametrize("num_groups", [W, search_forest.MOST_COMPARED + 1])
 def test_hidden_states_of_chosen_trees(way: str, num_groups: int) -> None:
     part, chosen = _table(N, num_groups * B, 2), _whole_numbers(num_groups, 2, B)
     trees = (chosen * B + np.arange(B)).reshape(-1)
-    np.testing.assert_array_equal(lookup.trees_states(jnp.asarray(part), jnp.asarray(chosen)), part[:, trees])
+    np.testing.assert_array_equal(search_forest.trees_states(jnp.asarray(part), jnp.asarray(chosen)), part[:, trees])
 
 
 def test_numbers_along_rows_are_read_and_written(way: str) -> None:
     table, values = _table(B, A), _table(B, W)
     index = np.stack([np.random.default_rng(row).permutation(A)[:W] for row in range(B)]).astype(np.int32)
     table[0, index[0, 0]] = -np.inf
-    found = lookup.along(jnp.asarray(table), jnp.asarray(index))
+    found = search_forest.along(jnp.asarray(table), jnp.asarray(index))
     np.testing.assert_array_equal(found, np.take_along_axis(table, index, axis=-1))
     np.put_along_axis(table, index, values, axis=-1)
-    found = lookup.put(
+    found = search_forest.put(
         jnp.asarray(_table(B, A)).at[0, index[0, 0]].set(-np.inf), jnp.asarray(index), jnp.asarray(values)
     )
     np.testing.assert_array_equal(found, table)

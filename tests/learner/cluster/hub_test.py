@@ -7,13 +7,13 @@ import dataclasses
 import pytest
 
 from seedzero.core import errors
-from seedzero.learner.cluster import messages, roll
+from seedzero.learner.cluster import hub, messages
 
 HOST_0 = messages.HostHello(0, 3, "settings", program="seedzero 1, jax 2", reached_at="10.0.0.1")
 
 
 def test_hosts_join_in_any_order() -> None:
-    found = roll.Roll(HOST_0)
+    found = hub.Roll(HOST_0)
     for index in (2, 1):
         assert found.missing == list(range(1, index + 1))
         found.admit(dataclasses.replace(HOST_0, index=index))
@@ -36,7 +36,7 @@ def test_hosts_join_in_any_order() -> None:
     ids=str,
 )
 def test_a_host_that_does_not_belong_is_refused(changed: dict[str, int], request: pytest.FixtureRequest) -> None:
-    found = roll.Roll(HOST_0)
+    found = hub.Roll(HOST_0)
     found.admit(dataclasses.replace(HOST_0, index=2))
     with pytest.raises(errors.UsageError, match=None):
         found.admit(dataclasses.replace(HOST_0, **changed))
@@ -44,7 +44,7 @@ def test_a_host_that_does_not_belong_is_refused(changed: dict[str, int], request
 
 
 def test_other_flags_of_xla_are_reported_and_not_refused() -> None:
-    found = roll.Roll(HOST_0)
+    found = hub.Roll(HOST_0)
     found.admit(dataclasses.replace(HOST_0, index=1))
     found.admit(dataclasses.replace(HOST_0, index=2, xla_flags="--xla_cpu_max_isa=SSE4_2"))
     (text,) = found.warnings()
@@ -73,9 +73,9 @@ def test_other_flags_of_xla_are_reported_and_not_refused() -> None:
 def test_all_begin_from_the_newest_checkpoint_that_counts(
     own: dict[int, int], others: dict[int, tuple[int, ...] | None], expected: int, digest: str
 ) -> None:
-    made = {step: roll.Made(num_hosts, digest) for step, num_hosts in own.items()}
+    made = {step: hub.Made(num_hosts, digest) for step, num_hosts in own.items()}
     seen = {index: None if steps is None else dict.fromkeys(steps, digest) for index, steps in others.items()}
-    assert roll.common_step(made, seen) == expected
+    assert hub.common_step(made, seen) == expected
 
 
 @pytest.mark.parametrize(
@@ -91,10 +91,10 @@ def test_all_begin_from_the_newest_checkpoint_that_counts(
 def test_a_checkpoint_with_other_parameters_is_another_one(
     num_hosts: int, steps: dict[int, str], expected: int
 ) -> None:
-    own = {20: roll.Made(num_hosts, "a"), 40: roll.Made(num_hosts, "b")}
-    assert roll.common_step(own, {1: steps}) == expected
+    own = {20: hub.Made(num_hosts, "a"), 40: hub.Made(num_hosts, "b")}
+    assert hub.common_step(own, {1: steps}) == expected
 
 
 def test_checkpoints_without_those_of_host_0_are_refused() -> None:
     with pytest.raises(errors.UsageError, match=r"host 1 has checkpoints.*\b0\b"):
-        roll.common_step({}, {1: {20: "a"}})
+        hub.common_step({}, {1: {20: "a"}})

@@ -1,6 +1,6 @@
 """Takes mechanisms out of the package one by one, and reports whether the quick tests notice.
 
-    python experiments/mutations.py [--only NUMBER ...] [--marks MARKS]
+    python experiments/mutations.py [--only NUMBER ...] [--near] [--marks MARKS]
 
 For each entry of `MECHANISMS` it changes one place of seedzero/ in a copy of this working tree, and runs tests there
 until one fails: first those of the changed file, then those of its room, then all others. An entry that no test
@@ -216,25 +216,26 @@ def place_of(text: str, root: pathlib.Path = ROOT) -> pathlib.Path:
     return found[0]
 
 
-def suites(path: pathlib.Path, copy: pathlib.Path) -> Iterator[str]:
-    """Yields tests of a changed file, from near to far, as arguments of pytest."""
+def suites(path: pathlib.Path, copy: pathlib.Path, *, near: bool) -> Iterator[str]:
+    """Yields tests of a changed file, from near to far, as arguments of pytest. near: up to those of its room."""
     inside = path.relative_to(copy / "seedzero")
     own, room = copy / "tests" / inside.with_name(f"{inside.stem}_test.py"), copy / "tests" / inside.parts[0]
     if own.exists():
         yield str(own)
     if room.is_dir():
         yield str(room)
-    yield str(copy / "tests")
+    if not near:
+        yield str(copy / "tests")
 
 
-def noticed(mechanism: tuple[str, str, str], copy: pathlib.Path, marks: str) -> str:
+def noticed(mechanism: tuple[str, str, str], copy: pathlib.Path, marks: str, *, near: bool) -> str:
     """Returns the first test that fails without a mechanism, or ""."""
     _, text, without = mechanism
     path = place_of(text, copy)
     whole = path.read_text()
     path.write_text(whole.replace(text, without))
     try:
-        for suite in suites(path, copy):
+        for suite in suites(path, copy, near=near):
             command = [
                 sys.executable,
                 "-m",
@@ -262,6 +263,7 @@ def main() -> None:
     """Reads the command line, and prints a line for each mechanism."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--only", type=int, nargs="*", default=[], help="numbers of mechanisms, from 1")
+    parser.add_argument("--near", action="store_true", help="leave out the tests of other rooms")
     parser.add_argument("--marks", default=QUICK, help="marks of the tests to run")
     arguments = parser.parse_args()
     chosen = [(n, one) for n, one in enumerate(MECHANISMS, 1) if not arguments.only or n in arguments.only]
@@ -271,7 +273,7 @@ def main() -> None:
         shutil.copytree(ROOT, copy, ignore=shutil.ignore_patterns(".venv", ".git", "runs", "__pycache__"))
         for number, mechanism in chosen:
             started = time.monotonic()
-            test = noticed(mechanism, copy, arguments.marks)
+            test = noticed(mechanism, copy, arguments.marks, near=arguments.near)
             missed += not test
             print(
                 f"{number:2} {time.monotonic() - started:5.0f} s  {mechanism[0]}: {test or 'NOT NOTICED'}", flush=True

@@ -163,21 +163,6 @@ def test_returns_that_values_cannot_show_are_warned_of(capsys: pytest.CaptureFix
     assert _check(capsys, ROBOT, huge)[1]["warnings"] == []
 
 
-@pytest.mark.parametrize(
-    ("words", "message"),
-    [
-        ([], "seedzero check-env ENV"),
-        (["catch", "--env=catch"], "--env .*`seedzero check-env catch`"),
-        (["catch", "--nonsense=1"], "unknown setting --nonsense=1"),
-        (["catch", "--steps=0"], "--steps=0: .*at least 1"),
-    ],
-)
-def test_a_wrong_command_line_is_bad_usage(capsys: pytest.CaptureFixture[str], words: list[str], message: str) -> None:
-    assert commands.main(["check-env", *words]) == 2
-    err = capsys.readouterr().err
-    assert re.search(message, err)
-
-
 def test_jax_is_not_loaded() -> None:
     script = "import sys; from seedzero.cli import main; assert main.main(['check-env', 'catch', '--steps=9']) == 0; "
     done = subprocess.run(

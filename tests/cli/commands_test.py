@@ -136,25 +136,6 @@ def test_evaluate_listens_for_a_worker_with_token_and_certificate(monkeypatch: p
     assert (access.tls.cert_file, access.tls.key_file) == ("c", "k")
 
 
-@pytest.mark.parametrize(
-    ("flags", "message"),
-    [
-        (["--token_file=t"], "--token_file is for --listen=HOST:PORT"),
-        (["--tls.ca_file=c"], "--tls.ca_file is for --opponent=HOST:PORT"),
-        (["--opponent=here:1/main", "--tls.cert_file=c"], "--tls.cert_file is for --listen=HOST:PORT"),
-        (["--listen=0.0.0.0:0"], "give --token_file=FILE"),
-        (["--listen=here"], "expected HOST:PORT"),
-        (["--listen=127.0.0.1:0", "--opponent=random"], "--opponent=random: the worker that --listen"),
-    ],
-)
-def test_evaluate_refuses_an_address_that_cannot_be_served(
-    flags: list[str], message: str, capsys: pytest.CaptureFixture[str]
-) -> None:
-    assert commands.main(["evaluate", "--run_dir=r", *flags]) == 2
-    err = capsys.readouterr().err
-    assert message in err
-
-
 def test_a_remote_run_names_what_scores_it(tmp_path: pathlib.Path, capsys: pytest.CaptureFixture[str]) -> None:
     remote = configs.override(presets.get("catch"), {"env.id": "remote"})
     with run_dirs.open_run_dir(tmp_path / "run", remote, preset="catch", given={}) as opened:
@@ -261,14 +242,6 @@ def test_checkpoint_verify_ends_with_1_where_one_is_damaged(
     out, err = capsys.readouterr()
     assert "every byte" in out and "damaged: params/a is missing" in out
     assert "1 of 3 checkpoints" in err
-
-
-def test_checkpoint_refuses_what_is_no_run_directory(
-    tmp_path: pathlib.Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    assert commands.main(["checkpoint", "list", f"--run_dir={tmp_path}"]) == 2
-    err = capsys.readouterr().err
-    assert f"{tmp_path} is no run directory: config.json is missing; give --run_dir=DIR" in err
 
 
 def test_worker_passes_its_exit_code_on(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -90,11 +90,6 @@ def test_runs_of_different_environments_are_compared_with_a_note(
     assert len(json.loads(capsys.readouterr().out)["notes"]) == 1
 
 
-def test_a_place_without_a_run_is_refused(runs: pathlib.Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert commands.main(["compare", "runs/a", "nowhere"]) == 2
-    assert "nowhere" in capsys.readouterr().err
-
-
 def test_settings_that_only_some_agents_have_are_shown_if_asked_for(
     runs: pathlib.Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -128,12 +128,6 @@ def test_a_run_without_rows_says_so(
     assert "no rows" in capsys.readouterr().err
 
 
-def test_what_is_no_run_is_named(tmp_path: pathlib.Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert commands.main(["diagnose", str(tmp_path / "none")]) == 2
-    assert "none" in capsys.readouterr().err
-    assert commands.main(["diagnose"]) == 2
-
-
 def test_a_return_no_better_than_that_of_random_actions_is_named(
     run_path: pathlib.Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -150,44 +150,6 @@ def test_a_league_without_matches_yet_is_shown(tmp_path: pathlib.Path, capsys: p
         assert shown in capsys.readouterr().out
 
 
-@pytest.mark.parametrize(
-    ("args", "told"),
-    [
-        ("show main", "league show takes no player, but here is main"),
-        ("show --games=4", "--games is for `seedzero league match A B`"),
-        ("match main", "takes two players and the run"),
-        ("match", "takes two players and the run"),
-        ("match a b c", "unexpected word 'c'; usage: "),
-        ("match a b --games=1", "--games=1: expected at least 2"),
-        ("export", "--out=FILE.json is missing"),
-        ("heatmap", "--out=FILE.svg is missing"),
-        ("export --out=a.svg", "--out=a.svg: the name must end in .json"),
-        ("heatmap --out=a.json", "--out=a.json: the name must end in .svg or .png"),
-        ("heatmap --out=a.svg main", "heatmap takes no player, but here is main"),
-        ("match a b --out=a.json", "--out is for export and heatmap"),
-        ("match a b --step=4", "--step is for `seedzero league nash` and `export --policies`"),
-        ("match a b --anchors=a=0", "--anchors is for `seedzero league elo`"),
-        ("show --token_file=t", "--token_file is for `seedzero league match A B`"),
-        ("show --out=a.json", "--out is for export and heatmap"),
-        ("nash main", "nash takes no player, but here is main"),
-        ("nash --games=4", "--games is for `seedzero league match A B`"),
-        ("nash --policies", "--policies is for `seedzero league export`"),
-        ("nash --step=best", "--step=best: that checkpoint has no league; "),
-        ("nash --step=new", "--step=new: expected the number of a saved update"),
-        ("show --step=90", "--step is for `seedzero league nash` and `export --policies`"),
-        ("show --anchors=random=0", "--anchors is for `seedzero league elo`"),
-        ("elo --anchors=random", "--anchors=random: expected NAME=POINTS"),
-        ("elo --anchors=random=strong", "--anchors=random=strong: expected NAME=POINTS"),
-        ("elo --anchors=random=nan", "--anchors=random=nan: expected NAME=POINTS"),
-        ("export --out=a.json --step=90", "--step is for `seedzero league nash` and `export --policies`"),
-    ],
-    ids=lambda text: text,
-)
-def test_wrong_words_are_refused(args: str, told: str, capsys: pytest.CaptureFixture[str]) -> None:
-    assert commands.main(["league", *args.split(), "--run_dir=r"]) == 2
-    assert told in capsys.readouterr().err
-
-
 def test_lineage_has_snapshots_by_their_parents(run_path: pathlib.Path, capsys: pytest.CaptureFixture[str]) -> None:
     (player,) = _json(capsys, "lineage", f"--run_dir={run_path}")["players"]
     assert [(event["player"], event["version"], event["env_steps"]) for event in player["events"]] == [

@@ -13,32 +13,6 @@ from seedzero.cli import main as commands
 from seedzero.interfaces.page import serve
 
 
-@pytest.mark.parametrize(
-    ("words", "part"),
-    [
-        ([], "--run_dir=DIR|gs://BUCKET/PATH is missing"),
-        (["--run_dir=nowhere"], "--run_dir=nowhere: there is no such directory; give a run"),
-        (["--run_dir=gs://bucket"], "--run_dir=gs://bucket: expected gs://BUCKET/PATH"),
-        (["--run_dir=.", "--port=65536"], "--port=65536: expected at most 65535"),
-        (["--run_dir=.", "--port=-1"], "--port=-1: expected at least 0"),
-        (["--run_dir=.", "--host="], "--host is empty; give 127.0.0.1"),
-        (["--run_dir=.", "--host=0.0.0.0"], "give --token_file=FILE"),
-        (["--run_dir=.", "--token_file=nowhere"], "--token_file=nowhere cannot be read: No such file"),
-    ],
-)
-def test_mistakes_are_named(
-    words: list[str],
-    part: str,
-    tmp_path: pathlib.Path,
-    monkeypatch: pytest.MonkeyPatch,
-    capsys: pytest.CaptureFixture[str],
-) -> None:
-    monkeypatch.chdir(tmp_path)
-    assert commands.main(["page", *words]) == 2
-    text = capsys.readouterr().err
-    assert part in text
-
-
 def test_a_run_in_a_bucket_is_copied_while_the_page_is_served(
     gcs: fake_gcs.FakeGcs, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -111,8 +111,3 @@ def test_mistakes_are_named(
     assert commands.main(["play", str(runs / "ttt"), *flags]) == 2
     text = capsys.readouterr().err
     assert part in text
-
-
-def test_a_bucket_is_refused(capsys: pytest.CaptureFixture[str]) -> None:
-    assert commands.main(["play", "gs://bucket/r", "--human"]) == 2
-    assert "gs://bucket/r" in capsys.readouterr().err

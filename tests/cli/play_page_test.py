@@ -84,19 +84,6 @@ def test_a_directory_that_cannot_be_written_is_copied(
     assert f"cannot write to {run_dir}; the record is in a copy, {copy}, " in text
 
 
-@pytest.mark.parametrize(
-    ("flags", "part"),
-    [
-        (["--run_dir=r", "--page", "--video=a.gif"], "--page shows a record, --video writes a video"),
-        (["--run_dir=gs://bucket/r", "--page"], "--run_dir=gs://bucket/r: --page records into"),
-    ],
-)
-def test_mistakes_are_named(flags: list[str], part: str, calls: list[Any], capsys: pytest.CaptureFixture[str]) -> None:
-    assert commands.main(["play", *flags]) == 2 and not calls
-    text = capsys.readouterr().err
-    assert part in text
-
-
 def test_only_a_browser_with_a_window_is_opened(monkeypatch: pytest.MonkeyPatch) -> None:
     found: list[str] = []
     monkeypatch.setattr(play_page.sys, "platform", "linux")

@@ -104,8 +104,6 @@ def test_resumed_and_damaged_rows_are_told(runs: pathlib.Path, capsys: pytest.Ca
         ("runs --by=lr", "--by=lr: there is no setting lr; did you mean --optimizer.learning_rate?"),
         ("runs --out=a.gif", "--out=a.gif: the name must end in .png, .svg, .pdf"),
         ("runs --out=nowhere/a.png", "--out=nowhere/a.png cannot be written: No such file"),
-        ("nowhere", "nowhere holds no run: there is no such directory; give a run directory"),
-        ("", "usage: seedzero plot RUN [RUN ...] "),
     ],
     ids=lambda text: text,
 )

@@ -112,29 +112,3 @@ def test_mistakes_are_named(
     assert commands.main(["serve", str(run), *flags]) == 2
     text = capsys.readouterr().err
     assert part in text
-
-
-@pytest.mark.parametrize(
-    ("flags", "part"),
-    [
-        ([], "takes one of --run_dir=DIR and --learner=HOST:PORT"),
-        (["run", "--learner=here:1"], "--run_dir=DIR"),
-        (["run", "--serve.token_file=t"], "--serve.token_file is for --learner"),
-        (["--learner=here:1", "--step=3"], "--step=3: --learner"),
-        (["--learner=here"], "address 'here' is neither HOST:PORT"),
-        (["run", "--metrics_port=65536"], "--metrics_port=65536: expected at most 65535"),
-        (["run", "--http_port=65536"], "--http_port=65536: expected at most 65535"),
-    ],
-)
-def test_a_run_directory_or_a_learner_is_served(
-    flags: list[str], part: str, capsys: pytest.CaptureFixture[str]
-) -> None:
-    assert commands.main(["serve", *flags]) == 2
-    text = capsys.readouterr().err
-    assert part in text
-
-
-def test_several_players_of_a_bucket_have_no_step(capsys: pytest.CaptureFixture[str]) -> None:
-    assert commands.main(["serve", "gs://bucket/r", "--player=all", "--step=90"]) == 2
-    err = capsys.readouterr().err
-    assert "--step=90: several players of a run in a bucket" in err and "omit --step, or name one player" in err

@@ -167,36 +167,3 @@ def test_a_search_stops_bad_trials_and_prints_the_best_settings(capsys: pytest.C
 
 
 _BEST = "--agent=ppo --max_updates=50 --optimizer.learning_rate=0.2"
-
-
-@pytest.mark.parametrize(
-    ("args", "told"),
-    [
-        (["--seeds=1,2"], "--env=ENV or --preset=NAME, as in `seedzero sweep"),
-        (["--optimizer.learning_rate=log:1e-4:1e-2", *_FIXED], "=log:1e-4:1e-2 is a range, which --trials=N searches"),
-        (["--sampler=random", "--seeds=1,2", *_FIXED], "--sampler is for a search; give --trials=N"),
-        (
-            ["--trials=2", "--sampler=grid", "--optimizer.learning_rate=log:1e-4:1e-2", *_FIXED],
-            "--sampler=grid: choose one of tpe, random",
-        ),
-        (["--trials=0", *_FIXED], "--trials=0: expected at least 1"),
-        (["--seeds=1,x", *_FIXED], "--seed=x: expected a whole number"),
-        (["--seeds=1,1", *_FIXED], "--seed=1,1: 1 occurs twice"),
-        (["--seed=1", "--seeds=2", *_FIXED], "give --seeds alone"),
-        (["--ppo.learning_rat=1,2", *_FIXED], "--ppo.learning_rat=1,2; did you mean --optimizer.learning_rate?"),
-        (["--search.num_simulations=2,4", *_FIXED], "--search.num_simulations is a setting of muzero and alphazero"),
-        (["--agent=ppo,sac", "--", "--preset=catch"], "agent sac plays no environments with discrete actions"),
-        (["--agent=ppo,vtrace", *_FIXED], "--agent is given before -- and after it"),
-        (["--seeds=1", *_FIXED, "--run_dir=x"], "--run_dir is given after --"),
-        (["--seeds=1", "--run_dir=gs://runs/x", *_FIXED], "--run_dir=gs://runs/x: a sweep needs a directory"),
-        (["--seeds=1", "--jobs=0", *_FIXED], "--jobs=0: expected at least 1"),
-    ],
-    ids=lambda value: value if isinstance(value, str) else "",
-)
-def test_mistakes_are_refused_before_anything_starts(
-    args: list[str], told: str, tmp_path: pathlib.Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    assert commands.main(["sweep", *args]) == 2
-    out, err = capsys.readouterr()
-    assert told in err
-    assert out == "" and [path.name for path in tmp_path.iterdir()] == ["train.py"]

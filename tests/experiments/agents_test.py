@@ -4,14 +4,11 @@ from __future__ import annotations
 
 import json
 import pathlib
-import sys
 from collections.abc import Sequence
 from typing import Any
 
 import agents  # see conftest.py
 import pytest
-
-from seedzero.config import configs
 
 CURVE = [
     {
@@ -41,12 +38,6 @@ def trained(monkeypatch: pytest.MonkeyPatch) -> list[tuple[str, ...]]:
     return runs
 
 
-def test_each_rung_is_played_by_the_agents_that_can() -> None:
-    everyone = set(configs.agent_names())
-    assert set(agents.players("catch")) == set(agents.players("memory_tmaze")) == everyone - {"sac"}
-    assert set(agents.players("pendulum")) == {"muzero", "ppo", "sac"}
-
-
 def test_every_agent_and_seed_is_trained_once_however_often_it_is_started(
     trained: list[tuple[str, ...]], tmp_path: pathlib.Path
 ) -> None:
@@ -73,33 +64,3 @@ def test_a_table_and_a_figure_of_each_rung_remain(trained: list[tuple[str, ...]]
     assert lines[5].startswith("| `memory_repeat`: 28.8 | ppo |") and lines[5].endswith("| 0 of 2 |")
     assert {file.stem for file in tmp_path.glob("*.png")} == {"catch", "memory_repeat"}
     assert all(file.stat().st_size > 5_000 for file in tmp_path.glob("*.png"))
-
-
-def test_without_matplotlib_the_table_is_printed_and_the_figures_told_missing(
-    trained: list[tuple[str, ...]],
-    tmp_path: pathlib.Path,
-    monkeypatch: pytest.MonkeyPatch,
-    capsys: pytest.CaptureFixture[str],
-) -> None:
-    monkeypatch.setitem(sys.modules, "matplotlib", None)
-    agents.main(["catch", "memory_repeat", "--agents=ppo", "--seeds=1", f"--out={tmp_path}"])
-    output, told = capsys.readouterr()
-    assert "| `memory_repeat`: 28.8 | ppo |" in output
-    assert told.startswith("no figure: ") and told.count("\n") == 1
-
-
-def test_a_quick_pass_is_short_and_kept_elsewhere(
-    trained: list[tuple[str, ...]], tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.chdir(tmp_path)
-    agents.main(["taxi", "--agents=ppo", "--quick"])
-    assert trained == [("--env=gym:Taxi-v4", "--agent=ppo", "--seed=1", "--max_seconds=52")]
-    (result,) = json.loads((tmp_path / "runs" / "agents-quick" / "agents.json").read_text())
-    assert result["score"] == len("--episodes=20")
-
-
-@pytest.mark.parametrize("word", ["catsh", "--agents=ppp"])
-def test_unknown_names_are_told(word: str, capsys: pytest.CaptureFixture[str]) -> None:
-    with pytest.raises(SystemExit):
-        agents.main([word])
-    assert "unknown" in capsys.readouterr().err

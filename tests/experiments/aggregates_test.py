@@ -6,18 +6,6 @@ import aggregates  # see conftest.py
 import pytest
 
 
-def test_random_play_is_0_and_the_best_is_1_also_below_zero() -> None:
-    assert aggregates.normalized(3.0, random=1.0, best=9.0) == 0.25
-    assert aggregates.normalized(-150.0, random=-200.0, best=-100.0) == 0.5
-    assert aggregates.normalized(-250.0, random=-200.0, best=-100.0) == -0.5
-
-
-def test_mean_and_median_are_over_the_means_of_tasks() -> None:
-    scores = [[0.0, 2.0], [4.0, 6.0], [90.0]]  # means: 1, 5, 90
-    assert aggregates.mean(scores) == 32.0
-    assert aggregates.median(scores) == 5.0
-
-
 @pytest.mark.parametrize(
     "scores, expected",
     [
@@ -31,11 +19,6 @@ def test_the_interquartile_mean_leaves_out_a_quarter_at_each_end_of_all_runs(
     scores: list[list[float]], expected: float
 ) -> None:
     assert aggregates.iqm(scores) == expected
-
-
-def test_an_interval_draws_runs_within_each_task() -> None:
-    # Drawn from all four runs at once, the mean would vary.
-    assert aggregates.interval(aggregates.mean, [[0.0, 0.0], [1.0, 1.0]]) == (0.5, 0.5)
 
 
 def test_an_interval_spans_the_outcomes_that_are_not_rare() -> None:

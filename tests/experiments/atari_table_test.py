@@ -2,11 +2,8 @@
 
 from __future__ import annotations
 
-import csv
-import json
 import pathlib
 import shutil
-from typing import Any
 
 import atari_table  # see conftest.py
 import pytest
@@ -16,32 +13,6 @@ import saved_run
 from seedzero.storage.checkpoints import saved_files
 
 ENTRY = atari_table.Entry("Pong", "muzero", 1)
-ROWS: list[dict[str, Any]] = [
-    {"env_steps": 10, "update": 1, "seconds": 4.0, "learner_cpu_percent": 50.0, "episode_return": -21.0},
-    {"env_steps": 15, "update": 2, "seconds": 5.0, "kind": "evaluation", "evaluation_mean_return": 1.5},
-    {"env_steps": 20, "update": 3, "seconds": 8.0, "learner_cpu_percent": 100.0, "workers_cpu_percent": 25.0},
-    {"env_steps": 30, "update": 4, "seconds": 9.0, "kind": "evaluation", "evaluation_unfinished": 2},
-]
-
-
-def test_processor_seconds_are_shares_of_the_time_between_rows() -> None:
-    assert atari_table.processor_seconds(ROWS) == pytest.approx(0.5 * 4 + 1.25 * 4)
-
-
-def test_a_curve_has_training_returns_and_whole_evaluations(tmp_path: pathlib.Path) -> None:
-    atari_table.write_curve(tmp_path / "curve.csv", ROWS)
-    found = list(csv.DictReader((tmp_path / "curve.csv").read_text().splitlines()))
-    assert [(row["env_steps"], row["episode_return"], row["evaluation_mean_return"]) for row in found] == [
-        ("10", "-21", ""),
-        ("15", "", "1.5"),
-    ]
-
-
-def test_a_long_curve_is_thinned_to_means(tmp_path: pathlib.Path) -> None:
-    rows = [{"env_steps": n, "update": n, "seconds": n, "episode_return": float(n % 2)} for n in range(1, 9)]
-    atari_table.write_curve(tmp_path / "curve.csv", rows, num_points=4)
-    found = list(csv.DictReader((tmp_path / "curve.csv").read_text().splitlines()))
-    assert [(row["env_steps"], row["episode_return"]) for row in found] == [(str(n), "0.5") for n in (2, 4, 6, 8)]
 
 
 def test_entries_have_names_of_their_own_and_commands_that_train_takes() -> None:
@@ -79,27 +50,3 @@ def test_a_finished_run_leaves_a_row_a_curve_and_parameters(
     shutil.rmtree(tmp_path / "runs")
     atari_table.make(ENTRY, tmp_path / "runs", tmp_path)
     assert not kept.exists()  # an equal score is no better one
-
-
-def test_runs_with_a_row_are_left_out(
-    tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    table = tmp_path / "docs" / "curves" / "table.jsonl"
-    table.parent.mkdir(parents=True)
-    row = {"name": "pong_muzero_1", "score": 1.0, "standard_error": 0.5, "env_steps": 4}
-    table.write_text(json.dumps(row) + "\n")
-    made = []
-
-    def make(entry: atari_table.Entry, *places: pathlib.Path) -> dict[str, Any]:
-        made.append(entry.name)
-        return row
-
-    monkeypatch.setattr(atari_table, "make", make)
-    arguments = ["atari_table.py", f"--into={tmp_path}", "--only", "pong_muzero_1", "pong_muzero_2"]
-    monkeypatch.setattr("sys.argv", arguments)
-    atari_table.main()
-    assert made == ["pong_muzero_2"] and "1.0 ± 0.5 after 4 steps" in capsys.readouterr().out
-    monkeypatch.setattr("sys.argv", [*arguments, "nobody"])
-    with pytest.raises(SystemExit):
-        atari_table.main()
-    assert "no run is called nobody" in capsys.readouterr().err

@@ -45,26 +45,6 @@ def test_results_are_those_of_the_general_solver(connect_four: Any) -> None:
     assert seen == {-1, 0, 1}
 
 
-def test_wins_in_all_directions_are_seen_by_hand(connect_four: Any) -> None:
-    solver = connect_four.Solver(table_bits=16)
-    assert solver.action_values([3, 0, 3, 0, 3, 0])[3] == 1  # upright
-    level = solver.action_values([1, 1, 2, 2, 3, 3])
-    assert (level[0], level[4]) == (1, 1)
-    rising = [0, 1, 1, 2, 3, 2, 2, 3, 5, 3]  # stones of the first one at 0, 1 and 2, each one row higher
-    assert solver.action_values(rising)[3] == 1
-    assert solver.action_values([6 - move for move in rising])[3] == 1  # falling
-    # Two open ends: the other one must already have stopped it; now it has lost everywhere.
-    assert set(solver.action_values([2, 2, 3, 3, 4]).values()) == {-1}
-
-
-def test_impossible_moves_and_long_searches_are_told(connect_four: Any) -> None:
-    solver = connect_four.Solver(table_bits=16)
-    for moves in ([7], [-1], [0] * 7, [0, 1, 0, 1, 0, 1, 0], [0, 1, 0, 1, 0, 1, 0, 1]):
-        with pytest.raises(ValueError, match="no beginning of a game"):
-            solver.action_values(moves)
-    assert solver.action_values([3, 3, 3, 3, 3, 2, 2, 4], limit=100) is None
-
-
 def test_the_measure_counts_optimal_moves_of_its_own_positions(
     connect_four: Any, monkeypatch: pytest.MonkeyPatch, tmp_path: pathlib.Path
 ) -> None:

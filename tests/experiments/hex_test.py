@@ -55,11 +55,6 @@ def test_results_are_those_of_an_exhaustive_search(hexes: Any) -> None:
     assert seen == {True, False}
 
 
-def test_the_openings_of_larger_boards_are_the_known_ones(hexes: Any) -> None:
-    assert hexes.Solver(2).winning_moves([]) == [1, 2]
-    assert hexes.Solver(4).winning_moves([]) == [3, 6, 9, 12]  # the short diagonal
-
-
 def test_a_perfect_player_holds_all_openings_and_a_bad_one_does_not(hexes: Any) -> None:
     pytest.importorskip("pgx")
     from seedzero.envs import pgx_games

@@ -18,7 +18,6 @@ import runs
 import same_parameters
 
 from seedzero.config import configs
-from seedzero.envs import catch
 
 
 def test_what_an_interrupted_run_left_is_deleted(tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -90,57 +89,18 @@ def test_a_rung_is_reached_by_its_score_within_its_time(
     assert ladder.climb("catch", rung, 1, tmp_path)["reached"] is reached
 
 
-def test_a_rung_is_summed_up_in_one_line() -> None:
-    results = [
-        {"rung": "catch", "seed": seed, "seconds": seconds, "score": score, "reached": score >= 1}
-        for seed, seconds, score in [(1, 20.0, 1.0), (2, 50.4, 0.5), (3, 30.0, 1.0)]
-    ]
-    line = ladder.summary(results).splitlines()[-1]
-    assert line == "| `catch` | 1 (return, 100 episodes) in 60 s | 1, 0.5, 1 | 20, 50, 30 (median 30) | 2 of 3 |"
-
-
-def test_a_score_over_episodes_has_its_standard_error(tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    (tmp_path / "metrics.jsonl").write_text("")
-    monkeypatch.setattr(ladder.runs, "train", lambda path, settings: ladder.runs.Run(9.0, "finished", tmp_path))
-    found = {"mean_return": 7.9861, "stderr_return": 0.08192}
-    monkeypatch.setattr(ladder.runs, "evaluate", lambda path, arguments: found)
-    result = ladder.climb("taxi", ladder.RUNGS["taxi"], 1, tmp_path)
-    assert (result["score"], result["error"]) == (7.986, 0.08192)
-    assert "| 7.986 ± 0.082 | 9 (median 9) |" in ladder.summary([result])
-
-
 def test_a_climb_leaves_a_table_a_plot_a_rung_and_one_of_all(tmp_path: pathlib.Path) -> None:
     curve = [{"seconds": x, "env_steps": 20 * x, "mean_return": x / 10} for x in (5.0, 10.0)]
     results = [
-        {"rung": rung, "seed": 1, "seconds": 10.0, "score": 1.0, "reached": True, "curve": curve}
+        {"rung": rung, "seed": seed, "seconds": seconds, "score": score, "reached": score >= 1, "curve": curve}
         for rung in ("catch", "tictactoe")
+        for seed, seconds, score in ((1, 20.0, 1.0), (2, 50.4, 0.5), (3, 30.0, 1.0))
     ]
     ladder.write(results, tmp_path)
+    line = "| `catch` | 1 (return, 100 episodes) in 60 s | 1, 0.5, 1 | 20, 50, 30 (median 30) | 2 of 3 |"
+    assert line in (tmp_path / "ladder.md").read_text().splitlines()
     assert {file.name for file in tmp_path.iterdir()} == {"ladder.md", "ladder.png", "catch.png", "tictactoe.png"}
     assert all(file.stat().st_size > 5_000 for file in tmp_path.glob("*.png"))
-
-
-def test_without_matplotlib_a_climb_leaves_its_table(
-    tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    monkeypatch.setitem(sys.modules, "matplotlib", None)
-    result = {"rung": "catch", "seed": 1, "seconds": 10.0, "score": 1.0, "reached": True, "curve": []}
-    ladder.write([result, {**result, "rung": "taxi"}], tmp_path)
-    assert [file.name for file in tmp_path.iterdir()] == ["ladder.md"]
-    told = capsys.readouterr().err
-    assert told.startswith("no figure: ") and told.count("\n") == 1
-
-
-@pytest.mark.parametrize(
-    ("task", "same"),
-    [
-        ("catch", {"no_consistency", "no_ends", "no_gates", "no_entropy"}),
-        ("cartpole", {"no_consistency", "no_entropy"}),
-        ("breakout", {"consistency"}),
-    ],
-)
-def test_an_ablation_leaves_out_what_the_preset_has(task: str, same: set[str]) -> None:
-    assert set(ablation.VARIANTS) - set(ablation.changing(task, ablation.VARIANTS)) == same
 
 
 def test_an_ablation_trains_and_shows_what_is_changed_alone(
@@ -165,34 +125,6 @@ def test_an_ablation_trains_and_shows_what_is_changed_alone(
     assert "| `--search.policy=puct` |" in output and "gated" not in output
 
 
-def test_an_ablation_shows_medians_over_seeds() -> None:
-    results = [
-        {
-            "task": "catch",
-            "variant": "puct",
-            "seed": seed,
-            "seconds": 10.0 * seed,
-            "env_steps": 1000 * seed,
-            "reached": seed < 3,
-            "last_evaluation": 1.0 - seed,
-        }
-        for seed in (1, 2, 3)
-    ]
-    lines = ablation.summary("catch", results).splitlines()
-    assert lines[2:] == ["| `--search.policy=puct` | 20 | 2,000 | 2 of 3 | -1 |"]
-
-
-def test_the_speed_of_a_run_is_that_of_the_rows_in_which_it_trained() -> None:
-    rows = [
-        {"frames_per_second": frames, "updates_per_second": updates}
-        for frames, updates in [(9.0, 0.0), (100.0, 1.0), (40.0, 4.0), (60.0, 6.0), (50.0, 5.0)]
-    ]
-    found = atari.speed(rows, emulator=200.0)  # the first row with updates had some of its time without
-    assert found["frames_per_second"] == 50.0
-    assert found["updates_per_second"] == 5.0
-    assert found["ratio_to_emulator"] == 0.25
-
-
 def _atari(monkeypatch: pytest.MonkeyPatch, *words: str) -> list[str]:
     """Runs the script with a training of 12 seconds that is made up; returns its settings."""
     asked: list[str] = []
@@ -211,15 +143,6 @@ def _atari(monkeypatch: pytest.MonkeyPatch, *words: str) -> list[str]:
     return asked
 
 
-@pytest.mark.parametrize("words", [("--preset=atari-100k",), ("--preset", "atari-100k")])
-def test_a_preset_of_the_user_replaces_atari_s(
-    tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch, words: tuple[str, ...]
-) -> None:
-    _made_up_run(tmp_path / "run", [1.0])
-    asked = _atari(monkeypatch, f"--out={tmp_path}", *words)
-    assert asked == [*words, "--env=atari:Pong", "--max_seconds=300"]
-
-
 def test_seconds_of_a_resumed_run_are_those_of_all_its_processes(
     tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -233,27 +156,10 @@ def test_seconds_of_a_resumed_run_are_those_of_all_its_processes(
     assert result["seconds"] == 50.0
 
 
-def test_a_run_that_begins_has_no_seconds_before(tmp_path: pathlib.Path) -> None:
-    assert atari.earlier_seconds(tmp_path / "run") == 0.0
-
-
 def _made_up_run(path: pathlib.Path, seconds: list[float]) -> None:
     path.mkdir()
     row = {"update": 1, "env_steps": 10, "episode_return": 3.0, "kind": "evaluation", "evaluation_mean_return": 5.0}
     (path / "metrics.jsonl").write_text("\n".join(json.dumps({**row, "seconds": x}) for x in seconds))
-
-
-def test_emulators_alone_have_the_threads_of_all_workers(monkeypatch: pytest.MonkeyPatch) -> None:
-    asked = []
-
-    def make(env_id: str, env: Any, num_envs: int, *, threads: int) -> Any:
-        asked.append(threads)
-        return catch.Catch(num_envs)
-
-    monkeypatch.setattr(atari.registry, "make", make)
-    settings = {"worker.num": 3, "worker.num_groups": 2, "worker.threads": 4, "worker.envs_per_group": 2}
-    atari.emulator_frames_per_second(configs.override(configs.Config(), settings), 0.0)
-    assert asked == [12] * 6
 
 
 def test_checkouts_that_are_compared_import_nothing_from_the_current_directory(
@@ -267,14 +173,3 @@ def test_checkouts_that_are_compared_import_nothing_from_the_current_directory(
     assert same_parameters.main() == 0
     assert [env["PYTHONSAFEPATH"] for env in environments] == ["1", "1"]
     assert not any("PYTHONPATH" in env for env in environments)
-
-
-def test_curves_are_read_from_the_metrics_of_a_run(tmp_path: pathlib.Path) -> None:
-    rows = [
-        {"update": 1, "env_steps": 10, "seconds": 2.0, "episode_return": 3.0},
-        {"update": 2, "env_steps": 20, "seconds": 4.0, "kind": "evaluation", "evaluation_mean_return": 5.0},
-    ]
-    rows.append({**rows[1], "update": 3, "evaluation_unfinished": 2})  # a cut one
-    (tmp_path / "metrics.jsonl").write_text("\n".join(map(json.dumps, rows)))
-    assert runs.training_returns(tmp_path) == [{"seconds": 2.0, "env_steps": 10, "mean_return": 3.0}]
-    assert runs.evaluations(tmp_path) == [{"seconds": 4.0, "env_steps": 20, "update": 2, "mean_return": 5.0}]

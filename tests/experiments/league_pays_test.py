@@ -20,12 +20,6 @@ def league_pays() -> Any:
     return importlib.import_module("league_pays")
 
 
-def test_frames_are_rows_of_both_seats(league_pays: Any) -> None:
-    """Games of three rows a seat: 10 of self-play are 60 training steps, 10 others 30; all 20 have 120 rows."""
-    assert league_pays.frames(90, 10, 20) == 120
-    assert league_pays.frames(60, 10, 10) == 60 and league_pays.frames(30, 0, 10) == 60
-
-
 def test_a_run_is_judged_by_the_mixtures_of_the_judge(league_pays: Any, tmp_path: pathlib.Path) -> None:
     path = saved_league.make_seats(tmp_path / "run")
     rows = [

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import model_quality  # see conftest.py
 import numpy as np
-import pytest
 
 
 class _Game:
@@ -41,26 +40,3 @@ def test_the_share_is_of_pairs_within_a_state() -> None:
     worse = np.array([[False, True, True], [False, True, False], [True, True, True], [False, True, True]])
     # 2 of 2 pairs in the first state, 1 of 2 in the second; the third has no better one, and the last ones are ties.
     assert model_quality.share_ranked(q, better, worse) == (2 / 3, 3)
-
-
-@pytest.mark.parametrize("env_id", ["gym:CartPole-v1", "gym:MinAtar/Asterix-v0", "atari:Asterix"])
-def test_other_environments_are_named(env_id: str) -> None:
-    with pytest.raises(model_quality.errors.UsageError, match=f"{env_id}; expected gym:MinAtar/GAME-v1"):
-        model_quality.make_game(env_id)
-
-
-def test_states_of_a_game_repeat_by_their_seed() -> None:
-    pytest.importorskip("minatar")
-    assert model_quality.make_game("gym:MinAtar/SpaceInvaders-v1").minimal_action_set()
-    games = [model_quality.make_game("gym:MinAtar/Asterix-v1") for _ in range(2)]  # what appears is drawn
-    one, two = (model_quality.choices(game, 5, seed=1) for game in games)
-    assert one.observation.shape[:3] == (5, 10, 10)
-    for of_one, of_two in zip(one, two, strict=True):
-        np.testing.assert_array_equal(of_one, of_two)
-
-
-def test_a_game_without_such_states_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(model_quality, "_MOST_STEPS", 10)
-    monkeypatch.setattr(_Game, "act", lambda self, action: (0, False))
-    with pytest.raises(model_quality.errors.UsageError, match=" 10 steps"):
-        model_quality.choices(_Game(), 5, seed=0)

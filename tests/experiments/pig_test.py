@@ -11,13 +11,6 @@ import pytest
 from seedzero.envs import bots, spiel
 
 
-def test_chances_are_those_worked_by_hand_where_every_roll_but_a_1_wins() -> None:
-    """To 2 points, who begins wins with 5/6 or after the other one failed: x = 5/6 + (1 - x) / 6."""
-    chances = pig.optimal(2)
-    assert chances[0, 0, 0] == pytest.approx(6 / 7)
-    assert chances[0, 0, 2] == 1.0  # holding wins
-
-
 def test_optimal_play_wins_half_of_the_games_and_holding_too_early_fewer() -> None:
     chances = pig.optimal(20)
     rolled, held = pig.chances_of_actions(chances, chances)

@@ -9,10 +9,6 @@ import pong_vision  # see conftest.py
 import pytest
 
 
-def test_pixels_are_averaged_by_the_area_they_share() -> None:
-    np.testing.assert_allclose(pong_vision.area(3, 2), [[2 / 3, 1 / 3, 0], [0, 1 / 3, 2 / 3]])
-
-
 def test_a_window_knows_where_a_ball_that_comes_nearer_reaches_the_paddle() -> None:
     x = np.array([160, 150, 140, 150, 164, 176, 186, 190, 180, 170, 160], np.float32)
     cells = np.stack([x, np.arange(100, 111, dtype=np.float32), np.full(11, 90, np.float32)], axis=1)

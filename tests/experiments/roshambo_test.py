@@ -13,12 +13,6 @@ def test_measures_of_a_small_table_by_hand() -> None:
     assert roshambo.measures({"a": 5, "b": 25}) == (15, -5, 20)
 
 
-def test_the_ranking_is_by_the_difference_of_the_measures() -> None:
-    found = {"steady": roshambo.Measures(10, 5, 5), "greedy": roshambo.Measures(90, 100, -10)}
-    lines = roshambo.ranking(found).splitlines()
-    assert lines[2:] == ["| 1 | steady | 10 | 5 | 5 |", "| 2 | greedy | 90 | 100 | -10 |"]
-
-
 def test_a_cross_table_of_bots_that_draw_nothing() -> None:
     # rockbot throws rock; rotatebot rock, paper and scissors in turn: 3 of 9 throws each way. freqbot2 first throws
     # the answer to scissors, then to the most frequent throw so far.

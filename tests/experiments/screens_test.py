@@ -6,31 +6,9 @@ import io
 import shutil
 from typing import Any
 
-import numpy as np
 import pytest
 import screens  # see conftest.py
 from PIL import Image
-
-
-def _png(image: np.ndarray) -> bytes:
-    stream = io.BytesIO()
-    Image.fromarray(image).save(stream, "PNG")
-    return stream.getvalue()
-
-
-def test_pictures_have_as_many_colours_as_fit() -> None:
-    noise = np.random.default_rng(0).integers(0, 255, (100, 100, 3)).astype(np.uint8)
-    large, little = screens.small(_png(noise)), screens.small(_png(noise), 8_000)
-    assert Image.open(io.BytesIO(large)).mode == "P" and len(little) <= 8_000 < len(large)
-    with pytest.raises(ValueError, match="16 colours"):
-        screens.small(_png(noise), 1_000)
-
-
-def test_screens_of_pages_that_are_not_there_are_left_out() -> None:
-    script = (screens.ROOT / "seedzero/interfaces/page/static/main.js").read_text()
-    names = {screen.name for screen in screens.SCREENS if screens.known(screen, script)}
-    assert {"runs", "curves", "compare", "league", "settings", "records", "record", "thought", "phone"} <= names
-    assert not screens.known(screens.Screen("x", "nowhere?run=a"), script)
 
 
 def test_every_screen_is_of_a_run_that_is_made_and_shown_in_the_document() -> None:

@@ -37,8 +37,3 @@ def test_other_windows_actions_raise_the_metrics_and_not_the_loss() -> None:
     assert float(metrics["loss_policy_other_actions"]) == pytest.approx(38)
     rows = [{name: float(x) for name, x in metrics.items()}, {"update": 3}]
     assert shuffled_actions.ratios(rows)["loss_value"] == pytest.approx((20 / 3, 3.8))
-
-
-def test_rows_without_these_losses_are_named() -> None:
-    with pytest.raises(shuffled_actions.errors.UsageError, match="give more --updates"):
-        shuffled_actions.ratios([{"update": 3}])

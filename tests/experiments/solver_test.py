@@ -38,11 +38,6 @@ def test_values_are_those_of_the_player_to_move(keeps_value: Any) -> None:
     assert exact.action_values(_after(game, 0, 1, 4, 2))[8] == 1.0
 
 
-def test_a_board_of_connect_four_has_its_known_value(keeps_value: Any) -> None:
-    game = spiel.Game("connect_four(rows=4,columns=4)")
-    assert keeps_value.solver.Solver(game).value(game.initial()) == 0.0
-
-
 def test_the_share_counts_moves_that_keep_the_value(
     keeps_value: Any, monkeypatch: pytest.MonkeyPatch, tmp_path: pathlib.Path
 ) -> None:
@@ -56,11 +51,3 @@ def test_the_share_counts_moves_that_keep_the_value(
     found = keeps_value.measure(tmp_path, None, 200, 0)
     assert (found["positions"], found["decisive_share"]) == (200, 0.0)
     assert found["share"] == pytest.approx(1 - found["decisive_positions"] / 200)
-
-
-def test_random_positions_are_distinct_have_a_move_and_repeat_by_their_seed(keeps_value: Any) -> None:
-    game = spiel.Game("tic_tac_toe")
-    one, two = (keeps_value.random_positions(game, 100, np.random.default_rng(0)) for _ in range(2))
-    assert [str(state) for state in one] == [str(state) for state in two]
-    assert len({str(state) for state in one}) == 100
-    assert all(state.legal_actions() for state in one)

@@ -17,20 +17,6 @@ def ticks() -> Iterator[float]:
     return iter(range(100, 200))
 
 
-def test_only_a_function_s_first_call_is_a_span(ticks: Iterator[float]) -> None:
-    recorder = start.Recorder(90.0, lambda: next(ticks), lambda: 7.0)
-    double = recorder.first("doubled", lambda x: 2 * x)
-    assert [double(3), double(4)] == [6, 8]
-    assert recorder.spans == [(10.0, 1.0, "MainThread", "call", "doubled", 7.0)]
-
-
-def test_events_of_jax_end_when_they_are_told(ticks: Iterator[float]) -> None:
-    recorder = start.Recorder(90.0, lambda: next(ticks), lambda: 7.0)
-    recorder.event("/jax/core/compile/backend_compile_duration", 4.0, fun_name="update")
-    recorder.event("/jax/another", 4.0)
-    assert recorder.spans == [(6.0, 4.0, "MainThread", "XLA", "update", 7.0)]
-
-
 def test_an_import_is_a_span_and_its_functions_are_watched(
     ticks: Iterator[float], tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -15,13 +15,11 @@ from collections.abc import Mapping
 from typing import Any
 
 import jax
-import jax.numpy as jnp
 import numpy as np
 import pytest
-import roofline
 import tpu_bounds as tpu
 
-from seedzero.device import meshes, states, tracing
+from seedzero.device import states
 from seedzero.replay import frame_rows
 
 pytestmark = [
@@ -187,34 +185,3 @@ def test_every_process_asks_the_compiler_for_the_same_programs() -> None:
         for seed in ("1", "2")
     ]
     assert found[0] == found[1] and found[0].count("act ") >= 1 and found[0].count("update ") == 1
-
-
-def test_counted_trips_are_those_of_an_unrolled_loop() -> None:
-    mesh = tpu.make_mesh("v5e-1")
-
-    def program(unroll: bool) -> tpu.TpuProgram:
-        def body(_: int, x: jax.Array) -> jax.Array:
-            return jnp.tanh(x @ x) + x
-
-        def function(x: jax.Array) -> jax.Array:
-            found: jax.Array = jax.lax.fori_loop(0, 6, body, x, unroll=unroll)
-            return found
-
-        mapped: Any = meshes.over_devices(function, mesh, meshes.REPLICATED, meshes.REPLICATED)
-        shape = jax.ShapeDtypeStruct((2048, 2048), np.float32, sharding=meshes.replicated(mesh))
-        traced = tracing.UncompiledProgram("loop", mapped.trace(shape))
-        return tpu.compile_program(lambda: traced, mesh)
-
-    rolled, unrolled = program(False), program(True)
-    assert rolled.cost.flop == pytest.approx(unrolled.counted.flop, rel=0.01)
-    further = rolled.cost.moved_bytes - rolled.counted.moved_bytes
-    assert further == pytest.approx(unrolled.counted.moved_bytes * 5 / 6, rel=0.05)
-
-
-@pytest.mark.parametrize("chips", ["v5e-1", "v5p-8", "v6e-1"])
-def test_by_its_cycles_a_large_product_comes_near_the_published_peak(chips: str) -> None:
-    mesh, chip = tpu.make_mesh(chips), roofline.CHIPS[roofline.SLICES[chips].chip]
-    shape = jax.ShapeDtypeStruct((8192, 8192), jnp.bfloat16, sharding=meshes.replicated(mesh))
-    traced = tracing.UncompiledProgram("product", jax.jit(jnp.matmul).trace(shape, shape))
-    cost = tpu.compile_program(lambda: traced, mesh).cost
-    assert 0.6 < roofline.seconds(cost, chip) / (cost.cycles / (1e9 * chip.ghz)) < 1

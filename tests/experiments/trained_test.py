@@ -11,7 +11,7 @@ import runs  # see conftest.py
 import saved_run
 import trained
 
-from seedzero.storage.checkpoints import run_dirs, saved_files
+from seedzero.storage.checkpoints import saved_files
 
 HEADER = "Agents.\n\n| agent | score |\n|---|---|\n"
 
@@ -51,11 +51,6 @@ def test_only_the_last_parameters_are_kept(run: pathlib.Path, tmp_path: pathlib.
         f"{inside}/manifest.json",
         *(f"{inside}/{name}" for name in found.files),
     }
-
-
-def test_a_command_names_the_preset_and_what_was_given(run: pathlib.Path) -> None:
-    expected = "seedzero train --preset=catch --seed=3 --search.num_simulations=8"
-    assert trained.command(run_dirs.read_saved(run)) == expected
 
 
 def test_an_agent_gets_a_row_which_replaces_its_earlier_one(

@@ -149,10 +149,7 @@ ROWS = (
         "process-host-environments",
         "two learner hosts whose environments differ",
         "both end with an error that names the difference",
-        (
-            "tests/learner/together_test.py::test_hosts_with_other_environments_are_named_on_every_host",
-            E2E + "hosts_run_test.py::test_hosts_whose_environments_differ_are_named_on_both",
-        ),
+        ("tests/learner/together_test.py::test_hosts_with_other_environments_are_named_on_every_host",),
     ),
     Row(
         "process-signals",
@@ -169,7 +166,7 @@ ROWS = (
         "SIGTERM while networks are built, programs compiled, an evaluation played, the last state saved",
         "the run ends within 30 s, saved as far as it had come",
         (
-            E2E + "stopping_test.py::test_sigterm_ends_a_run_that_is_built_or_compiled",
+            E2E + "stopping_test.py::test_a_signal_ends_a_run_that_is_built_or_compiled",
             "tests/learner/stopping_test.py::test_a_stop_ends_a_build_that_does_not_return_soon_after",
             "tests/learner/loop/device_loop_test.py::TestLastEvaluation::test_a_signal_ends_it_without_waiting",
             "tests/learner/stopping_test.py::test_a_signal_while_the_last_state_is_saved_does_not_abandon_it",
@@ -249,7 +246,7 @@ ROWS = (
         "rejected with a reason, with the process's id",
         (
             E2E + "running_learner_test.py::test_an_occupied_run_directory_is_refused_with_the_pid",
-            E2E + "running_learner_test.py::test_a_port_in_use_is_refused",
+            "tests/cli/train_test.py::test_a_port_that_is_in_use_is_refused_and_leaves_no_run_directory",
         ),
     ),
     Row(

@@ -1,9 +1,7 @@
-"""Builders of leagues in end-to-end tests: two decide at every call, one fails as its arguments say."""
+"""Builders of leagues in end-to-end tests, which decide at every call."""
 
 from __future__ import annotations
 
-import os
-import time
 from collections.abc import Mapping
 from typing import Any
 
@@ -39,15 +37,3 @@ def coming(
         kind = members.LEARNING[random.integers(len(members.LEARNING))]
         actions.append(builders.Action("add", kind, sources[random.integers(len(sources))], "more"))
     return actions
-
-
-def faulty(*_: Any) -> Any:
-    """Raises an error, hangs, or returns nonsense or an impossible action, as a variable says; else freezes main."""
-    fault = os.environ.get("E2E_FAULT", "")
-    if fault == "raise":
-        raise ZeroDivisionError("no games")
-    if fault == "hang":
-        time.sleep(600)
-    if fault == "none":
-        return None
-    return [builders.Action("reset", "main", "main") if fault else builders.Action("freeze", "main")]

@@ -14,11 +14,10 @@ import league_stand_in
 import pytest
 import run_state
 
-from seedzero.acting.actors import agent_choice
 from seedzero.api import leagues, runs
 from seedzero.core import errors
 from seedzero.storage.bucket import bucket
-from seedzero.storage.checkpoints import player_files, saved_files
+from seedzero.storage.checkpoints import player_files
 
 EVERY = 150
 """Training steps between snapshots."""
@@ -68,7 +67,7 @@ def test_killed_around_a_freeze_or_reset_it_goes_on_at_its_last_checkpoint(
     host: harness.Host, words: tuple[str, ...]
 ) -> None:
     run = _train(host, words, "--max_updates=40")
-    moments = [*league_stand_in.MOMENTS[:-1], *([league_stand_in.AFTER_RESET] if words is WILD else [])]
+    moments = [*league_stand_in.MOMENTS, *([league_stand_in.AFTER_RESET] if words is WILD else [])]
     for moment in moments:
         for times in range(3):
             where = {league_stand_in.MOMENT: f"{moment}:{times}"}
@@ -104,88 +103,6 @@ def test_killed_at_random_moments_it_goes_on_at_its_last_checkpoint(
     assert {row["name"] for row in shown["players"]} >= {*pool.learning, *pool.frozen}
     retired = [member for member in pool.members if not member.learns and member.origin]
     assert (len(retired) > 3) == (words is COMING)
-
-
-@pytest.mark.slow  # tests/storage/checkpoints/player_files_test.py saves players that wait at a stop
-def test_ctrl_c_during_a_freeze_saves_the_new_player(
-    host: harness.Host, tmp_path: pathlib.Path, league: pathlib.Path
-) -> None:
-    run, go_on = harness.copy_run(league, tmp_path / "run"), tmp_path / "go-on"
-    before = set(run_state.newest(run).frozen)
-    where = {league_stand_in.MOMENT: f"{league_stand_in.WAITS}:0", league_stand_in.PLACE: str(go_on)}
-    learner = resume(host, run, ENDLESS, **where)
-    learner.says(f"reached {league_stand_in.WAITS}")
-    learner.send(signal.SIGINT)
-    learner.says("press Ctrl-C again")
-    go_on.touch()
-    learner.wait().ok()
-    assert set(run_state.newest(run).frozen) > before
-    run_state.check_league(run)
-
-
-@pytest.mark.slow  # tests/storage/checkpoints/player_files_test.py resumes from an earlier checkpoint, too
-def test_after_an_earlier_checkpoint_no_name_is_used_again(
-    host: harness.Host, tmp_path: pathlib.Path, league: pathlib.Path
-) -> None:
-    run = harness.copy_run(league, tmp_path / "run")
-    resume(host, run, to(run, 2), "--checkpoint.keep=2").wait().ok()
-    abandoned = run_state.newest(run)
-    shutil.rmtree(saved_files.step_directory(run / "checkpoints", abandoned.step))
-    earlier = run_state.newest(run)
-    lost = set(abandoned.frozen) - set(earlier.frozen)
-    assert earlier.step < abandoned.step and lost
-    resume(host, run, to(run, 3)).wait().ok()
-    run_state.check_league(run)
-    frozen = set(run_state.newest(run).frozen)
-    assert not lost & frozen and set(earlier.frozen) < frozen
-
-
-# ------------------------------------------------------------------------------------ damaged files
-
-
-def damage(run: pathlib.Path, name: str) -> None:
-    """Flips a bit in a frozen player's files."""
-    harness.flip_a_bit(run / "checkpoints" / saved_files.FROZEN / name)
-
-
-@pytest.mark.slow  # tests/storage/checkpoints/player_files_test.py names damaged players, and resumes without them
-def test_damaged_and_missing_players_are_named_and_a_resume_goes_on_without_them(
-    host: harness.Host, tmp_path: pathlib.Path, league: pathlib.Path
-) -> None:
-    run = harness.copy_run(league, tmp_path / "run")
-    damaged, missing = leagues.read(run, "").pool.frozen[:2]
-    damage(run, damaged)
-    shutil.rmtree(run / "checkpoints" / saved_files.FROZEN / missing)
-    for name in (damaged, missing):
-        with pytest.raises(errors.CheckpointError, match=name):
-            runs.load(run, player=name)
-        with pytest.raises(errors.CheckpointError, match=name):
-            runs.evaluate(run, 2, player=name)
-        with pytest.raises(errors.CheckpointError, match=name):
-            leagues.play(agent_choice.AgentChoice(run), "", ("main", name), 2)
-    learner = host.train(run, *LEAGUE, to(run, 2))
-    ended = learner.wait().ok()
-    for name in (damaged, missing):
-        assert f"player {name} cannot be used" in ended.err
-    run_state.check_league(run, lost=(damaged, missing))
-
-
-@pytest.mark.slow  # tests/learner/league_play/league_seating_test.py loses players within a process
-def test_players_that_are_damaged_while_it_runs_are_named_and_left_out(
-    host: harness.Host, tmp_path: pathlib.Path, league: pathlib.Path
-) -> None:
-    run = harness.copy_run(league, tmp_path / "run")
-    names = leagues.read(run, "").pool.frozen
-    learner = resume(host, run, to(run, 2), "--workers=0", "--league.self_play=0", "--league.redraw=8")
-    address = learner.address
-    for name in names:
-        damage(run, name)  # none of them has been read
-    worker = host.worker(address)
-    ended = learner.wait()
-    assert ended.code == 0 and worker.wait().code == 0, ended.err
-    lost = tuple(name for name in names if f"the league continues without player {name}: " in ended.err)
-    assert lost and not set(lost).intersection(run_state.newest(run).frozen)
-    assert leagues.read(run, "").pool.num_frozen >= len(names) + 2
 
 
 # ------------------------------------------------------------------------------------ a full disk

@@ -1,4 +1,4 @@
-"""A learner that tells its restored state, and is killed, or waits, at a moment; stands before its command line."""
+"""A learner that tells its restored state, and is killed at a moment; stands before its command line."""
 
 from __future__ import annotations
 
@@ -10,7 +10,6 @@ import pathlib
 import signal
 import sys
 import threading
-import time
 from collections.abc import Callable, Mapping
 from typing import Any
 
@@ -22,11 +21,11 @@ from seedzero.learner.league_play import building
 from seedzero.learner.loop import dispatchers
 from seedzero.storage.checkpoints import checkpoint, manifest, player_files, saved_files, trees
 
-MOMENT, PLACE = "E2E_MOMENT", "E2E_PLACE"
-"""Variables: one of MOMENTS and, after a colon, how often it passes; a file that ends the wait."""
+MOMENT = "E2E_MOMENT"
+"""A variable: one of MOMENTS and, after a colon, how often it passes."""
 AFTER_FREEZE, IN_FREEZE, IN_CHECKPOINT, AFTER_CHECKPOINT = "after-freeze", "freeze", "checkpoint", "after-checkpoint"
-AFTER_RESET, WAITS = "after-reset", "waits"
-MOMENTS = (AFTER_FREEZE, IN_FREEZE, IN_CHECKPOINT, AFTER_CHECKPOINT, WAITS)
+AFTER_RESET = "after-reset"
+MOMENTS = (AFTER_FREEZE, IN_FREEZE, IN_CHECKPOINT, AFTER_CHECKPOINT)
 """Moments of a league of one learning player; of several, AFTER_RESET too."""
 
 
@@ -71,7 +70,7 @@ def _tell(run: pathlib.Path, dispatcher: dispatchers.Dispatcher, host: Mapping[s
 
 
 def _reached(moment: str) -> None:
-    """Ends the process, or waits, if this moment is the one."""
+    """Ends the process if this moment is the one."""
     name, _, left = os.environ.get(MOMENT, "").partition(":")
     if name != moment:
         return
@@ -79,10 +78,7 @@ def _reached(moment: str) -> None:
     if int(left) > 0:
         return
     print(f"reached {moment}", file=sys.stderr, flush=True)
-    if moment != WAITS:
-        os.kill(os.getpid(), signal.SIGKILL)
-    while not os.path.exists(os.environ[PLACE]):
-        time.sleep(0.02)
+    os.kill(os.getpid(), signal.SIGKILL)
 
 
 def _around(
@@ -114,7 +110,7 @@ def run() -> int:
         dispatchers.Dispatcher.restore, None, lambda dispatcher, host: _tell(place, dispatcher, host)
     )
     building.reset = _around(building.reset, None, lambda *_: _reached(AFTER_RESET))
-    player_files.write = _around(player_files.write, lambda *_: _reached(WAITS), lambda *_: _reached(AFTER_FREEZE))
+    player_files.write = _around(player_files.write, None, lambda *_: _reached(AFTER_FREEZE))
     manifest.write = _around(manifest.write, _before_manifest, None)
     is_started = threading.Event()
     remove = saved_files.remove_unreferenced

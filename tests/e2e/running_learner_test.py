@@ -50,13 +50,6 @@ def test_an_occupied_run_directory_is_refused_with_the_pid(host: harness.Host, r
     running.learner.trains_on()
 
 
-def test_a_port_in_use_is_refused(host: harness.Host, tmp_path: pathlib.Path, running: Running) -> None:
-    words = (*harness.TINY, f"--listen={running.learner.address}", f"--run_dir={tmp_path / 'two'}")
-    ended = host.seedzero("train", *words)
-    assert ended.code == 2 and running.learner.address in ended.err
-    running.learner.trains_on()
-
-
 def test_a_worker_that_cannot_make_its_environment_is_refused(running: Running) -> None:
     raw = raw_worker.RawWorker(running.learner.address)
     raw.hello()

@@ -54,19 +54,6 @@ def test_a_killed_run_repeats_its_bits(host: harness.Host, reference: pathlib.Pa
     assert run_state.state(run_state.killed_and_resumed(host, *LEAGUE, checkpoint=2)) == state
 
 
-@pytest.mark.slow  # tests/learner/league_play/coming_test.py resumes within a process
-def test_a_killed_run_repeats_the_players_that_come_and_go(host: harness.Host) -> None:
-    words = (*run_state.COMING, *harness.lock_step(UPDATES, EVERY), "--league.build_every=6")
-    host.train(host.directory / "whole", *words).wait().ok()
-    run_state.check_league(host.directory / "whole")
-    state = run_state.state(host.directory / "whole")
-    events = [json.loads(line)["event"] for line in state["history"].splitlines()]
-    assert min(events.count("add"), events.count("retire")) >= 5
-    discarded = state["counters"]["ledger"]["discarded"]
-    assert discarded["home_changed_pending"] > 0 == discarded.get("player_reset", 0)
-    assert run_state.state(run_state.killed_and_resumed(host, *words, checkpoint=2)) == state
-
-
 @pytest.mark.slow  # tests/learner/loop/places_test.py has places in lock step, checkpoint_test.py their replay
 @pytest.mark.parametrize("comes", [False, True], ids=["all stay", "come and go"])
 def test_players_on_several_devices_repeat_their_bits_though_killed(
@@ -108,54 +95,6 @@ def test_a_league_of_players_that_come_and_go_resumes_on_other_devices(host: har
         assert found.code == 0, found.err
     run_state.check_league(run)
     assert len(leagues.read(run, "").pool.learning) > 0
-
-
-# ------------------------------------------------------------------------------------ a builder of a user's
-
-
-@pytest.mark.slow  # tests/league/builders_test.py has its decisions
-def test_the_builder_of_the_documentation_trains(host: harness.Host) -> None:
-    page = (pathlib.Path(__file__).parents[2] / "docs" / "builders.md").read_text(encoding="utf-8")
-    (code,) = re.findall(r'```python\n("""my_rules\.py:.*?)```', page, re.DOTALL)
-    (host.directory / "my_rules.py").write_text(code)
-    words = [word for word in run_state.COMING if not word.startswith("--league.builder=")]
-    built = ("--league.builder=my_rules:build", '--league.builder_args={"every": 15}', "--league.build_every=5")
-    host.train(host.directory / "own", *words, *built, "--max_updates=120").wait().ok()
-    run_state.check_league(host.directory / "own")
-    pool = leagues.read(host.directory / "own", "").pool
-    added = [member for member in pool.members if member.origin]
-    assert added and {(one.kind, one.origin, one.reason) for one in added} == {
-        ("main_exploiter", "main", "main stagnates")
-    }
-
-
-FAULTY = (
-    *run_state.SEVERAL_PLAYERS,
-    "--league.builder=e2e_builders:faulty",
-    "--league.build_every=10",
-    "--checkpoint.every_seconds=999",
-)
-
-
-@pytest.mark.slow  # tests/league/builders_test.py tells failures with file and line, too
-def test_a_builder_that_fails_loses_nothing(host: harness.Host) -> None:
-    run, faults = host.directory / "faulty", ["raise", "hang", "none", "own"]
-    said = {
-        "raise": r"raised ZeroDivisionError: no games, at (.*):(\d+)",
-        "hang": r"has not returned after 10 s, at (.*):(\d+)",
-        "none": r" \((.*):(\d+)\) returns None",
-        "own": r" \((.*):(\d+)\) returns Action\(.*but player main takes its own parameters",
-    }
-    for number, fault in enumerate(faults, 1):
-        ended = host.train(run, *FAULTY, "--max_updates=1000", E2E_FAULT=fault).wait()
-        assert ended.code == 1 and (found := re.search(said[fault], ended.err)), ended.err
-        assert pathlib.Path(found[1]).name == "e2e_builders.py"
-        assert ("sleep" in pathlib.Path(found[1]).read_text().splitlines()[int(found[2]) - 1]) == (fault == "hang")
-        assert run_state.newest(run).step == 10 * number
-        assert number == 1 or harness.RESUMED.replace(r"(\d+)", str(10 * number - 10)) in ended.err
-    host.train(run, *FAULTY, f"--max_updates={10 * len(faults) + 10}").wait().ok()
-    run_state.check_league(run)
-    assert leagues.read(run, "").pool.num_frozen == 1
 
 
 # ------------------------------------------------------------------------------------ workers

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import pathlib
-import re
 import signal
 import sys
 
@@ -82,58 +81,6 @@ def test_killed_while_writing_its_replay_a_run_keeps_its_newest_parameters(
     assert harness.FILLS_ANEW not in again.output()
 
 
-STUCK_DEVICE = """
-import os, sys, threading
-from seedzero.cli import main
-from seedzero.learner import endings, learner_parts as parts
-from seedzero.learner.loop import players as player
-from seedzero.learner.processes import signals
-
-endings.GRACE_SECONDS = signals.ECHO_SECONDS = 0.0
-update, stuck = player.Player.run_update, threading.Event()
-
-def update_or_wait(*arguments):
-    if os.path.exists(os.environ["E2E_STUCK"]):
-        stuck.set()
-        print("stuck", file=sys.stderr, flush=True)
-        threading.Event().wait()
-    return update(*arguments)
-
-player.Player.run_update = update_or_wait
-if os.environ["E2E_ENDS"] == "budget":
-    parts.LearnerParts.seconds_left = lambda self: -1.0 if stuck.is_set() else float("inf")
-sys.exit(main.main(sys.argv[4:]))
-"""
-"""As STUCK_DISK, with an update that never returns."""
-
-
-@pytest.mark.slow  # tests/learner/endings_test.py and stopping_test.py have stuck calls within a process
-@pytest.mark.parametrize(("ends", "code"), [("budget", 1), ("ctrl-c", 130)])
-def test_a_stuck_call_ends_with_the_newest_checkpoint_and_says_what_is_lost(
-    host: harness.Host, tmp_path: pathlib.Path, ends: str, code: int
-) -> None:
-    run, stuck = tmp_path / "run", tmp_path / "stuck"
-    limits = [sys.executable, "-c", STUCK_DEVICE]
-    settings = (*harness.PACED, "--checkpoint.every_seconds=0.5")
-    learner = host.train(run, *settings, limits=limits, E2E_STUCK=str(stuck), E2E_ENDS=ends)
-    learner.until(lambda found: found["durable_update"], "a checkpoint")
-    workers = learner.workers()
-    stuck.touch()
-    learner.says("stuck")
-    if ends == "ctrl-c":
-        learner.send(signal.SIGINT)
-        learner.says("press Ctrl-C again")
-        learner.send(signal.SIGINT)
-    ended = learner.wait()
-    assert ended.code == code, ended.err
-    (durable,) = re.findall(r"newest checkpoint .* (\d+); .*: \d+\n", ended.err)
-    assert int(durable) == harness.saved_steps(run)[-1]
-    harness.wait_for(lambda: not any(worker.is_running() for worker in workers.values()), "the workers' end")
-    assert host.seedzero("checkpoint", "verify", f"--run_dir={run}").code == 0
-    again = host.train(run, *settings)
-    assert int(again.says(harness.RESUMED)[1]) == int(durable)
-
-
 def test_ctrl_c_while_nobody_has_joined_leaves_with_success(host: harness.Host, tmp_path: pathlib.Path) -> None:
     learner = host.train(tmp_path / "run", *harness.PACED, "--workers=0")
     learner.says("waiting for a worker: seedzero worker --server=unix:")
@@ -148,18 +95,20 @@ def test_a_budget_that_is_over_before_anybody_joins_is_a_failure(host: harness.H
     assert "--max_seconds=1" in ended.err.strip().splitlines()[-1]
 
 
-def test_ctrl_c_while_networks_are_built_and_compiled_is_not_lost(host: harness.Host, tmp_path: pathlib.Path) -> None:
-    learner = host.train(tmp_path / "run", *harness.PACED)
-    learner.says("worker local-0 joined")
-    learner.send(signal.SIGINT)
-    learner.wait().ok()
-
-
-@pytest.mark.parametrize("phase", ["automatic, for ", "compiling acting and the update"])
-def test_sigterm_ends_a_run_that_is_built_or_compiled(host: harness.Host, tmp_path: pathlib.Path, phase: str) -> None:
+@pytest.mark.parametrize(
+    ("sent", "phase"),
+    [
+        (signal.SIGTERM, "automatic, for "),
+        (signal.SIGTERM, "compiling acting and the update"),
+        (signal.SIGINT, "worker local-0 joined"),
+    ],
+)
+def test_a_signal_ends_a_run_that_is_built_or_compiled(
+    host: harness.Host, tmp_path: pathlib.Path, sent: signal.Signals, phase: str
+) -> None:
     learner = host.train(tmp_path / "run", *harness.PACED)  # the networks are built, programs are compiled next
     learner.says(phase)
-    learner.send(signal.SIGTERM)
+    learner.send(sent)
     learner.wait().ok()
 
 
@@ -209,20 +158,3 @@ def test_a_full_disk_does_not_end_training(host: harness.Host, tmp_path: pathlib
     rows = harness.metrics_rows(learner.run)  # whole lines alone
     assert rows[-1]["update"] == harness.saved_steps(learner.run)[-1]
     assert host.seedzero("checkpoint", "verify", f"--run_dir={learner.run}").code == 0
-
-
-@pytest.mark.slow  # tests/learner has failed last saves and resumes without a replay within a process
-def test_a_resume_without_replay_trains_again_and_a_failed_last_save_fails(
-    host: harness.Host, tmp_path: pathlib.Path
-) -> None:
-    settings = (*harness.PACED, "--checkpoint.replay=off", "--checkpoint.every_seconds=0")
-    host.train(tmp_path / "run", *settings, "--max_updates=40").wait().ok()
-    again = host.train(tmp_path / "run", *settings)
-    again.until(lambda found: found["updates"] > 60, "updates")
-    assert harness.FILLS_ANEW in again.output()
-    with harness.full_disk(again.pid):
-        again.send(signal.SIGINT)
-        ended = again.wait()
-    assert ended.code == 1
-    assert "could not be saved" in ended.err
-    assert harness.saved_steps(again.run) == [40]

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import pathlib
-import re
 import signal
 
 import e2e_harness as harness
@@ -59,8 +58,3 @@ def test_it_is_evaluated(host: harness.Host, brief: pathlib.Path) -> None:
     assert json.loads((brief / "config.json").read_text())["config"]["run.agent"] == "vtrace"
     evaluated = host.seedzero("evaluate", f"--run_dir={brief}", "--episodes=8").ok()
     assert -1 <= evaluated.json["mean_return"] <= 1
-
-
-def test_a_run_of_another_agent_does_not_resume(host: harness.Host, brief: pathlib.Path) -> None:
-    refused = host.seedzero("train", "--preset=catch", "--agent=muzero", "--max_updates=20", f"--run_dir={brief}")
-    assert refused.code == 2 and re.search("--agent: .*vtrace, .*muzero", refused.err)

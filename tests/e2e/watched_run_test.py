@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import json
-import pathlib
 import signal
 import socket
 from collections.abc import Iterator
@@ -135,12 +134,3 @@ def test_the_page_may_die_and_ends_with_the_run(host: harness.Host, learner: har
     resumed.kill()  # the page notices by its input
     psutil.wait_procs([page], timeout=harness.DEADLINE_SECONDS)
     assert not page.is_running()
-
-
-@pytest.mark.slow  # tests/learner/entry_test.py has pages that cannot be started, and their deaths
-def test_a_page_on_a_port_in_use_is_a_line(host: harness.Host, tmp_path: pathlib.Path) -> None:
-    with socket.create_server(("127.0.0.1", 0)) as other:
-        port = other.getsockname()[1]
-        found = host.train(tmp_path / "run", *harness.TINY, f"--page={port}", "--max_updates=3")
-        found.says(f"training continues without it: exit code 2: .*127.0.0.1:{port}")
-        found.wait().ok()

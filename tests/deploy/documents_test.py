@@ -181,23 +181,6 @@ def test_the_table_of_presets_has_them_all() -> None:
     assert [name for name in presets.PRESETS if f"`{name}`" not in table] == []
 
 
-@pytest.mark.usefixtures("_pgx_here")
-@pytest.mark.parametrize(
-    "line",
-    [
-        "seedzero train --preset=ataris",
-        "seedzero train --env=pgx:hexx",
-        "seedzero train '--env=pgx:hex(sise=7)'",
-        "seedzero worker --serve=learner:7777",
-        "seedzero stats --run_dir=runs",
-    ],
-)
-def test_a_misspelt_word_is_seen(line: str) -> None:
-    (words,) = _commands(f"```\n{line}   # a remark\n```\n")
-    with pytest.raises(errors.UsageError):
-        deploy_files.check_command(words)
-
-
 def test_messages_that_troubleshooting_explains_are_the_program_s() -> None:
     table = (ROOT / "docs" / "troubleshooting.md").read_text(encoding="utf-8").partition("| message |")[2]
     rows = table.partition("\n\n")[0].splitlines()[2:]

@@ -43,14 +43,6 @@ class Cloud:
         assert done.returncode == code, done.stderr
         return done
 
-    def misspell(self, name: str, right: str, wrong: str) -> None:
-        """From now on the scripts have a mistake."""
-        self.folder = self._directory / "gcp"
-        shutil.copytree(ROOT / "gcp", self.folder)
-        text = (self.folder / name).read_text()
-        assert right in text
-        (self.folder / name).write_text(text.replace(right, wrong))
-
     def push_images(self, google: Any) -> None:
         """Makes the images of this commit."""
         script = f'script=test; . "{self.folder}/lib.sh"; image_tag'
@@ -138,13 +130,6 @@ def test_a_job_is_built_submitted_refused_twice_shown_and_stopped(bare: Cloud) -
     assert re.search("nothing .* hour", stopped.stderr)
     assert cloud.server.state.find(f"aiplatform/v1/{PLACE}/customJobs/1")["state"] == "JOB_STATE_CANCELLED"
     assert not cloud.server.refusals
-
-
-def test_a_misspelt_key_in_a_job_is_answered_400_and_ends_the_script(cloud: Cloud) -> None:
-    cloud.misspell("train.sh", '"replicaCount"', '"replicaCounts"')
-    done = cloud.run("train_cartpole.sh", code=1)
-    assert "replicaCounts" in done.stderr
-    assert len(cloud.server.refusals) == 1 and not cloud.server.state.under("aiplatform/.*/customJobs/.*")
 
 
 @pytest.mark.slow

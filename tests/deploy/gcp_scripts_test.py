@@ -17,7 +17,6 @@ import deploy_files
 import pytest
 
 from seedzero.cli import gcp
-from seedzero.core import errors
 from seedzero.interfaces.launch import google_cloud
 
 ROOT = pathlib.Path(__file__).parents[2]
@@ -42,6 +41,9 @@ ACCELERATORS = ("cpu", "t4", "l4", "a100", "tpu-v5e-1", "tpu-v5e-4", "tpu-v5e-8"
 TPUS = ("v5litepod-1", "v5litepod-4", "v5litepod-8", "v6e-1", "v6e-4", "v6e-8")
 
 
+TPU_VM = "train_atari_tpu_vm.sh"
+EIGHT = ("--", "--training.num_devices=8")
+NEEDED = r"device\(s\), and these settings need"
 TPU_FLAGS = "--privileged --user=root --env=JAX_PLATFORMS=tpu,cpu"
 
 
@@ -209,22 +211,37 @@ def test_an_unknown_flag_is_refused_with_the_nearest(script: str, path: str) -> 
         ("train.sh", ["Pong", "Qbert"], "'Qbert'"),
         ("train.sh", ["Pong", "--platform=gce"], "--platform=gce: .*: vertex tpu-vm"),
         ("train.sh", ["Pong", "--zone=z"], "--zone .*--platform=vertex"),
-        ("train_atari_tpu_vm.sh", ["--max_hours=3"], "--max_hours .*--platform=tpu-vm"),
+        (TPU_VM, ["--max_hours=3"], "--max_hours .*--platform=tpu-vm"),
         ("train_dmlab.sh", ["--workers=0"], "--workers=0: .* 1"),
         ("train_atari.sh", ["--run"], "--run=NAME"),
         ("train_atari.sh", ["--spot=yes"], "--spot "),
         ("train_atari.sh", ["pong"], "'pong'"),
         ("train_atari.sh", ["--", "--seed=1\n2"], "control character"),
-        ("train_atari_tpu_vm.sh", ["--accelerator=v6e-16"], "--accelerator=v6e-16: .* v6e-1"),
-        ("train_atari_tpu_vm.sh", ["--provisioning=soon"], "--provisioning=soon: .*: queued now"),
+        (TPU_VM, ["--accelerator=v6e-16"], "--accelerator=v6e-16: .* v6e-1"),
+        (TPU_VM, ["--provisioning=soon"], "--provisioning=soon: .*: queued now"),
         ("stop.sh", ["--", "--seed=1"], "--"),
         ("stop.sh", ["--run=x", "--delete_storage"], "--delete_storage"),
+        # a slice that does not fit the learners
+        (TPU_VM, ["--num_learners=2"], r"--num_learners=2: did you mean 1\? choose one of: 1 4 8 16"),
+        (TPU_VM, ["--num_learners=4", "--accelerator=v6e-8"], r"--accelerator=v6e-8: did you mean v6e-16\?"),
+        (
+            TPU_VM,
+            ["--num_learners=4", "--workers=6"],
+            "--workers=6: each of 4 learners has as many workers as the others; give a ",
+        ),
+        (TPU_VM, ["--num_learners=4", *EIGHT], f"v5litepod-16 has 4 {NEEDED} 8"),
+        # settings for more than the machine that is rented
+        ("train_atari.sh", ["--", "--cluster.num_hosts=2"], "--cluster.num_hosts=2: one machine is rented"),
+        ("train_atari.sh", ["--accelerator=tpu-v5e-4", *EIGHT], f"has 4 {NEEDED} 8"),
+        ("train_dmlab.sh", ["--", "--training.num_devices", "2"], f"l4 has 1 {NEEDED} 2"),
+        ("train_cartpole.sh", ["--", "--training.acting_devices=1"], f"cpu has 1 {NEEDED} 2"),
+        (TPU_VM, ["--accelerator=v6e-4", "--", "--training.num_devices=5"], f"has 4 {NEEDED} 5"),
     ],
     ids=lambda value: value[0][:30] if isinstance(value, list) else None,
 )
 def test_a_wrong_value_is_named(script: str, args: list[str], message: str, path: str) -> None:
     done = _run(script, PROJECT, "--dry_run", *args, path=path)
-    assert done.returncode == 2
+    assert (done.returncode, done.stdout) == (2, "")
     assert re.search(message, done.stderr)
 
 
@@ -233,13 +250,6 @@ def test_without_a_terminal_nothing_is_spent_unless_yes_says_so(script: str, pat
     done = _run(script, PROJECT, *WORDS.get(script, []), path=path)
     assert done.returncode == 2
     assert "--yes" in done.stderr and "--dry_run" in done.stderr
-
-
-@pytest.mark.parametrize("script", BODIES)
-def test_a_dry_run_prints_a_script_and_calls_nothing(script: str, path: str) -> None:
-    text = _dry(script, *WORDS.get(script, []), path=path)
-    assert "gcloud " in text
-    assert subprocess.run(["bash", "-n"], input=text, text=True, check=False).returncode == 0
 
 
 def test_a_dry_run_s_script_makes_the_calls_that_it_shows(path: str, tmp_path: pathlib.Path) -> None:
@@ -517,28 +527,6 @@ def test_a_tpu_slice_has_a_host_for_each_learner(path: str, files: gcp.Files) ->
     assert " --rules=tcp --source-tags=seedzero-host --target-tags=seedzero-host " in text and " --size=8 " in text
 
 
-@pytest.mark.parametrize(
-    ("words", "told"),
-    [
-        ("--num_learners=2", "--num_learners=2: did you mean 1? choose one of: 1 4 8 16"),
-        ("--num_learners=4 --accelerator=v6e-8", "--accelerator=v6e-8: did you mean v6e-16?"),
-        ("--num_learners=4 --workers=6", "--workers=6: each of 4 learners has as many workers as the others; give a "),
-        ("--num_learners=4 -- --training.num_devices=8", "v5litepod-16 has 4 device(s), and these settings need 8"),
-    ],
-    ids=lambda text: text,
-)
-def test_a_slice_that_does_not_fit_the_learners_is_refused(path: str, words: str, told: str) -> None:
-    done = _run("train_atari_tpu_vm.sh", "--dry_run", PROJECT, *words.split(), path=path)
-    assert done.returncode == 2 and done.stdout == "", done.stdout
-    assert told in done.stderr
-
-
-def test_a_misspelt_setting_of_seedzero_is_seen(path: str, files: gcp.Files) -> None:
-    pools = _pools(_dry("train_atari.sh", "--", "--search.num_simulation=3", path=path))
-    with pytest.raises(errors.UsageError, match=r"--search\.num_simulations"):
-        _check_entrypoint(pools[0]["containerSpec"]["args"], files)
-
-
 def test_a_seedzero_that_is_installed_refuses_wrong_settings_first(path: str, tmp_path: pathlib.Path) -> None:
     program = tmp_path / "tools" / "seedzero"
     program.write_text(f'#!/bin/sh\nPYTHONPATH={ROOT} exec {sys.executable} -m seedzero.cli "$@"\n')
@@ -551,32 +539,6 @@ def test_a_seedzero_that_is_installed_refuses_wrong_settings_first(path: str, tm
         done = _run(script, PROJECT, "--yes", "--", "--deterministic", path=path)
         assert done.returncode == 2 and "--deterministic " in done.stderr
     _dry("train_cartpole.sh", "--", "--seed=1", path=path)
-
-
-@pytest.mark.parametrize(
-    ("script", "words", "told"),
-    [
-        ("train_atari.sh", "-- --cluster.num_hosts=2", "--cluster.num_hosts=2: one machine is rented"),
-        ("train_dmlab.sh", "-- --training.num_devices 2", "l4 has 1 device(s), and these settings need 2"),
-        ("train_cartpole.sh", "-- --training.acting_devices=1", "cpu has 1 device(s), and these settings need 2"),
-        (
-            "train_atari.sh",
-            "--accelerator=tpu-v5e-4 -- --training.num_devices=8",
-            "has 4 device(s), and these settings need 8",
-        ),
-        (
-            "train_atari_tpu_vm.sh",
-            "--accelerator=v6e-4 -- --training.num_devices=5",
-            "has 4 device(s), and these settings need 5",
-        ),
-    ],
-)
-def test_settings_for_more_than_the_machine_that_is_rented_are_refused(
-    path: str, script: str, words: str, told: str
-) -> None:
-    done = _run(script, "--dry_run", PROJECT, *words.split(), path=path)
-    assert done.returncode == 2 and done.stdout == "", done.stdout
-    assert told in done.stderr
 
 
 def test_settings_for_all_of_a_machine_are_taken(path: str) -> None:
@@ -655,19 +617,6 @@ class TestParser:
         commands = {_without_values(line): line for line in lines}  # one of each kind: reading takes its time
         assert len(commands) > 25
         assert not _refusals(gcloud, list(commands.values()), tmp_path)
-
-    def test_misspelt_flags_are_seen(self, gcloud: list[str], path: str, tmp_path: pathlib.Path) -> None:
-        mistakes = [
-            ("train.sh", "train_atari_tpu_vm.sh", "--accelerator-type=", "--acelerator-type="),
-            ("train.sh", "train_atari.sh", "ai custom-jobs create", "ai custom-jobs creat"),
-            ("setup.sh", "setup.sh", "--soft-delete-duration=0", "--soft-delete-duration=none"),
-        ]
-        commands = []
-        for name, script, right, wrong in mistakes:
-            text = _dry(script, path=path, folder=_misspelt(tmp_path / script, name, right, wrong))
-            commands += [line for line in text.splitlines() if line.startswith("gcloud ") and wrong in line]
-        assert len(commands) == len(mistakes)
-        assert _refusals(gcloud, commands, tmp_path) == commands  # all by one gcloud: its start takes most of the time
 
 
 def _without_values(line: str) -> str:

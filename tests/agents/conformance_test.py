@@ -115,12 +115,3 @@ def test_unsuitable_environments_are_refused_by_name_and_others_are_played(
         return
     with pytest.raises(errors.ConfigError, match=rf"agent {name} .*{described}"):
         agent_table.make(config, spec, "cpu")
-
-
-def test_a_refusal_names_an_agent_that_can() -> None:
-    two = dataclasses.replace(cases.SPECS["vector"], num_players=2)
-    with pytest.raises(errors.ConfigError, match=r"r2d2 .*--env=\S+ .*--agent=muzero"):
-        agent_table.make(cases.config("r2d2"), two, "cpu")
-    three = dataclasses.replace(two, num_players=3)
-    with pytest.raises(errors.ConfigError, match=r"muzero .* 3 players"):
-        agent_table.make(cases.config("muzero"), three, "cpu")

@@ -356,23 +356,6 @@ def test_an_lstm_learns_to_recall_an_earlier_observation(seed: int) -> None:
     assert _learn(config, _Recall, seed, goal=0.9 * _Recall.best, max_updates=1000) >= 0.9 * _Recall.best
 
 
-@pytest.mark.slow  # lstm_test.py unrolls the LSTM as it acted
-@pytest.mark.learning
-def test_ppo_with_an_lstm_learns_to_recall_an_earlier_observation() -> None:
-    values: dict[str, options.Value] = {
-        "run.agent": "ppo",
-        "ppo.unroll_length": 24,  # two episodes
-        "ppo.batch_size": NUM_ENVS,
-        "network.width": 32,
-        "network.lstm_width": 32,
-        "optimizer.learning_rate": 5e-3,
-        "reward.discount": 0.0,
-        "ppo.entropy_weight": 0.0,
-    }
-    config = configs.override(_config(), values)
-    assert _learn(config, _Recall, 0, goal=0.9 * _Recall.best, max_updates=100) >= 0.9 * _Recall.best
-
-
 @pytest.mark.slow
 @pytest.mark.learning
 def test_without_an_lstm_nothing_earlier_is_recalled() -> None:

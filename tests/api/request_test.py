@@ -119,12 +119,7 @@ def test_an_accelerator_that_is_asked_for_first_must_be_there(platforms: str) ->
         ({}, -100.0),
         ({"env.wrappers": '["TimeAwareObservation"]'}, -100.0),
         ({"env.wrappers": '[{"ClipReward": {"max_reward": 0.5}}]'}, math.inf),
-        ({"env.kwargs": '{"render_mode": null}'}, math.inf),
         ({"env.max_episode_steps": "50"}, math.inf),
-        ({"run.max_seconds": "60"}, math.inf),
-        ({"run.stop_at_return": "inf"}, math.inf),
-        ({"evaluation.every_updates": "0"}, math.inf),
-        ({"run.deterministic": "true"}, -100.0),
         ({"worker.num": "0", "transport.listen": "localhost:0"}, -100.0),
     ],
 )
@@ -133,42 +128,10 @@ def test_a_run_ends_at_the_environment_s_own_threshold_where_that_holds(settings
     assert asked.config.run.stop_at_return == bar
 
 
-@pytest.mark.parametrize(
-    ("flags", "settings", "bar"),
-    [
-        ({"preset": "cartpole"}, {}, 495.0),
-        ({"preset": "cartpole"}, {"env.wrappers": '["TimeAwareObservation"]', "env.kwargs": "{}"}, 495.0),
-        ({"preset": "cartpole"}, {"env.wrappers": '[{"ClipReward": {"max_reward": 0.5}}]'}, math.inf),
-        ({"preset": "cartpole"}, {"env.kwargs": '{"sutton_barto_reward": true}'}, math.inf),
-        ({"preset": "cartpole"}, {"env.max_episode_steps": "100"}, math.inf),
-        ({"preset": "cartpole"}, {"env.max_episode_steps": "100", "run.stop_at_return": "95"}, 95.0),
-        ({"preset": "cartpole"}, {"evaluation.max_episode_steps": "100"}, math.inf),
-        ({}, {"env.id": "gym:Pendulum-v1", "env.max_episode_steps": "20"}, math.inf),
-    ],
-)
-def test_the_end_of_a_preset_is_for_its_environment_s_own_returns(
-    flags: dict[str, str], settings: dict[str, str], bar: float
-) -> None:
-    asked = request.check_early(request.make(flags, settings))
-    assert asked.config.run.stop_at_return == bar
-    notes = [note for note in asked.notes if note.startswith("--stop_at_return is off")]
-    assert len(notes) == math.isinf(bar)
-    reasons = [f"--{name}={value}" for name, value in settings.items()]
-    assert all("the preset's " in note and f" without {reasons[-1]}" in note for note in notes)
-
-
 def test_the_wrappers_of_rewards_are_known_by_name() -> None:
     assert [each for each in gym_wrappers.NAMES if gym_wrappers.change_rewards([gym_wrappers.Wrapper(each, {})])] == [
         "ClipReward"
     ]
-
-
-@pytest.mark.parametrize(("env", "discount"), [("gym:Pendulum-v1", 0.97), ("gym:MountainCarContinuous-v0", 0.99)])
-def test_another_environment_does_not_get_what_suits_the_preset_s_own(env: str, discount: float) -> None:
-    asked = request.make({}, {"env.id": env, "run.agent": "ppo"})
-    assert (asked.preset, asked.config.reward.discount) == ("continuous", discount)
-    rate = request.make({}, {"env.id": env, "run.agent": "sac"}).config.optimizer.learning_rate
-    assert rate == (1e-3 if discount == 0.97 else 3e-4)
 
 
 def test_a_user_s_images_choose_preset_and_network(tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -206,14 +169,6 @@ def test_values_that_only_a_cpu_can_take_are_not_refused_early() -> None:
     request.check_early(asked)
     with pytest.raises(errors.ConfigError, match=r"--replay\.capacity=100 .* 0 .* 256 .*\b20\b.*\b5120\b"):
         request.check_early(request.make({"preset": "atari"}, {"replay.capacity": "100", "replay.min_steps": "10"}))
-
-
-def test_an_agent_brings_its_part_of_the_preset_and_its_settings() -> None:
-    asked = request.make({"preset": "catch"}, {"run.agent": "vtrace", "vtrace.max_lag": "3"})
-    assert asked.config.run.agent == "vtrace"
-    assert (asked.config.optimizer.kind, asked.config.vtrace.max_lag) == ("adam", 3)
-    assert asked.notes == ()
-    request.check_early(asked)
 
 
 def test_an_agent_without_a_part_is_told_that_its_defaults_hold() -> None:
@@ -268,13 +223,6 @@ def test_an_environment_that_cannot_be_made_is_refused_where_it_would_run() -> N
         request.check_early(asked)
     with pytest.raises(errors.ConfigError, match="expected gym:MODULE:ID"):
         request.check_early(request.make({"preset": "vector"}, {"env.id": "gym::X"}), has_environments=False)
-
-
-def test_a_game_of_three_seats_gets_its_agent_and_whole_games() -> None:
-    pytest.importorskip("pyspiel")
-    asked = request.check_early(request.make({}, {"env.id": "spiel:kuhn_poker(players=3)"}))
-    assert (asked.preset, asked.config.run.agent) == ("seats", "ppo")
-    assert asked.config.worker.envs_per_group % 3 == 0 and any("envs_per_group=" in note for note in asked.notes)
 
 
 def test_an_agent_of_turns_plays_a_game_of_chance_by_turns() -> None:
@@ -334,15 +282,10 @@ def test_a_run_that_cannot_be_started_from_is_named(tmp_path: pathlib.Path) -> N
     asked = _origin(tmp_path / "one")
     with pytest.raises(errors.ConfigError, match=r"--agent=ppo.*--agent=vtrace.*--agent=ppo.*--init_from"):
         request.make({"preset": "catch"}, {**asked, "run.agent": "vtrace"})
-    with pytest.raises(
-        errors.ResumeError, match=r"--init_from=.*/nowhere: there is no such directory; give RUN or RUN:PLAYER"
-    ):
-        request.make({"preset": "catch"}, {**asked, "run.init_from": str(tmp_path / "nowhere")})
     (tmp_path / "empty").mkdir()
-    with pytest.raises(
-        errors.ResumeError, match=r"--init_from=.*/empty: it has no checkpoint yet; give RUN or RUN:PLAYER"
-    ):
-        request.make({"preset": "catch"}, {**asked, "run.init_from": str(tmp_path / "empty")})
+    for place, told in (("nowhere", "there is no such directory"), ("empty", "it has no checkpoint yet")):
+        with pytest.raises(errors.ResumeError, match=rf"--init_from=.*/{place}: {told}; give RUN or RUN:PLAYER"):
+            request.make({"preset": "catch"}, {**asked, "run.init_from": str(tmp_path / place)})
 
 
 def test_a_resume_needs_the_run_no_more_that_it_started_from(tmp_path: pathlib.Path) -> None:

@@ -136,15 +136,6 @@ def test_every_setting_is_read_by_an_agent() -> None:
         assert any(configs.is_read(name, agent) for agent in configs.agent_names()), name
 
 
-def test_a_setting_of_another_agent_is_refused_by_name() -> None:
-    configs.check_read(["run.seed", "reward.discount", "replay.num_slots"], "vtrace")
-    told = r"^--search\.num_simulations .*muzero .*--agent=vtrace; .*--agent=muzero"
-    with pytest.raises(errors.ConfigError, match=told):
-        configs.check_read(["run.seed", "search.num_simulations"], "vtrace")
-    with pytest.raises(errors.ConfigError, match=r"--vtrace\.max_lag .*vtrace, .*--agent=muzero"):
-        configs.check_read(["vtrace.max_lag"], "muzero")
-
-
 @pytest.mark.parametrize(
     ("agent", "key", "nearest"),
     [

@@ -170,11 +170,6 @@ def test_an_agent_without_a_part_keeps_its_defaults_beside_the_shared_values() -
     assert (found.run.agent, found.env.random_opening) == ("apex", 6)
 
 
-def test_an_unknown_agent_is_told_with_the_nearest_one() -> None:
-    with pytest.raises(errors.ConfigError, match=r"'vtrac'; .*vtrace"):
-        presets.get("catch", "vtrac")
-
-
 def test_the_values_of_a_cpu_are_the_presets_and_the_agents_save_what_the_user_set() -> None:
     muzero, vtrace = (presets.cpu_values("atari", agent, explicit=set()) for agent in ("muzero", "vtrace"))
     assert muzero["search.num_simulations"] == 8 and muzero["worker.envs_per_group"] == 16

@@ -7,7 +7,6 @@ for a warning `warning SETTING`, and for a note `note SETTING=VALUE`.
 from __future__ import annotations
 
 import dataclasses
-import re
 import shlex
 
 import pytest
@@ -786,14 +785,20 @@ def _shown(found: list[rules.Applied]) -> str:
     return ", ".join(values[applied.rule.severity].format(applied) for applied in found)
 
 
+def _check_refusal(case: rules.Situation, needs: rules.Needs, setting: str, fact: str, text: str) -> None:
+    """Checks the first problem of settings, and what the user was told of it."""
+    problem = combinations.first_problem(case, needs)
+    assert problem is not None and problem.settings[0] == setting
+    assert fact in text
+    assert any(configs.flag(name).rpartition(".")[2].lstrip("-") in text for name in problem.settings)
+
+
 @pytest.mark.parametrize(("line", "setting", "fact"), REFUSED, ids=lambda text: text)
 def test_settings_that_exclude_each_other_are_refused(line: str, setting: str, fact: str) -> None:
     case = _case(line)
-    with pytest.raises(errors.ConfigError, match=re.escape(fact)) as raised:
+    with pytest.raises(errors.ConfigError) as raised:
         combinations.check(case.config)
-    problem = combinations.first_problem(case, rules.Needs.SETTINGS)
-    assert problem is not None and problem.settings[0] == setting
-    assert any(configs.flag(name).rpartition(".")[2].lstrip("-") in str(raised.value) for name in problem.settings)
+    _check_refusal(case, rules.Needs.SETTINGS, setting, fact, str(raised.value))
 
 
 @pytest.mark.parametrize("line", POSSIBLE)
@@ -804,11 +809,9 @@ def test_settings_that_go_together_are_possible(line: str) -> None:
 @pytest.mark.parametrize(("spec", "line", "setting", "fact"), REFUSED_BY_ENVIRONMENT, ids=lambda text: text)
 def test_settings_that_an_environment_excludes_are_refused(spec: str, line: str, setting: str, fact: str) -> None:
     case = _case(line, spec)
-    with pytest.raises(errors.ConfigError, match=re.escape(fact)) as raised:
+    with pytest.raises(errors.ConfigError) as raised:
         combinations.check_environment(case.config, spec=case.spec)
-    problem = combinations.first_problem(case, rules.Needs.SPEC)
-    assert problem is not None and problem.settings[0] == setting
-    assert any(configs.flag(name).rpartition(".")[2].lstrip("-") in str(raised.value) for name in problem.settings)
+    _check_refusal(case, rules.Needs.SPEC, setting, fact, str(raised.value))
 
 
 @pytest.mark.parametrize(("spec", "line"), PLAYED, ids=lambda text: text)
@@ -834,11 +837,9 @@ def test_what_is_implied_or_warned_of_has_its_reason(spec: str, line: str, fact:
 @pytest.mark.parametrize(("state", "line", "setting", "fact"), REFUSED_BY_DEVICES, ids=lambda text: text)
 def test_settings_that_devices_exclude_are_refused(state: str, line: str, setting: str, fact: str) -> None:
     case = dataclasses.replace(_case(line), is_begun=state == "continues")
-    with pytest.raises(errors.ConfigError, match=re.escape(fact)) as raised:
+    with pytest.raises(errors.ConfigError) as raised:
         combinations.check_devices(case.config, is_begun=case.is_begun)
-    problem = combinations.first_problem(case, rules.Needs.DEVICES)
-    assert problem is not None and problem.settings[0] == setting
-    assert any(configs.flag(name).rpartition(".")[2].lstrip("-") in str(raised.value) for name in problem.settings)
+    _check_refusal(case, rules.Needs.DEVICES, setting, fact, str(raised.value))
 
 
 @pytest.mark.parametrize("line", SHARED)

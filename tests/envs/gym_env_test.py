@@ -211,19 +211,32 @@ def test_a_missing_package_is_named_with_what_to_install_and_may_be_elsewhere(mo
 
 
 @pytest.mark.parametrize(
-    ("wanted", "package"),
-    [("minigrid:MiniGrid-Empty-8x8-v0", "minigrid"), ("vizdoom.gymnasium_wrapper:V-v0", "vizdoom")],
+    ("wanted", "hidden", "message"),
+    [
+        ("minigrid:MiniGrid-Empty-8x8-v0", ["minigrid"], r"minigrid, .* -m pip install 'minigrid<"),
+        (
+            "vizdoom.gymnasium_wrapper:V-v0",
+            ["vizdoom", "vizdoom.gymnasium_wrapper"],
+            r"vizdoom, .* -m pip install 'vizdoom<",
+        ),
+        (
+            "MinAtar/Breakout-v1",
+            ["minatar", "minatar.gym"],
+            r"'MinAtar/Breakout-v1' needs .*minatar.* -m pip install 'MinAtar<2",
+        ),
+        ("no_such_module:Mine-v0", [], r"'no_such_module' .*/"),
+    ],
 )
-def test_a_known_package_that_is_missing_is_no_module_of_the_user_s(wanted, package, monkeypatch):
-    for name in (package, wanted.partition(":")[0]):
+def test_a_missing_package_or_module_is_named_with_its_remedy(wanted, hidden, message, monkeypatch):
+    for name in [name for name in gymnasium.registry if name.startswith("MinAtar/")]:
+        monkeypatch.delitem(gymnasium.registry, name)
+    for name in hidden:
         monkeypatch.setitem(sys.modules, name, None)
-    with pytest.raises(errors.EnvironmentFailure, match=rf"{package}, .* -m pip install '{package}<"):
-        gym_env.make(wanted, sections.EnvConfig(), 1)
-
-
-def test_a_missing_module_is_named_with_where_it_was_looked_for():
-    with pytest.raises(errors.EnvironmentFailure, match=r"'no_such_module' .*/"):
-        gym_env.make("no_such_module:Mine-v0", sections.EnvConfig(), 1)
+    makers = [lambda: gym_env.make(wanted, sections.EnvConfig(), 1)]
+    makers += [lambda: gym_env.check_id(wanted)] * wanted.startswith("MinAtar/")
+    for make in makers:
+        with pytest.raises(errors.EnvironmentFailure, match=message):
+            make()
 
 
 def test_minatars_games_are_bits_with_the_actions_that_matter():
@@ -246,18 +259,6 @@ def test_a_reset_of_minatar_forgets_the_last_action():
     env.step(left)
     env.reset(range(64))
     np.testing.assert_array_equal(env.step(stay).observation, fresh)
-
-
-def test_without_minatar_the_error_names_what_to_install(monkeypatch):
-    for name in [name for name in gymnasium.registry if name.startswith("MinAtar/")]:
-        monkeypatch.delitem(gymnasium.registry, name)
-    for module in ("minatar", "minatar.gym"):
-        monkeypatch.setitem(sys.modules, module, None)
-    hint = r"'MinAtar/Breakout-v1' needs .*minatar.* -m pip install 'MinAtar<2"
-    with pytest.raises(errors.EnvironmentFailure, match=hint):
-        gym_env.check_id("MinAtar/Breakout-v1")
-    with pytest.raises(errors.EnvironmentFailure, match=hint):
-        gym_env.make("MinAtar/Breakout-v1", sections.EnvConfig(), 1)
 
 
 def test_minatar_loads_no_plotting_and_leaves_logging_and_standard_error_alone():
@@ -372,39 +373,6 @@ def test_gymnasiums_warnings_are_neither_errors_nor_noise():
         warnings.simplefilter("always")
         gym_env.GymVectorEnv.from_factory(Chatty, 1)
     assert not caught
-
-
-def test_a_module_in_the_current_directory_is_found_from_a_console_command(tmp_path):
-    (tmp_path / "my_module.py").write_text(
-        textwrap.dedent("""
-        import gymnasium
-        import numpy as np
-
-        class MyEnv(gymnasium.Env):
-            observation_space = gymnasium.spaces.Box(0, 1, (3,), np.float32)
-            action_space = gymnasium.spaces.Discrete(2)
-
-            def reset(self, *, seed=None, options=None):
-                return np.zeros(3, np.float32), {}
-
-            def step(self, action):
-                return np.ones(3, np.float32), 1.0, False, False, {}
-
-        gymnasium.register("MyEnv-v0", MyEnv, max_episode_steps=5)
-    """)
-    )
-    script = tmp_path / "bin" / "command.py"
-    script.parent.mkdir()
-    script.write_text(
-        textwrap.dedent("""
-        from seedzero.config import sections
-        from seedzero.envs import registry
-
-        env = registry.make("gym:my_module:MyEnv-v0", sections.EnvConfig(), 2)
-        print(env.reset([0, 1]).observation.shape)
-    """)
-    )
-    _print("(2, 3)\n", script, cwd=tmp_path, env=os.environ | dict(PYTHONPATH=str(ROOT)))
 
 
 @pytest.mark.parametrize(

@@ -75,12 +75,6 @@ def test_the_spec_tells_players_mask_and_bounds():
     assert (oware.observation_low, oware.observation_high) == (-np.inf, np.inf)
 
 
-def test_a_full_column_is_not_legal():
-    state = after(SMALL_CONNECT_FOUR, 2, 2, 2, 2)
-    assert SMALL_CONNECT_FOUR.legal_mask(state).tolist() == [True, True, False, True, True]
-    assert SMALL_CONNECT_FOUR.legal_mask(SMALL_CONNECT_FOUR.initial()).all()
-
-
 def test_a_move_leaves_the_state_before_it_alone():
     before = after(TIC_TAC_TOE, 4)
     text = str(before)
@@ -141,29 +135,10 @@ def test_self_play_alternates_and_rewards_who_acted():
     np.testing.assert_array_equal(steps[5].observation[0], TIC_TAC_TOE.observe(after(TIC_TAC_TOE, 0, 3, 1, 4, 2)))
 
 
-def test_a_draw_rewards_nobody():
-    env = spiel.Games(TIC_TAC_TOE, 1)
-    env.reset([0])
-    steps = [env.step(actions(move)) for move in (0, 1, 2, 4, 3, 5, 7, 6, 8)]
-    assert [step.terminated[0] for step in steps] == [False] * 8 + [True]
-    assert [step.reward[0] for step in steps] == [0] * 9
-    assert steps[-1].action_mask.all()
-
-
 def test_who_loses_by_the_own_move_is_rewarded_for_it():
     env = spiel.Games(spiel.Game("misere(game=tic_tac_toe())"), 1)
     env.reset([0])
     assert [env.step(actions(move)).reward[0] for move in (0, 3, 1, 4, 2)] == [0, 0, 0, 0, -1]
-
-
-def test_four_in_a_column_win_connect_four():
-    env = spiel.Games(SMALL_CONNECT_FOUR, 1)
-    env.reset([0])
-    steps = [env.step(actions(move)) for move in (0, 1, 0, 1, 0, 1, 0)]
-    assert [step.reward[0] for step in steps] == [0] * 6 + [1]
-    assert steps[-1].terminated[0]
-    assert steps[5].action_mask.tolist() == [[True] * 5]
-    np.testing.assert_array_equal(steps[-1].observation[0, :, 0, 0], [1, 1, 1, 1])
 
 
 def test_an_illegal_action_is_refused_before_any_game_has_moved():
@@ -312,15 +287,6 @@ def test_the_opponent_follows_the_seeds():
     assert np.any(first_moves([3, 4])[:, 1] != first_moves([3, 5])[:, 1])
 
 
-def test_an_opening_that_would_end_the_game_is_not_played():
-    env = spiel.Games(spiel.Game("connect_four(rows=1,columns=3,x_in_row=1)"), 2, against=("random",))
-    step = env.reset([0, 0])
-    assert not step.observation[..., :2].any()
-    step = env.step(actions(0, 1))
-    assert step.reward.tolist() == [1, 1]
-    assert step.terminated.all()
-
-
 # --- random openings -------------------------------------------------------------------------------------------------
 
 
@@ -356,8 +322,9 @@ def test_later_episodes_open_anew_and_by_the_seed():
     assert any(np.any(one != two) for one, two in zip(once, other, strict=False))
 
 
-def test_an_opening_ends_before_it_would_end_the_game():
-    env = spiel.Games(spiel.Game("connect_four(rows=1,columns=3,x_in_row=1)"), 20, random_opening=3)
+@pytest.mark.parametrize("opening", [{"random_opening": 3}, {"against": ("random",)}], ids=["random", "opponent"])
+def test_an_opening_ends_before_it_would_end_the_game(opening):
+    env = spiel.Games(spiel.Game("connect_four(rows=1,columns=3,x_in_row=1)"), 20, **opening)
     step = env.reset(range(20))
     assert not step.terminated.any()
     step = env.step(np.argmax(step.action_mask, axis=1).astype(np.int32))

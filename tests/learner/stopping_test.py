@@ -114,3 +114,24 @@ def test_a_stop_ends_a_build_that_does_not_return_soon_after(
         stopping.leave_late(world.parts)
         assert left[0] == errors.INTERRUPTED and "kill" in world.calls
         assert world.said[0].endswith("; nothing was learned")
+
+
+@pytest.mark.parametrize(
+    ("num_updates", "told", "lost"),
+    [
+        (25, "a call on the device does not return", "updates lost: 25"),
+        (0, "the networks are still being built and compiled", "nothing was learned"),
+    ],
+)
+def test_a_call_that_does_not_return_ends_a_run_past_its_budget_as_a_failure(
+    make_parts: parts_world.Make, monkeypatch: pytest.MonkeyPatch, num_updates: int, told: str, lost: str
+) -> None:
+    world = make_parts(run__max_seconds=60.0)
+    world.build()
+    world.seen = world.seen._replace(num_updates=num_updates, is_compiled=num_updates > 0)
+    left: list[int] = []
+    monkeypatch.setattr("os._exit", left.append)
+    stopping.leave_late(world.parts)
+    assert left == [errors.FAILED] and world.calls == ["kill"]
+    (text,) = world.said
+    assert text.startswith("--max_seconds=60 passed ") and told in text and text.endswith(lost)

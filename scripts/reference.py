@@ -18,8 +18,9 @@ import pathlib
 import re
 import sys
 import textwrap
+import types
 import typing
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any, NamedTuple
 
 import seedzero
@@ -30,6 +31,8 @@ ROOT = pathlib.Path(__file__).parents[1]
 WIDTH = 100
 SHARED = ("network", "optimizer", "reward")
 """Sections whose defaults each agent has for itself; they are on its page."""
+SEEDZERO = (seedzero, seedzero.search)
+"""What users import names from."""
 PART = re.compile(r"^<!-- (?P<name>(?:settings|:::) \S+) -->\n.*?^<!-- end -->$", re.DOTALL | re.MULTILINE)
 
 
@@ -113,7 +116,13 @@ def function(path: str) -> str:
         tree = _doc(found).split("\n\n")[1]
         return f"```\n{textwrap.dedent(tree)}\n```"
     members = [member for member in vars(found).values() if inspect.isclass(member) and member.__module__ == path]
-    rows = [f"| `{path}.{member.__name__}` | {_fields(member)} | {_cell(_first(member))} |" for member in members]
+    names = [_name(member) or f"{path}.{member.__name__}" for member in members]
+    if any(map(_name, members)):  # a part of the package for users: without what that does not offer
+        members, names = zip(*[pair for pair in zip(members, names, strict=True) if _name(pair[0])], strict=True)
+    rows = [
+        f"| `{name}` | {_fields(member)} | {_cell(_first(member))} |"
+        for name, member in zip(names, members, strict=True)
+    ]
     return "\n".join(["| class | fields | meaning |", "|---|---|---|", *rows])
 
 
@@ -131,8 +140,16 @@ def _find(path: str) -> Any:
 
 def _public(path: str) -> str:
     """Returns the name under which a user imports a function of the package."""
-    short = f"seedzero.{path.rpartition('.')[2]}"
-    return short if getattr(seedzero, short.partition(".")[2], None) is _find(path) else path
+    return _name(_find(path)) or path
+
+
+def _name(found: Any) -> str:
+    """Returns the name of an object, or of a class that extends it, in `seedzero` or `seedzero.search`; "": none."""
+    public = {f"{module.__name__}.{name}": getattr(module, name) for module in SEEDZERO for name in module.__all__}
+    same = [name for name, value in public.items() if value is found]
+    if not same and inspect.isclass(found) and found.__module__.startswith("seedzero."):
+        same = [name for name, value in public.items() if inspect.isclass(value) and found in value.__mro__]
+    return same[0] if same else ""
 
 
 def _entry(name: str, found: Any) -> str:
@@ -167,19 +184,40 @@ def _parameters(found: Any) -> tuple[list[str], str]:
         if parameter.kind is parameter.KEYWORD_ONLY and kind not in (parameter.KEYWORD_ONLY, parameter.VAR_POSITIONAL):
             names.append("*")
         kind = parameter.kind
-        names.append(_plain(parameter))
+        names.append(_plain(parameter, vars(sys.modules[found.__module__])))
     result = signature.return_annotation
-    return names, "" if inspect.isclass(found) or result is signature.empty else f" -> {result}"
+    if inspect.isclass(found) or result is signature.empty:
+        return names, ""
+    return names, f" -> {_type(result, vars(sys.modules[found.__module__]))}"
 
 
-def _plain(parameter: inspect.Parameter) -> str:
-    """Returns a parameter with its annotation as it is written in the source."""
+def _type(text: str, known: Mapping[str, Any]) -> str:
+    """Returns an annotation by the names that users import, with what an alias of its module stands for."""
+
+    def word(found: re.Match[str]) -> str:
+        first, *rest = found[0].split(".")
+        value = known.get(first)
+        for name in rest:
+            value = getattr(value, name, None)
+        if value is None and (last := found[0].rpartition(".")[2]) in seedzero.__all__:
+            return f"seedzero.{last}"  # imported for type checkers only
+        if _name(value) or typing.get_origin(value) is None:
+            return _name(value) or found[0]
+        is_union = typing.get_origin(value) in (typing.Union, types.UnionType)
+        parts = typing.get_args(value) if is_union else (value,)
+        return re.sub(r"\b(?:typing|collections\.abc)\.", "", " | ".join(map(inspect.formatannotation, parts)))
+
+    return re.sub(r"(?<!['\w])[A-Za-z_][\w.]*(?!['\w])", word, text)
+
+
+def _plain(parameter: inspect.Parameter, known: Mapping[str, Any] = types.MappingProxyType({})) -> str:
+    """Returns a parameter with its annotation, by the names of `known`, the annotation's module."""
     star = {parameter.VAR_POSITIONAL: "*", parameter.VAR_KEYWORD: "**"}.get(parameter.kind, "")
     annotation = parameter.annotation
     text = star + parameter.name
     if annotation is not parameter.empty:
         written = annotation.__forward_arg__ if isinstance(annotation, typing.ForwardRef) else annotation
-        text += f": {written if isinstance(written, str) else inspect.formatannotation(written)}"
+        text += f": {_type(written, known) if isinstance(written, str) else inspect.formatannotation(written)}"
     if parameter.default is parameter.empty:
         return text
     return f"{text} = {parameter.default!r}" if annotation is not parameter.empty else f"{text}={parameter.default!r}"

@@ -56,6 +56,22 @@ def test_every_public_name_has_an_entry() -> None:
     assert not {*seedzero.__all__} - named
 
 
+def test_signatures_have_the_names_that_users_import() -> None:
+    page = (ROOT / "docs" / "reference.md").read_text(encoding="utf-8")
+    shown = re.sub(r"^<!-- .*$", "", page, flags=re.MULTILINE)
+    assert "seedzero.search.Result" in shown and "-> seedzero.Policy" in shown
+    assert not re.findall(r"search\.(?:types|engine)|\b(?:RunDir|Step|Mode|Setting|SearchSection)\b", shown)
+
+
+def test_help_texts_name_flags_that_there_are() -> None:
+    long = [name for name in configs.ALIASES.values() if f"--{name}" != configs.flag(name)]
+    texts = {name: field.metadata["help"] for name, field in configs.fields().items()}
+    texts |= {
+        name: f"{command.details} {' '.join(command.flags.values())}" for name, command in commands.COMMANDS.items()
+    }
+    assert not [name for name, text in texts.items() if re.search(rf"\b(?:{'|'.join(map(re.escape, long))})\b", text)]
+
+
 def test_a_row_has_the_agent_s_default_and_choices(reference: types.ModuleType) -> None:
     rows = reference.settings("apex").splitlines()
     assert "### `replay`" not in rows and "### `apex`" in rows

@@ -86,15 +86,15 @@ def agents(arguments: parse.Arguments) -> int:
     for name in configs.agent_names():
         settings: options.AgentSection = getattr(configs.Config(), name)
         output.show(f"{name}{' (the default)' if name == default else ''}: {settings.SUMMARY}")
-        data = "a replay" if settings.SAMPLES else "its newest steps alone"
+        data = "a replay" if settings.SAMPLES else "only its newest steps"
         plays = f"plays {_plays(settings)}; learns from {data}"
-        tuned = ", ".join(preset for preset in presets.PRESETS if preset in presets.PARTS[name])
-        for text in (plays, f"tuned for {tuned}"):
+        own = ", ".join(preset for preset in presets.PRESETS if preset in presets.PARTS[name])
+        for text in (plays, f"has settings of its own in the presets {own}"):
             listed = textwrap.fill(text, parse.WIDTH - len(_INDENT), break_on_hyphens=False)
             output.show(textwrap.indent(listed, _INDENT))
     output.show(
         "\nseedzero train --agent=NAME ...; seedzero config --preset=PRESET --agent=NAME lists an agent's settings"
-        "\nAn agent of your own is --agent=MODULE:OBJECT"
+        "\nYour own agent is --agent=MODULE:OBJECT"
     )
     return 0
 
@@ -154,7 +154,7 @@ def _entry(name: str, value: options.Value, on_cpu: options.Value | None, metada
     choices = f" [{' | '.join(metadata['choices'])}]" if metadata["choices"] else ""
     help_text = textwrap.indent(textwrap.fill(metadata["help"] + choices, parse.WIDTH - 6), " " * 6)
     mark = "" if metadata["resumable"] else "  *"
-    return f"  --{name}={_text(value)}{unit}{cpu}{mark}\n{help_text}"
+    return f"  {configs.flag(name)}={_text(value)}{unit}{cpu}{mark}\n{help_text}"
 
 
 def _text(value: options.Value) -> str:

@@ -1,7 +1,8 @@
 """The console command `seedzero`: finds the command, runs it, and turns errors into messages and exit codes.
 
-Exit codes: 0 done; 1 failure; 2 bad usage or configuration; 75 run directory in use (train --supervised); 130 left at
-once on Ctrl-C.
+Exit codes: 0 done; 1 failure; 2 bad usage or configuration; 65 and 66 a worker's environment gave impossible values,
+or failed after an episode; 75 run directory in use, or other hosts lost (train --supervised); 130 left at once on
+Ctrl-C.
 
 Nothing here or in the commands' files imports JAX before it is needed, so mistakes in the command line are reported at
 once, and workers never load it.

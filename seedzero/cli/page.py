@@ -78,7 +78,8 @@ COMMAND = parse.Command(
     },
     required=("run_dir",),
     details="""
-The page is a separate process that only reads: it costs training nothing, and runs may start and end meanwhile.
+The page is a separate process that only reads; runs may start and end meanwhile. It slows training down by about 2 %
+while a game is followed, and otherwise not measurably.
 Pages: all runs, sorted, filtered and grouped over seeds, several in one plot; a run's returns, losses and any other
 metric, live; the calls and workers of a run that trains, and one of its environments as the network sees it; a
 league's results, ratings, lineage and decisions; recorded episodes (`seedzero record`, `seedzero play --page`),

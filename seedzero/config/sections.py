@@ -449,6 +449,4 @@ class MetricsConfig(options.Section):
     port: int = options.any_time(
         -1, "serve metrics to Prometheus at http://HOST:PORT/metrics; 0: any free port; -1: off", low=-1, high=65535
     )
-    host: str = options.any_time(
-        "127.0.0.1", "address on which metrics.port listens; 0.0.0.0: all addresses of this machine"
-    )
+    host: str = options.any_time("127.0.0.1", "address for --metrics_port; 0.0.0.0: all addresses of this machine")

@@ -265,10 +265,10 @@ def test_config_shows_every_setting_of_the_agent_with_value_unit_and_help(
     out = capsys.readouterr().out
     assert out.startswith(f"# preset atari, agent {agent}: ")
     for name, field in configs.fields().items():
-        assert (f"  --{name}=" in out) == configs.is_read(name, agent)
+        assert (f"  {configs.flag(name)}=" in out) == configs.is_read(name, agent)
         if configs.is_read(name, agent):
             assert field.metadata["help"].split(";")[0][:40] in out
-    assert "--run.seed=17" in out
+    assert "--seed=17" in out and "--run." not in out, "the flags of `seedzero train`"
     envs = presets.cpu_values("atari", agent, explicit=set())["worker.envs_per_group"]
     assert f"--worker.envs_per_group=128  (on a CPU: {envs})" in out
 
@@ -276,7 +276,7 @@ def test_config_shows_every_setting_of_the_agent_with_value_unit_and_help(
 def test_config_refuses_what_train_would_once_it_is_shown(capsys: pytest.CaptureFixture[str]) -> None:
     assert commands.main(["config", "--preset=atari", "--deterministic", "--workers=0"]) == 2
     printed = capsys.readouterr()
-    assert "--deterministic " in printed.err and "--run.deterministic=true" in printed.out
+    assert "--deterministic " in printed.err and "--deterministic=true" in printed.out
     assert commands.main(["config", "--preset=atari", "--env=remote"]) == 0  # which implies --workers=0
 
 

@@ -12,7 +12,8 @@ import pytest
 
 import seedzero
 from seedzero.api import environment
-from seedzero.config import presets, sections
+from seedzero.cli import main as commands
+from seedzero.config import configs, presets, sections
 from seedzero.core import errors
 
 ROOT = deploy_files.ROOT
@@ -190,6 +191,34 @@ def test_messages_that_troubleshooting_explains_are_the_program_s() -> None:
     files = (ROOT / "seedzero").rglob("*.py")
     program = "\n".join(re.sub(r'"\n\s*f?"', "", file.read_text(encoding="utf-8")) for file in files)
     assert len(rows) <= len(parts) and [part for part in parts if part not in program] == []
+
+
+@pytest.mark.parametrize("name", DOCUMENTS)
+def test_an_example_has_as_many_lines_as_its_page_says(name: str) -> None:
+    text = (ROOT / name).read_text(encoding="utf-8")
+    for link, number in re.findall(r"\]\(([^)\s]+\.(?:py|js))\)[^.]{0,120}?(\d+)\s+lines", text):
+        length = len(((ROOT / name).parent / link).read_text(encoding="utf-8").splitlines())
+        assert abs(length - int(number)) <= 0.1 * length, f"{link}: {length} lines"
+
+
+def test_exit_codes_are_those_of_the_program() -> None:
+    codes = {str(code) for name, code in vars(errors).items() if name.isupper() and isinstance(code, int)}
+    table = re.findall(r"^\| (\d+) \|", (ROOT / "docs" / "files.md").read_text(encoding="utf-8"), re.MULTILINE)
+    assert {*table} == codes == {*re.findall(r"\b(?:\d|65|66|75|130)\b", commands.__doc__.split("\n\n")[1])}
+
+
+def test_results_name_their_versions() -> None:
+    for name in ("docs/results.md", "docs/speed.md"):
+        assert "today" not in (ROOT / name).read_text(encoding="utf-8").lower(), name
+
+
+def test_the_league_s_settings_name_its_agents() -> None:
+    section = (
+        (ROOT / "docs" / "settings.md").read_text(encoding="utf-8").partition("## League")[2].partition("\n\n<")[0]
+    )
+    for name, settings in configs.agent_sections().items():
+        title = (ROOT / "docs" / "agents" / f"{name}.md").read_text(encoding="utf-8").splitlines()[0][2:]
+        assert (title in section) == ("league" in settings.SECTIONS), name
 
 
 _SPEED = re.compile(r"(?!0 )\d[\d.,]*(?: to [\d.,]+)?(?: thousand)? (?:frames|updates|steps)/s")

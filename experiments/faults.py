@@ -3,7 +3,7 @@
     python experiments/faults.py [ROW ...] [--list] [--json] [--out=FILE.md]
 
 Measures the rows of `fault_probes.py`; the other rows run tests of the suite, including slow ones, in one process.
-ROW: names of rows, or their beginnings ("load"). --out writes the table of docs/reliability.md; --json ends with
+ROW: names of rows, or their beginnings ("load"). --out writes the table of experiments/notes/faults.md; --json ends with
 {"rows": [{"name", "passed", "figure"}]}. --report takes the outcomes of tests from a run of the suite:
 `./run_tests.sh --junitxml=FILE`, which leaves slow tests out. The exit status is 1 if a row has not passed. It needs
 the extra `dev`.
@@ -653,7 +653,7 @@ def main() -> int:
 
 
 def table(results: Sequence[Result]) -> str:
-    """Returns the table of docs/reliability.md."""
+    """Returns the table of experiments/notes/faults.md."""
     lines = ["| row | fault | promise | figure | passed |", "|---|---|---|---|---|"]
     for row, passed, figure in results:
         lines.append(f"| {row.name} | {row.fault} | {row.promise} | {figure} | {_OUTCOMES[passed][1]} |")

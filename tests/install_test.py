@@ -453,7 +453,7 @@ def test_a_venv_whose_python_is_gone_is_made_again_and_keeps_its_lock(tmp_path: 
 
 
 @pytest.mark.parametrize(
-    "name", ["docs/testing.md", "docs/deploy.md", "scripts/test", "scripts/docs", "CONTRIBUTING.md"]
+    "name", ["tests/README.md", "docs/deploy.md", "scripts/test", "scripts/docs", "CONTRIBUTING.md"]
 )
 def test_advice_to_install_an_extra_leaves_the_clone_installed_as_it_is(name: str) -> None:
     advice = re.findall(r"\.venv/bin/pip install (.*'\.\[[\w,]+\]')", (ROOT / name).read_text())

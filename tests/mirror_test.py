@@ -1,4 +1,4 @@
-"""Tests mirror the package: what has no test of its own stands in the table of docs/testing.md, with the reason."""
+"""Tests mirror the package: what has no test of its own stands in the table of tests/README.md, with the reason."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ NOT_MIRRORED = {"__init__", "__main__"}
 
 
 def _table() -> dict[str, str]:
-    """Returns the reason of each file or pattern that docs/testing.md excuses: | `ops/a.py`, ... | reason |."""
-    text = (ROOT / "docs" / "testing.md").read_text(encoding="utf-8")
+    """Returns the reason of each file or pattern that tests/README.md excuses: | `ops/a.py`, ... | reason |."""
+    text = (ROOT / "tests" / "README.md").read_text(encoding="utf-8")
     rows = re.findall(r"^\| (`\S+\.py`(?:, `\S+\.py`)*) \| (.+) \|$", text, re.MULTILINE)
     return {file: reason for files, reason in rows for file in re.findall(r"`(.+?)`", files)}
 
@@ -37,16 +37,16 @@ def _test_of(file: str) -> pathlib.Path:
 def test_every_file_has_a_test_of_its_own_or_a_reason() -> None:
     without = {file for file in _files() if not _test_of(file).is_file()}
     missing = sorted(without - set().union(*_excused(without).values()))
-    assert not missing, "write tests/X/Y_test.py, or a row in docs/testing.md"
+    assert not missing, "write tests/X/Y_test.py, or a row in tests/README.md"
 
 
 def test_the_table_names_files_that_exist() -> None:
     nothing = sorted(pattern for pattern, files in _excused(_files()).items() if not files)
-    assert not nothing, "delete their rows in docs/testing.md"
+    assert not nothing, "delete their rows in tests/README.md"
 
 
 def test_files_of_the_table_have_no_test_of_their_own() -> None:
-    assert not sorted(file for file in _table() if _test_of(file).is_file()), "delete their rows in docs/testing.md"
+    assert not sorted(file for file in _table() if _test_of(file).is_file()), "delete their rows in tests/README.md"
 
 
 def test_tests_that_the_table_names_exist() -> None:

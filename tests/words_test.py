@@ -63,8 +63,13 @@ OLD_PHRASES = {
     "the other one's": "the other player's",
 }
 """Phrases that puzzled readers, and what to write instead."""
-PAGES = ["README.md", "CONTRIBUTING.md", "examples/javascript/README.md", "examples/trained/README.md"] + [
-    path.relative_to(ROOT).as_posix() for path in sorted((ROOT / "docs").rglob("*.md"))
+PAGES = [
+    *("README.md", "CONTRIBUTING.md", "tests/README.md", "examples/javascript/README.md", "examples/trained/README.md"),
+    *(
+        path.relative_to(ROOT).as_posix()
+        for folder in ("docs", "experiments/notes")
+        for path in sorted((ROOT / folder).rglob("*.md"))
+    ),
 ]
 _PHRASES = re.compile(rf"\b(?:{'|'.join(OLD_PHRASES)})\b", re.IGNORECASE)
 _FENCE = re.compile(r" *```")

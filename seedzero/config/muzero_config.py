@@ -437,7 +437,7 @@ PARTS: Mapping[str, options.Part] = {
         reanalyse=dict(per_insert=0.25),
         on_cpu=_ATARI_ON_CPU,
     ),
-    # EfficientZero V2 (Wang et al. 2024) and its published settings; docs/lab_atari.md has the differences. Few
+    # EfficientZero V2 (Wang et al. 2024) and its published settings; experiments/notes/atari.md has the differences. Few
     # environments, so that acting is never far from the newest parameters.
     "atari-100k": options.part(
         _PIXELS,

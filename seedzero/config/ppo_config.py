@@ -171,7 +171,7 @@ PARTS: Mapping[str, options.Part] = {
     ),
     "league-kuhn": options.part(_PAST, league=dict(freeze_every=20_000)),
     "league-leduc": options.part(_PAST, league=dict(freeze_every=50_000)),
-    # The exploiters of the table in docs/league_lab.md, which are reset after each snapshot.
+    # The exploiters of the table in experiments/notes/league.md, which are reset after each snapshot.
     "league-goofspiel": options.part(
         _SEATS,
         league=dict(

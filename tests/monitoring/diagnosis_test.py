@@ -109,7 +109,7 @@ _DOCUMENTED = {
         {"values", "undecided policy"},
     ),
 }
-"""Rows of docs/lab_curves.md, some repeated where a run stood still; and the rules that they break."""
+"""Rows of experiments/notes/curves.md, some repeated where a run stood still; and the rules that they break."""
 
 
 @pytest.mark.parametrize("name", _DOCUMENTED)

@@ -4,7 +4,7 @@
     seedzero train --env=python:count_bonus:deep_sea --agent=ppo --ppo.bonus=count_bonus:make
 
 The bonus is 1 / sqrt(N), N: visits of the observation's cell so far (Bellemare et al. 2016; cells by the signs of
-random projections: Tang et al. 2017). Both names are kept in the run directory; docs/tutorials/own_bonus.md explains
+random projections: Tang et al. 2017). Both names are kept in the run directory; docs/tutorials/own_agent.md explains
 the parts.
 """
 

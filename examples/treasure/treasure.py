@@ -3,7 +3,7 @@
     cd examples/treasure
     seedzero train --preset=treasure.preset --env=gym:treasure:Maze-v0
 
-docs/tutorials/own_family.md explains the parts.
+docs/tutorials/own_environment.md explains the parts.
 """
 
 from typing import Any

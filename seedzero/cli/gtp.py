@@ -47,6 +47,6 @@ COMMAND = parse.Command(
     details="""
 Speaks the Go Text Protocol, version 2, on standard input and output, as GoGui and Sabaki do; give them this command as
 an engine. Board and komi are those that the player has learned with; others are answered with an error. Colors take
-turns. docs/engines.md has the commands, and engines as opponents.""",
+turns. docs/serving.md has the commands, and engines as opponents.""",
     run=run,
 )

@@ -115,7 +115,7 @@ FAMILIES = (
         "dmlab:LEVEL",
         (Offer(
             "DeepMind Lab, dmlab:dmlab30 for all 30 levels; must be built", "dmlab:rooms_watermaze",
-            "deepmind_lab", advice="docs/dmlab.md says how it is built",
+            "deepmind_lab", advice="docs/families.md says how it is built",
         ),),
         make="dmlab:DMLab", check="dmlab:levels", arguments=("settings", "role", "indices"),
         frames_per_second=15.0, presets=("dmlab",), reads=("frame_skip",),

@@ -22,12 +22,12 @@ DOCUMENTS = ["README.md", "CONTRIBUTING.md", "tests/README.md", "examples/javasc
     path.relative_to(ROOT).as_posix() for path in sorted((ROOT / "docs").rglob("*.md"))
 ]
 FEWEST = {
-    "docs/guide.md": 11,
+    "docs/README.md": 4,
     "docs/running.md": 11,
     "docs/deploy.md": 5,
     "docs/clusters.md": 3,
     "docs/environments.md": 5,
-    "docs/tuning.md": 3,
+    "docs/speed.md": 3,
 }
 """Documents -> least number of command lines in them."""
 
@@ -105,7 +105,7 @@ def test_git_and_so_cloud_build_leave_out_what_the_documents_have_made() -> None
 
 
 def test_the_command_seedzero_is_there_before_it_is_used() -> None:
-    block = next(block for _, block in _blocks((ROOT / "docs" / "guide.md").read_text()) if "seedzero train " in block)
+    block = next(block for _, block in _blocks((ROOT / "docs" / "README.md").read_text()) if "seedzero train " in block)
     assert block.startswith(". .venv/bin/activate ")
     text = (ROOT / "README.md").read_text(encoding="utf-8")
     assert text.index("git clone ") < text.index("./run_local.sh catch ") < text.index("source .venv/bin/activate")
@@ -178,6 +178,19 @@ def test_documents_are_for_a_reader_in_a_hurry() -> None:
     assert (ROOT / "docs" / "play.gif").stat().st_size <= 2_000_000
 
 
+def test_the_index_has_every_command_and_page() -> None:
+    index = (ROOT / "docs" / "README.md").read_text(encoding="utf-8")
+    table = index.partition("| command | for |")[2]
+    assert {*re.findall(r"`([\w-]+)`", table)} == {*commands.COMMANDS}
+    groups = re.split(r"^  - (\w+):\n", (ROOT / "mkdocs.yml").read_text(encoding="utf-8").partition("\nnav:\n")[2], flags=re.M)
+    pages = {name: re.findall(r"(docs/\S+\.md)", text) for name, text in zip(groups[1::2], groups[2::2], strict=True)}
+    assert list(pages) == ["Start", "Guides", "Platforms", "Reference", "Contributing"]
+    users = [page for name, group in pages.items() if name != "Contributing" for page in group]
+    assert len(users) <= 35 and {*users, *pages["Contributing"]} == {name for name in DOCUMENTS if "docs/" in name}
+    linked = {(ROOT / "docs" / link).resolve() for link in re.findall(r"\]\(([^)#\s]+)", index)}
+    assert not [page for page in users if ROOT / page not in {*linked, ROOT / "docs" / "README.md"}]
+
+
 def test_the_table_of_presets_has_them_all() -> None:
     _, _, table = (ROOT / "docs" / "running.md").read_text(encoding="utf-8").partition("## Presets")
     assert [name for name in presets.PRESETS if f"`{name}`" not in table] == []
@@ -204,7 +217,7 @@ def test_an_example_has_as_many_lines_as_its_page_says(name: str) -> None:
 
 def test_exit_codes_are_those_of_the_program() -> None:
     codes = {str(code) for name, code in vars(errors).items() if name.isupper() and isinstance(code, int)}
-    table = re.findall(r"^\| (\d+) \|", (ROOT / "docs" / "files.md").read_text(encoding="utf-8"), re.MULTILINE)
+    table = re.findall(r"^\| (\d+) \|", (ROOT / "docs" / "running.md").read_text(encoding="utf-8"), re.MULTILINE)
     assert {*table} == codes == {*re.findall(r"\b(?:\d|65|66|75|130)\b", commands.__doc__.split("\n\n")[1])}
 
 

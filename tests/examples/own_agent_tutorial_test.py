@@ -11,7 +11,8 @@ from collections.abc import Iterator
 import e2e_harness as harness
 import pytest
 
-TEXT = (harness.ROOT / "docs" / "tutorials" / "own_agent.md").read_text(encoding="utf-8")
+PAGE = (harness.ROOT / "docs" / "tutorials" / "own_agent.md").read_text(encoding="utf-8")
+TEXT = PAGE.partition("\n## Your own exploration bonus\n")[0]
 SMALL = ("--workers=1", "--worker.envs_per_group=4")
 BUDGET = ("--max_updates=6", "--evaluation.episodes=4", "--evaluation.num_envs=4", *SMALL)
 

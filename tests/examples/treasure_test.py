@@ -11,7 +11,8 @@ from collections.abc import Iterator
 import e2e_harness as harness
 import pytest
 
-TEXT = (harness.ROOT / "docs" / "tutorials" / "own_family.md").read_text(encoding="utf-8")
+PAGE = (harness.ROOT / "docs" / "tutorials" / "own_environment.md").read_text(encoding="utf-8")
+TEXT = PAGE.partition("\n## A family of levels\n")[2]
 BUDGET = ("--max_updates=2", "--ppo.unroll_length=16", "--ppo.num_minibatches=4", "--evaluation.episodes=4")
 SMALL = ("--workers=1", "--worker.envs_per_group=4", "--evaluation.num_envs=4")
 COMMANDS = [shlex.split(line)[1:] for line in re.findall(r"^   (seedzero .*)$", TEXT, re.MULTILINE)]

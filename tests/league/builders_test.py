@@ -391,7 +391,7 @@ def test_actions_are_checked_in_their_order(rules: pathlib.Path) -> None:
 
 
 def test_the_builder_of_the_documentation_works(rules: pathlib.Path) -> None:
-    page = (pathlib.Path(__file__).parents[2] / "docs" / "builders.md").read_text(encoding="utf-8")
+    page = (pathlib.Path(__file__).parents[2] / "docs" / "league_advanced.md").read_text(encoding="utf-8")
     (code,) = re.findall(r'```python\n("""my_rules\.py:.*?)```', page, re.DOTALL)
     rules.with_name("rules_of_a_user.py").write_text(code)
     name, settings = "rules_of_a_user:build", {"every": 100}

@@ -31,6 +31,8 @@ ROOT = pathlib.Path(__file__).parents[1]
 WIDTH = 100
 SHARED = ("network", "optimizer", "reward")
 """Sections whose defaults each agent has for itself; they are on its page."""
+MARKS = {"no": "*", "on resume": "", "any time": "+"}
+"""May a setting change? -> its sign in the tables, as docs/settings.md explains it."""
 SEEDZERO = (seedzero, seedzero.search)
 """What users import names from."""
 PART = re.compile(r"^<!-- (?P<name>(?:settings|:::) \S+) -->\n.*?^<!-- end -->$", re.DOTALL | re.MULTILINE)
@@ -49,7 +51,17 @@ def written(text: str) -> str:
 
 
 def settings(name: str) -> str:
-    """Returns the settings of a section that all agents have, or of an agent: its own and those with its defaults."""
+    """Returns the settings of a section that all agents have, or of an agent: its own and those with its defaults.
+
+    "shared": what the settings mean of which each agent has defaults for itself.
+    """
+    if name == "shared":
+        rows = [
+            f"| `{configs.flag(setting)}` | {_cell(field.metadata['help'])} |"
+            for setting, field in configs.fields().items()
+            if setting.partition(".")[0] in SHARED
+        ]
+        return "\n".join(["| setting | meaning |", "|---|---|", *rows])
     if name not in configs.agent_names():
         return table(name, configs.Config())
     config = configs.of_agent(name)
@@ -67,22 +79,23 @@ def table(section: str, config: configs.Config) -> str:
         for name, field in configs.fields().items()
         if name.partition(".")[0] == section and configs.is_read(name, config)
     ]
-    head = ["| setting | default | unit | range | may change | meaning |", "|---|---|---|---|---|---|"]
+    head = ["| setting | default | range | meaning |", "|---|---|---|---|"]
+    if section in SHARED:
+        head = ["| setting | default | range |", "|---|---|---|"]
     return "\n".join([*head, *rows]) if rows else ""
 
 
 def _row(name: str, value: options.Value, field: dataclasses.Field[Any], choices: tuple[str, ...]) -> str:
     metadata = field.metadata
-    default = "" if value == "" else f"`{options.shown(value)}`"
+    shown = "" if value == "" else f"`{options.shown(value)}`"
+    mark = MARKS[metadata["resumable"] or "no"]
     cells = [
         f"`{configs.flag(name)}`",
-        default,
-        metadata["unit"],
+        " ".join(filter(None, [shown, metadata["unit"], mark])),
         _range(value, choices or metadata["choices"], metadata["low"], metadata["high"]),
-        metadata["resumable"] or "no",
         metadata["help"],
     ]
-    return f"| {' | '.join(_cell(cell) for cell in cells)} |"
+    return f"| {' | '.join(_cell(cell) for cell in (cells[:-1] if name.partition('.')[0] in SHARED else cells))} |"
 
 
 def _range(value: options.Value, choices: tuple[str, ...], low: float, high: float) -> str:

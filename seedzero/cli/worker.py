@@ -31,6 +31,6 @@ for all hosts. A hash of --worker_id and address spreads the workers evenly. A f
 of the list. If a host does not answer for its --transport.lease_seconds (15), its workers move to the others, reset
 their environments and begin new sessions.
 
-At SIGTERM it takes leave of the learner and ends with exit code 0.""",
+At SIGTERM it leaves the learner and ends with exit code 0.""",
     run=run,
 )

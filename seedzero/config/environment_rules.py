@@ -97,13 +97,13 @@ def _is_played(what: str, plays: _Plays) -> rules.SettingsRule:
             "way": f"give --agent={'|'.join(able)}" if able else "no agent does",
         }
 
-    text = f"agent {{run.agent}} plays no environments with {what}, as --env={{env.id}} has; {{way}}"
+    text = f"agent {{run.agent}} cannot play environments with {what}, as --env={{env.id}} has; {{way}}"
     return rules.error("run.agent", applies, text, rules.Needs.SPEC)
 
 
 _OF_PRESET = {"run.stop_at_return": "inf", "run.max_updates": "0", "evaluation.pauses_training": "false"}
 """What belongs only to a preset's environment, and the value for others."""
-_OFF = "{flag} is off: the preset's {old} is for {preset_env}{why}"
+_OFF = "ignored the preset's {flag}={old}, which is meant for {preset_env}{why}"
 
 RULES = (
     rules.note("worker.num", "0", lambda c: c.env.id == env_ids.REMOTE,

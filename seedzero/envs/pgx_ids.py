@@ -42,4 +42,4 @@ def parsed(name: str) -> tuple[str, dict[str, Any]]:
         assert isinstance(call, ast.Call) and not call.args
         return game_name, {str(word.arg): ast.literal_eval(word.value) for word in call.keywords}
     except (SyntaxError, ValueError, AssertionError):
-        raise errors.EnvironmentFailure(f"{name!r} is no game; expected a form as hex, or hex(size=5)") from None
+        raise errors.EnvironmentFailure(f"{name!r} is not a game; expected, for example, hex or hex(size=5)") from None

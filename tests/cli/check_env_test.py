@@ -142,7 +142,7 @@ def test_settings_of_the_environment_count(capsys: pytest.CaptureFixture[str]) -
     ("words", "error"),
     [
         (["gym:CartPol-v1"], "did you mean|Did you mean"),
-        (["gym:Pendulum-v1", "--agent=vtrace"], "plays no environments with continuous actions"),
+        (["gym:Pendulum-v1", "--agent=vtrace"], "cannot play environments with continuous actions"),
         ([ROBOT, "--network.kind=resnet", "--env.kwargs={"], "is no JSON object"),
         ([ROBOT, '--env.kwargs={"scale": NaN}'], "rewards are not finite"),
         (["gym:CartPole-v1", "--network.kind=conv"], "use --network.kind=mlp"),

@@ -702,7 +702,7 @@ FOUND_BY_DEVICES = (
 )
 REASONS = (
     ("catch --env=remote", "--env=remote: no local workers"),
-    ("catch --env=gym:X-v0", "--stop_at_return is off: the preset's 1.0 is for catch"),
+    ("catch --env=gym:X-v0", "the preset's --stop_at_return=1.0, which is meant for catch"),
     ("cartpole --env.max_episode_steps=9", "495.0 is for gym:CartPole-v1 without --env.max_episode_steps=9"),
     (
         "memory-tmaze --agent=ppo --env=memory:tmaze-50 --stop_at_return=9",

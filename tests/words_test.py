@@ -64,7 +64,13 @@ OLD_PHRASES = {
 }
 """Phrases that puzzled readers, and what to write instead."""
 PAGES = [
-    *("README.md", "CONTRIBUTING.md", "tests/README.md", "examples/javascript/README.md", "examples/trained/README.md"),
+    *(
+        "README.md",
+        "CONTRIBUTING.md",
+        "tests/README.md",
+        "examples/javascript/README.md",
+        "examples/trained/README.md",
+    ),
     *(
         path.relative_to(ROOT).as_posix()
         for folder in ("docs", "experiments/notes")

@@ -136,7 +136,7 @@ def read(path: pathlib.Path, place: str, step: saved_files.Step = "last") -> Sav
     settings = run_dirs.read_saved(path).config
     if not has_league(settings):
         raise errors.UsageError(
-            f"{place} has no league: its games are played by one player alone; `./run_local.sh league`, or `seedzero "
+            f"{place} has no league: only one player plays its games; `./run_local.sh league`, or `seedzero "
             "train --preset=league-tictactoe`, trains a run that has one"
         )
     if not saved_files.finished(path / "checkpoints" / saved_files.STEPS):

@@ -17,7 +17,7 @@ PRESET = "preset=NAME|FILE"
 """The flag of commands that also take a preset from a file."""
 
 
-RUN_DIR = {"run_dir=DIR|gs://BUCKET/PATH": "directory of the training run; DIR alone means the same"}
+RUN_DIR = {"run_dir=DIR|gs://BUCKET/PATH": "directory of the training run; DIR without the flag means the same"}
 PAGE_ROOT = {
     "page.root=PATH": "path of the page behind a proxy, such as Jupyter's /proxy/8000; or "
     "its whole address, https://NAME/proxy/8000, if NAME is another "

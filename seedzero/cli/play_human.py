@@ -92,7 +92,7 @@ def check(arguments: parse.Arguments) -> None:
     """Raises UsageError for flags that mean nothing with --human."""
     for flag in ("video", "max_episode_steps"):
         if flag in arguments.flags:
-            raise errors.UsageError(f"--{flag} is for an episode of the agent alone; omit it, or --human")
+            raise errors.UsageError(f"--{flag} is for an episode without you; omit it, or --human")
     if bucket.parse(run_dir := arguments.flags["run_dir"]) is not None:
         raise errors.UsageError(f"--run_dir={run_dir}: --human records into a run directory of this machine; give one")
 

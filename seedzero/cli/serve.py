@@ -141,7 +141,7 @@ COMMAND = parse.Command(
         "max_batch=N": f"most observations of a call (default {_MAX_BATCH})",
         "token_file=FILE": "file with the token that clients must present",
         "insecure": "listen beyond this machine without a token: anybody may ask",
-        "tls.cert_file=FILE": "PEM file with the server's certificate chain: it then speaks TLS alone",
+        "tls.cert_file=FILE": "PEM file with the server's certificate chain: it then speaks only TLS",
         "tls.key_file=FILE": "PEM file with the key of tls.cert_file, without a passphrase",
         "metrics_port=N": "serve counters for Prometheus on this port; 0: any free one",
         "metrics_host=HOST": f"of that port (default {_HOST}); 0.0.0.0: other machines reach it",

@@ -123,7 +123,7 @@ def _texts(arguments: parse.Arguments) -> dict[str, str]:
         given[run_groups.PRESET] = arguments.flags["preset"]
     if "seeds" in arguments.flags:
         if run_groups.SEED in given:
-            raise errors.UsageError("--seed and --seeds are given; give --seeds alone")
+            raise errors.UsageError("--seed and --seeds are given; give only --seeds")
         given[run_groups.SEED] = arguments.flags["seeds"]
     return given
 

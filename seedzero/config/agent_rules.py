@@ -143,7 +143,7 @@ RULES = (
         "{it}: --reward.normalize=true divides the bonus by the deviation of the environment's rewards alone, which "
         "may be rare; give --reward.normalize=false, or --ppo.bonus_place=after"),
     rules.error("network.module", lambda c: c.this and c.run.agent == "muzero" and _asks_more(c),
-        "{it} has representation, prediction and dynamics alone; give "
+        "{it} has only representation, prediction and dynamics; give "
         + ", ".join(f"--{name}={nothing}" for name, nothing in _OF_OWN_NETWORKS.items())),
     rules.error("muzero.consistency_steps", lambda c: c.this > c.muzero.unroll_steps,
         "{it} is more than the muzero.unroll_steps={muzero.unroll_steps} there are; give at most that, or 0 for all"),

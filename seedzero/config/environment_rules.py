@@ -115,7 +115,7 @@ RULES = (
         for name in _LEARNS_THROUGH
     ),
     rules.warning("run.agent", _way_to_memory,
-        "{it} has no memory here: it sees the newest observation alone, which does not show what --env={env.id} asks "
+        "{it} has no memory here: it sees only the newest observation, which does not show what --env={env.id} asks "
         "for; give {why}"),
     *map(_is_read, families.READERS),
     rules.warning("worker.num worker.envs_per_group",

@@ -358,7 +358,7 @@ def choose(
     if env_id.startswith("gym:MinAtar/"):
         return "minatar", ""
     if spec is None:
-        return "vector", " shows its observations to workers alone"
+        return "vector", " shows its observations only to workers"
     if spec.fixed_seats and types.shown(spec.arrays) != "images":
         return AGENTS, f" has {len(spec.seats)} agents, each a row of its own"
     if spec.is_continuous:

@@ -189,7 +189,7 @@ RULES = (
         "--deterministic needs local workers: workers that join from elsewhere (--workers=0, --env=remote) come when "
         "they like; {way}leave --deterministic out"),
     rules.error("run.deterministic worker.num_remote", lambda c: c.this and c.worker.num_remote,
-        "--deterministic needs local workers alone, but --worker.num_remote={worker.num_remote} announces others, "
+        "--deterministic needs local workers only, but --worker.num_remote={worker.num_remote} announces others, "
         "which come when they like; give --worker.num_remote=0, or leave --deterministic out"),
     rules.error("run.deterministic batcher.max_batch",
         lambda c: c.this and 0 < c.batcher.max_batch < c.worker.num_envs,

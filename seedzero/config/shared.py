@@ -25,7 +25,7 @@ def choose_kind(name: str, kind: str, spec: types.EnvSpec) -> str:
       ConfigError: convolutions are requested without a grid, or for grids of several sizes; or there are only texts.
     """
     if all(array.text for array in spec.arrays):
-        raise errors.ConfigError("the observations are text alone; show an array of numbers beside it")
+        raise errors.ConfigError("the observations are only text; show an array of numbers beside it")
     shown = types.shown(spec.arrays)
     if kind == "auto":
         kind = {"vectors": "mlp", "small grids": "conv", "images": "resnet"}[shown]

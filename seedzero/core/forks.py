@@ -49,7 +49,7 @@ def check(library: str) -> None:
     if is_lost(library):
         raise errors.UsageError(
             f"{library} was in use when this process was forked, and cannot be used here; begin the process by "
-            "multiprocessing.get_context('spawn'), or load and connect in forked processes alone, not before"
+            "multiprocessing.get_context('spawn'), or load and connect only in forked processes, not before"
         )
 
 

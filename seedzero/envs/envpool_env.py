@@ -58,7 +58,7 @@ def read(
                     f"{' and '.join(WRAPPERS)} go with envpool:, others with gym:ID"
                 )
     if isinstance(shown, spaces.Dict) and list(shown.spaces) == [TEXT]:
-        raise errors.EnvironmentFailure(f"environment {name!r} shows {TEXT}, a text, alone; name an array beside it")
+        raise errors.EnvironmentFailure(f"environment {name!r} shows only {TEXT}, a text; name an array beside it")
     return of_pool(name, shown, taken)
 
 

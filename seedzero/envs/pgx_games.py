@@ -132,7 +132,7 @@ class State:
     def history(self) -> list[int]:
         """Returns the moves since the start, without those of chance. Raises ValueError if they are not known."""
         if self._moves is None:
-            raise ValueError("the moves before this state are not known; use the state alone")
+            raise ValueError("the moves before this state are not known; use only the state")
         return list(self._moves)
 
     def move_number(self) -> int:

@@ -132,5 +132,5 @@ def find_learner(path: pathlib.Path) -> str:
             "the learner works on another machine, or in a container: open a page there"
         ) from None
     if not learner["local"].startswith(addresses.UNIX_PREFIX):
-        raise errors.ResumeError("the learner has no socket for pages of its machine")
+        raise errors.ResumeError("the learner opened no socket for pages on its own machine")
     return str(learner["local"])

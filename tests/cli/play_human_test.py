@@ -100,8 +100,8 @@ def test_games_are_played_and_counted_where_nothing_can_be_recorded(
 @pytest.mark.parametrize(
     ("flags", "part"),
     [
-        (["--human", "--video=a.gif"], "--video is for an episode of the agent alone"),
-        (["--human", "--max_episode_steps=5"], "--max_episode_steps is for an episode of the agent alone"),
+        (["--human", "--video=a.gif"], "--video is for an episode without you"),
+        (["--human", "--max_episode_steps=5"], "--max_episode_steps is for an episode without you"),
         (["--human=third"], "--human=third: expected one of the seats first, second, or its number"),
     ],
 )

@@ -18,8 +18,10 @@ SEATS = ("first", "second")
 TEAMS = ("left_0", "left_1", "right_0")
 AGENTS = ("adversary_0", "adversary_1", "agent_0")
 
+
 def _seats(*names: str, fixed: bool = False, shape: tuple[int, ...] = (4,)) -> types.EnvSpec:
     return types.EnvSpec(shape, "float32", 2, seats=names, tasks=names, fixed_seats=fixed)
+
 
 SPECS = {
     "alone": types.EnvSpec((4,), "float32", 2),
@@ -700,7 +702,10 @@ FOUND_BY_DEVICES = (
 REASONS = (
     ("catch --env=remote", "--env=remote: no local workers"),
     ("catch --env=gym:X-v0", "the preset's --stop_at_return=1.0, which is meant for catch"),
-    ("cartpole --env.max_episode_steps=9", "495.0, which is meant for gym:CartPole-v1 without --env.max_episode_steps=9"),
+    (
+        "cartpole --env.max_episode_steps=9",
+        "495.0, which is meant for gym:CartPole-v1 without --env.max_episode_steps=9",
+    ),
     (
         "memory-tmaze --agent=ppo --env=memory:tmaze-50 --stop_at_return=9",
         "memory:tmaze-50 needs a memory of 50 steps",
@@ -754,6 +759,7 @@ REASONS_BY_ENVIRONMENT = (
     ),
 )
 
+
 def _case(line: str, spec: str = "") -> rules.Situation:
     preset, *flags = shlex.split(line)
     given = {}
@@ -763,6 +769,7 @@ def _case(line: str, spec: str = "") -> rules.Situation:
     config = presets.get(preset, given.get("run.agent", ""))
     return rules.Situation(configs.override(config, given), frozenset(given), config.env.id, SPECS.get(spec))
 
+
 def _found(line: str, spec: str = "") -> list[rules.Applied]:
     case, preset = _case(line, spec), shlex.split(line)[0]
     if spec:
@@ -770,8 +777,10 @@ def _found(line: str, spec: str = "") -> list[rules.Applied]:
     elsewhere = presets.part(preset, case.run.agent).elsewhere
     return combinations.implied(case, rules.Needs.SETTINGS, elsewhere)[1]
 
+
 def _with_devices(line: str) -> list[rules.Applied]:
     return combinations.implied(_case(line), rules.Needs.DEVICES)[1]
+
 
 def _shown(found: list[rules.Applied]) -> str:
     values = {rules.Severity.NOTE: "note {0.settings[0]}={0.value}", rules.Severity.WARNING: "warning {0.settings[0]}"}
@@ -793,9 +802,11 @@ def test_settings_that_exclude_each_other_are_refused(line: str, setting: str, f
         combinations.check(case.config)
     _check_refusal(case, rules.Needs.SETTINGS, setting, fact, str(raised.value))
 
+
 @pytest.mark.parametrize("line", POSSIBLE)
 def test_settings_that_go_together_are_possible(line: str) -> None:
     combinations.check(_case(line).config)
+
 
 @pytest.mark.parametrize(("spec", "line", "setting", "fact"), REFUSED_BY_ENVIRONMENT, ids=lambda text: text)
 def test_settings_that_an_environment_excludes_are_refused(spec: str, line: str, setting: str, fact: str) -> None:
@@ -804,21 +815,26 @@ def test_settings_that_an_environment_excludes_are_refused(spec: str, line: str,
         combinations.check_environment(case.config, spec=case.spec)
     _check_refusal(case, rules.Needs.SPEC, setting, fact, str(raised.value))
 
+
 @pytest.mark.parametrize(("spec", "line"), PLAYED, ids=lambda text: text)
 def test_environments_that_go_with_the_settings_are_possible(spec: str, line: str) -> None:
     combinations.check_environment(_case(line).config, spec=SPECS[spec])
+
 
 @pytest.mark.parametrize(("line", "expected"), FOUND)
 def test_settings_imply_others_and_are_warned_of(line: str, expected: str) -> None:
     assert _shown(_found(line)) == expected
 
+
 @pytest.mark.parametrize(("spec", "line", "expected"), FOUND_BY_ENVIRONMENT)
 def test_environments_imply_settings_and_are_warned_of(spec: str, line: str, expected: str) -> None:
     assert _shown(_found(line, spec)) == expected
 
+
 @pytest.mark.parametrize(("spec", "line", "fact"), [*(("", *row) for row in REASONS), *REASONS_BY_ENVIRONMENT])
 def test_what_is_implied_or_warned_of_has_its_reason(spec: str, line: str, fact: str) -> None:
     assert fact in "\n".join(applied.text for applied in _found(line, spec))
+
 
 @pytest.mark.parametrize(("state", "line", "setting", "fact"), REFUSED_BY_DEVICES, ids=lambda text: text)
 def test_settings_that_devices_exclude_are_refused(state: str, line: str, setting: str, fact: str) -> None:
@@ -827,15 +843,18 @@ def test_settings_that_devices_exclude_are_refused(state: str, line: str, settin
         combinations.check_devices(case.config, is_begun=case.is_begun)
     _check_refusal(case, rules.Needs.DEVICES, setting, fact, str(raised.value))
 
+
 @pytest.mark.parametrize("line", SHARED)
 def test_devices_that_go_with_the_settings_are_possible(line: str) -> None:
     combinations.check_devices(_case(line).config)
+
 
 @pytest.mark.parametrize(("line", "expected"), FOUND_BY_DEVICES)
 def test_devices_are_warned_of(line: str, expected: str) -> None:
     found = _with_devices(line)
     assert _shown(found) == expected
     assert all("4 environments leave some of 8 devices without any" in applied.text for applied in found)
+
 
 def test_every_rule_has_a_row() -> None:
     firsts = [combinations.first_problem(_case(line), rules.Needs.SETTINGS) for line, *_ in REFUSED]

@@ -105,7 +105,9 @@ def test_git_and_so_cloud_build_leave_out_what_the_documents_have_made() -> None
 
 
 def test_the_command_seedzero_is_there_before_it_is_used() -> None:
-    block = next(block for _, block in _blocks((ROOT / "docs" / "README.md").read_text()) if "seedzero train " in block)
+    block = next(
+        block for _, block in _blocks((ROOT / "docs" / "README.md").read_text()) if "seedzero train " in block
+    )
     assert block.startswith(". .venv/bin/activate ")
     text = (ROOT / "README.md").read_text(encoding="utf-8")
     assert text.index("git clone ") < text.index("./run_local.sh catch ") < text.index("source .venv/bin/activate")
@@ -182,7 +184,9 @@ def test_the_index_has_every_command_and_page() -> None:
     index = (ROOT / "docs" / "README.md").read_text(encoding="utf-8")
     table = index.partition("| command | for |")[2]
     assert {*re.findall(r"`([\w-]+)`", table)} == {*commands.COMMANDS}
-    groups = re.split(r"^  - (\w+):\n", (ROOT / "mkdocs.yml").read_text(encoding="utf-8").partition("\nnav:\n")[2], flags=re.M)
+    groups = re.split(
+        r"^  - (\w+):\n", (ROOT / "mkdocs.yml").read_text(encoding="utf-8").partition("\nnav:\n")[2], flags=re.M
+    )
     pages = {name: re.findall(r"(docs/\S+\.md)", text) for name, text in zip(groups[1::2], groups[2::2], strict=True)}
     assert list(pages) == ["Start", "Guides", "Platforms", "Reference", "Contributing"]
     users = [page for name, group in pages.items() if name != "Contributing" for page in group]

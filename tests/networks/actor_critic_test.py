@@ -419,7 +419,7 @@ def test_of_stacked_texts_the_newest_is_read() -> None:
 
 def test_texts_alone_are_no_observation() -> None:
     alone = types.EnvSpec.of_arrays(SPEC.packed[1:], num_actions=2)
-    with pytest.raises(errors.ConfigError, match="text alone; show an array of numbers"):
+    with pytest.raises(errors.ConfigError, match="only text; show an array of numbers"):
         shared.choose_kind("network.kind", "auto", alone)
 
 

@@ -72,7 +72,7 @@ class Gate:
         if len(request.headers.getlist("host")) != 1 or not self._hosts.allows(request.headers["host"]):
             return _refusal(
                 421,
-                f"the page answers to {', '.join(self._hosts.names)} alone; open one of these names, or give the "
+                f"the page answers only to {', '.join(self._hosts.names)}; open one of these names, or give the "
                 "address of the page behind your proxy: --page.root=https://NAME/PATH",
             )
         if request.headers.get("sec-fetch-site") == "cross-site" and path.startswith("/api/"):
@@ -83,7 +83,7 @@ class Gate:
             if not _is_own_post(request):
                 return _refusal(403, "a move is JSON that the page itself sends")
         elif request.method not in ("GET", "HEAD"):
-            refusal = _refusal(405, "the page only reads: GET and HEAD alone")
+            refusal = _refusal(405, "the page only reads: it takes GET and HEAD")
             refusal.headers["Allow"] = "GET, HEAD"
             return refusal
         # the root without its last slash, against which a browser would resolve relative addresses wrongly

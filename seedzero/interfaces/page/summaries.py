@@ -105,7 +105,7 @@ def state_of(path: pathlib.Path, status: Mapping[str, Any]) -> tuple[str, str]:
         learner = read_object(path / run_dirs.LEARNER_FILE)
         holder = run_dirs.holder(path) if learner else None
         if holder == run_lock.UNKNOWN:
-            return UNKNOWN, "its lock can be read by its user alone"
+            return UNKNOWN, "only its user can read its lock"
         is_alive = holder is not None
     if is_alive:
         stalled = status.get("stalled")

@@ -48,7 +48,7 @@ class HttpActing:
         self._engine, self._guard, self._offer = engine, security.Guard(token), engine.offer()
         if engine.remembers:
             raise errors.UsageError(
-                f"--http_port: agent {self._offer.agent} remembers earlier observations, and a request has one alone; "
+                f"--http_port: agent {self._offer.agent} remembers earlier observations, and a request has only one; "
                 "omit --http_port, and use seedzero.connect"
             )
         spec = self._offer.spec

@@ -178,7 +178,7 @@ def _check_owner(file: pathlib.Path, found: os.stat_result, kind: int) -> None:
     if found.st_uid not in (os.geteuid(), 0):
         raise _Doubt(f"{file} belongs to another user")
     if found.st_mode & (stat.S_IWGRP | stat.S_IWOTH):
-        raise _Doubt(f"{file} can be written by others; `chmod go-w` it if it is yours alone")
+        raise _Doubt(f"{file} can be written by others; `chmod go-w` it if only you use it")
 
 
 def _file(folder: pathlib.Path, path: str | os.PathLike[str]) -> pathlib.Path:

@@ -3,8 +3,8 @@
     python experiments/faults.py [ROW ...] [--list] [--json] [--out=FILE.md]
 
 Measures the rows of `fault_probes.py`; the other rows run tests of the suite, including slow ones, in one process.
-ROW: names of rows, or their beginnings ("load"). --out writes the table of experiments/notes/faults.md; --json ends with
-{"rows": [{"name", "passed", "figure"}]}. --report takes the outcomes of tests from a run of the suite:
+ROW: names of rows, or their beginnings ("load"). --out writes the table of experiments/notes/faults.md; --json ends
+with {"rows": [{"name", "passed", "figure"}]}. --report takes the outcomes of tests from a run of the suite:
 `./run_tests.sh --junitxml=FILE`, which leaves slow tests out. The exit status is 1 if a row has not passed. It needs
 the extra `dev`.
 """

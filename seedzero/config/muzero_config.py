@@ -437,8 +437,8 @@ PARTS: Mapping[str, options.Part] = {
         reanalyse=dict(per_insert=0.25),
         on_cpu=_ATARI_ON_CPU,
     ),
-    # EfficientZero V2 (Wang et al. 2024) and its published settings; experiments/notes/atari.md has the differences. Few
-    # environments, so that acting is never far from the newest parameters.
+    # EfficientZero V2 (Wang et al. 2024) and its published settings; experiments/notes/atari.md has the differences.
+    # Few environments, so that acting is never far from the newest parameters.
     "atari-100k": options.part(
         _PIXELS,
         search=dict(num_simulations=16, num_considered=4),

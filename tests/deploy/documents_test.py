@@ -184,9 +184,8 @@ def test_the_index_has_every_command_and_page() -> None:
     index = (ROOT / "docs" / "README.md").read_text(encoding="utf-8")
     table = index.partition("| command | for |")[2]
     assert {*re.findall(r"`([\w-]+)`", table)} == {*commands.COMMANDS}
-    groups = re.split(
-        r"^  - (\w+):\n", (ROOT / "mkdocs.yml").read_text(encoding="utf-8").partition("\nnav:\n")[2], flags=re.M
-    )
+    site = (ROOT / "mkdocs.yml").read_text(encoding="utf-8").partition("\nnav:\n")[2]
+    groups = re.split(r"^  - (\w+):\n", site, flags=re.MULTILINE)
     pages = {name: re.findall(r"(docs/\S+\.md)", text) for name, text in zip(groups[1::2], groups[2::2], strict=True)}
     assert list(pages) == ["Start", "Guides", "Platforms", "Reference", "Contributing"]
     users = [page for name, group in pages.items() if name != "Contributing" for page in group]

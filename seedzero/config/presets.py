@@ -325,8 +325,8 @@ def find(name: str) -> Preset:
     """
     if name not in PRESETS:
         nearest = configs.nearest(name, PRESETS)
-        hint = f"; did you mean --preset={nearest}?" if nearest else f"; choose one of {', '.join(PRESETS)}"
-        raise errors.ConfigError(f"unknown preset --preset={name}{hint}")
+        hint = f"did you mean --preset={nearest}?" if nearest else "`seedzero config --help` lists them"
+        raise errors.ConfigError(f"unknown preset --preset={name}; {hint}")
     return PRESETS[name]
 
 

@@ -132,7 +132,7 @@ REFUSED = (
     (f"sweep --trials=0 {SWEEP}", "--trials=0: expected at least 1"),
     (f"sweep --seeds=1,x {SWEEP}", "--seed=x: expected a whole number"),
     (f"sweep --seeds=1,1 {SWEEP}", "--seed=1,1: 1 occurs twice"),
-    (f"sweep --seed=1 --seeds=2 {SWEEP}", "give --seeds alone"),
+    (f"sweep --seed=1 --seeds=2 {SWEEP}", "give only --seeds"),
     (
         f"sweep --ppo.learning_rat=1,2 {SWEEP}",
         "--ppo.learning_rat=1,2; did you mean --optimizer.learning_rate?",
@@ -141,7 +141,7 @@ REFUSED = (
         f"sweep --search.num_simulations=2,4 {SWEEP}",
         "--search.num_simulations is a setting of muzero and alphazero",
     ),
-    ("sweep --agent=ppo,sac -- --preset=catch", "agent sac plays no environments with discrete actions"),
+    ("sweep --agent=ppo,sac -- --preset=catch", "agent sac cannot play environments with discrete actions"),
     (f"sweep --agent=ppo,vtrace {SWEEP}", "--agent is given before -- and after it"),
     (f"sweep --seeds=1 {SWEEP} --run_dir=x", "--run_dir is given after --"),
     (f"sweep --seeds=1 --run_dir=gs://runs/x {SWEEP}", "--run_dir=gs://runs/x: a sweep needs a directory"),

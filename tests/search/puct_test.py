@@ -7,7 +7,8 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from seedzero.search import puct
+from seedzero.config import muzero_config
+from seedzero.search import puct, selection
 
 
 def _p_value(drawn: float, supposed: float) -> float:
@@ -37,3 +38,15 @@ def test_draws_repeat_with_the_key_and_differ_from_each_other() -> None:
     draw = jax.jit(puct.log_gamma, static_argnums=(1, 2))
     np.testing.assert_array_equal(draw(jax.random.key(2), 0.3, (5,)), draw(jax.random.key(2), 0.3, (5,)))
     assert jnp.unique(draw(jax.random.key(3), 0.3, (100,))).size == 100
+
+
+def test_all_noise_goes_to_legal_actions_of_rows_that_explore() -> None:
+    invalid = jnp.tile(jnp.arange(6) >= 2, (2, 1))
+    logits = selection.masked(jnp.zeros((2, 6)), invalid)
+    noisy = puct._add_dirichlet_noise(
+        jax.random.key(4), logits, invalid, jnp.array([True, False]), muzero_config.SearchSection()
+    )
+    found = np.exp(noisy)
+    np.testing.assert_allclose(found[:, :2].sum(axis=1), 1.0, rtol=1e-5)
+    np.testing.assert_allclose(found[1], [0.5, 0.5, 0, 0, 0, 0], rtol=1e-5)
+    assert abs(found[0, 0] - 0.5) > 0.01

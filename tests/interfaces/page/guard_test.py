@@ -64,6 +64,23 @@ def test_nothing_but_reading(method: str) -> None:
     assert _client().request("HEAD", "/").status_code == 200
 
 
+@pytest.mark.parametrize(
+    ("headers", "code"),
+    [
+        ({}, 200),
+        ({"sec-fetch-site": "same-origin"}, 200),
+        ({"sec-fetch-site": "same-site"}, 403),
+        ({"content-type": "text/plain"}, 403),
+    ],
+)
+def test_what_may_be_posted_is_json_of_the_page_itself(headers: dict[str, str], code: int) -> None:
+    hosts = host_names.HostNames("127.0.0.1", own=())
+    client = page_client.Client(guard.Gate(_inside, hosts, "", "cookie_1", "<form>", posts=frozenset({"/api/play"})))
+    given = {"content-type": "application/json", **headers}
+    assert client.post("/api/play", content="{}", headers=given).status_code == code
+    assert client.post("/api/runs", content="{}", headers=given).status_code == 405
+
+
 def test_another_site_is_not_answered() -> None:
     assert _client().get("/api/runs", headers={"sec-fetch-site": "cross-site"}).status_code == 403
     assert _client().get("/api/runs", headers={"sec-fetch-site": "same-origin"}).status_code == 200

@@ -390,7 +390,7 @@ ROWS = (
         "rejected with a reason",
         (
             "tests/storage/checkpoints/run_dirs_test.py::test_read_only_directory_is_refused",
-            "tests/storage/checkpoints/run_dirs_test.py::test_file_in_place_of_a_directory_is_refused",
+            "tests/storage/checkpoints/run_dirs_test.py::test_read_saved_says_what_is_no_run_directory",
             "tests/storage/checkpoints/run_dirs_test.py::test_a_link_in_a_run_directory_is_refused_by_name_and_what_is_behind_it_stays",
         ),
     ),

@@ -100,13 +100,6 @@ def test_every_device_has_the_train_state_of_the_players_seed() -> None:
     assert numbers[0] == numbers[1] == pytest.approx(float(jax.random.normal(jax.random.key(3)))) != numbers[2]
 
 
-def test_a_copy_outlives_its_source() -> None:
-    source = {"weight": jnp.arange(3.0)}
-    copy = states.copy(source)
-    source["weight"].delete()
-    assert copy["weight"].tolist() == [0, 1, 2]
-
-
 def test_an_agent_whose_acting_parameters_are_no_fields_takes_no_snapshot() -> None:
     setup = fake_agent.make_setup(fake_agent.make(acting=_counting))
     train = states.init_train(setup, 0)
@@ -125,18 +118,12 @@ def _counting(state: base.TrainState) -> Any:
     return {"params": state.params, "num_updates": state.num_updates}
 
 
-def test_where_acting_takes_the_parameters_the_parts_are_the_fields() -> None:
-    agent = fake_agent.make()
+def test_parts_are_the_fields_unless_acting_takes_more_which_can_then_be_read_alone() -> None:
+    agent, counting = fake_agent.make(), fake_agent.make(acting=_counting)
     train = states.init_train(fake_agent.make_setup(agent), 0)
     parts = states.parts(agent, train)
     assert parts == train._asdict() and parts["params"] is train.params
-
-
-def test_where_acting_takes_more_its_part_can_be_read_alone() -> None:
-    agent = fake_agent.make(acting=_counting)
-    train = states.init_train(fake_agent.make_setup(agent), 0)
-    parts = states.parts(agent, train)
-    assert parts == {"params": _counting(train), "train": train._asdict()}
+    assert states.parts(counting, train) == {"params": _counting(train), "train": train._asdict()}
 
 
 @pytest.mark.parametrize("acting", [lambda state: state.params, _counting, lambda state: (state.params["weight"],)])

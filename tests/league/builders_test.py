@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 import pathlib
 import re
 import sys
@@ -259,15 +258,6 @@ def test_a_biased_beginning_ends_with_the_main_player_s_nash_conv() -> None:
     pool = pool.retire(fixed.name).retire(other.name)
     assert [decide(pool, steps) for steps in (610, 699)] == [[], []]
     assert [action[:2] for action in decide(pool, 700)] == [(FREEZE, "main")] and judged == []
-
-
-def test_decayed_matches_are_worth_as_many_equal_ones_as_the_documentation_says() -> None:
-    def worth(games: int, decay: float = 0.99) -> float:
-        weights = [decay**at for at in range(games)]
-        return sum(weights) ** 2 / sum(weight**2 for weight in weights)
-
-    assert worth(200) == pytest.approx(152, abs=0.5) and worth(10**5) == pytest.approx(1.99 / 0.01)
-    assert 1.96 * math.sqrt(0.7 * 0.3 / worth(200)) == pytest.approx(0.073, abs=1e-3)
 
 
 @pytest.mark.parametrize(

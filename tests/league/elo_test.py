@@ -55,12 +55,6 @@ def test_two_players_differ_by_the_odds_of_their_score(row: payoffs.Tally, point
     assert found == pytest.approx({"a": points, "b": 0.0}, abs=1e-3)
 
 
-def test_a_large_score_of_three_quarters_is_190_points() -> None:
-    assert elo.fit({("a", "b"): payoffs.Tally(750_000, 0, 250_000)}, {"b": 0.0})["a"] == pytest.approx(
-        190.85, abs=1e-2
-    )
-
-
 def test_a_chain_adds_its_differences() -> None:
     pairs = {("a", "b"): payoffs.Tally(wins=1), ("b", "c"): payoffs.Tally(wins=1), ("c", "d"): payoffs.Tally(losses=1)}
     assert elo.fit(pairs, {"c": 0.0}) == pytest.approx(

@@ -229,10 +229,6 @@ def test_a_reset_player_s_win_rates_begin_anew_and_counts_stay() -> None:
     assert found.reset("main-2").since_reset("main", "main-2") == payoffs.Tally()
 
 
-def test_a_payoff_without_resets_is_saved_as_by_versions_without_them() -> None:
-    assert _payoff().to_json().keys() == {"rows", "recent"}
-
-
 def test_matches_with_a_scripted_member_have_a_type_of_their_own() -> None:
     settings = league_config.LeagueConfig(
         freeze_every=1, main_exploiters=1, league_exploiters=1, members="random,mcts-9"

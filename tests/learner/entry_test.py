@@ -150,16 +150,13 @@ def test_a_run_that_is_stopped_before_its_workers_come_compiles_no_more(
     assert run_dirs.read_spec(tmp_path) is None
 
 
-def test_the_last_checkpoint_is_waited_for_before_the_bucket_is_left(make_parts: parts_world.Make) -> None:
-    world = make_parts(has_bucket=True)
+def test_workers_have_time_to_close_and_the_last_checkpoint_before_the_bucket_is_left(
+    make_parts: parts_world.Make,
+) -> None:
+    world = make_parts(has_bucket=True, worker__close_seconds=75.0)
     entry.stop(world.parts, "")
     assert world.calls == ["saves end", "status", "bucket ends"]
-
-
-def test_workers_have_the_set_time_to_close_and_more_to_end_by_themselves(make_parts: parts_world.Make) -> None:
-    world = make_parts(worker__close_seconds=75.0)
-    entry.stop(world.parts, "")
-    assert world.stops == [77.0]
+    assert world.stops == [77.0]  # and more to end by themselves
 
 
 def test_after_its_end_nothing_of_a_run_holds_the_devices_memory(make_parts: parts_world.Make) -> None:

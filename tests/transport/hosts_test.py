@@ -65,13 +65,9 @@ def test_the_order_is_the_same_in_every_process_however_the_list_is_sorted() -> 
 # --- the next host ---
 
 
-def test_a_worker_goes_to_the_host_that_a_full_one_names() -> None:
-    assert after(of(worker_of("a:1", "b:2", "c:3")), hosts.Trouble(FULL, True, "c:3"))[0] == "c:3"
-
-
-def test_a_full_host_that_names_none_or_itself_is_followed_by_the_next() -> None:
-    for hint in ("", "a:1"):
-        assert after(of(worker_of("a:1", "b:2", "c:3")), hosts.Trouble(FULL, True, hint))[0] == "b:2"
+@pytest.mark.parametrize(("hint", "chosen"), [("c:3", "c:3"), ("", "b:2"), ("a:1", "b:2")])
+def test_a_worker_goes_to_the_host_that_a_full_one_names_or_else_to_the_next(hint: str, chosen: str) -> None:
+    assert after(of(worker_of("a:1", "b:2", "c:3")), hosts.Trouble(FULL, True, hint))[0] == chosen
 
 
 def test_hosts_that_name_each_other_do_not_keep_a_worker_from_the_third() -> None:
@@ -262,10 +258,14 @@ def test_a_worker_waits_for_its_host_as_long_as_the_session_may_live(tmp_path: p
         with serving(first):
             worker, play = stack.enter_context(member(",".join(addresses), worker_of(*addresses)))
             play()
+        worker.send(0, make_step())
         with serving(again):
             assert isinstance(event := worker.receive(), messages.Restart)
             assert "is unknown" in event.reason
             assert worker.join() is not None
+            worker.start(SPEC)
+            play()
+            assert again.next_request().sequence == 0
     assert (other.num_sessions, again.num_sessions) == (0, 1)
 
 

@@ -292,13 +292,6 @@ def test_bad_later_message_ends_its_session(
     assert learner.ended.empty()
 
 
-def test_step_before_spec_is_refused(address: str) -> None:
-    with RawStream(address) as raw:
-        raw.say(handshake.encode_hello(HELLO), codec.encode_step(0, 0, make_step()))
-        details = raw.error()[1]
-        assert details.startswith("a Step came before Spec; expected Spec ")
-
-
 SEATS = dataclasses.replace(SPEC, seats=("first", "second"), tasks=("first", "second"))
 
 
@@ -471,26 +464,6 @@ def test_restart_during_start_comes_with_the_next_receive(learner: Learner, addr
         assert worker.join() is not None
 
 
-def test_worker_survives_a_new_learner_at_the_same_address(tmp_path: pathlib.Path) -> None:
-    settings = dataclasses.replace(SETTINGS, listen=f"unix:{tmp_path / 'socket'}")
-    first, second = Learner(settings), Learner(settings)
-    with client.Client(settings.listen, HELLO, settings=SETTINGS) as worker:
-        with serving(first):
-            worker.join()
-            worker.start(SPEC)
-            worker.send(0, make_step())
-            assert receive_actions(worker).group == 0
-        worker.send(0, make_step())
-        with serving(second):
-            event = worker.receive()
-            assert isinstance(event, messages.Restart)
-            assert "is unknown" in event.reason
-            assert worker.join() is not None
-            worker.start(SPEC)
-            worker.send(0, make_step())
-            assert second.next_request().sequence == 0
-
-
 @pytest.mark.parametrize("answer", [wire.HTTP_404, wire.ENVOYS_404], ids=["http", "envoy"])
 def test_a_proxy_that_has_no_learner_yet_is_asked_again_until_it_has_one(
     address: str, answer: bytes, caplog: pytest.LogCaptureFixture
@@ -523,16 +496,6 @@ def test_process_that_takes_a_workers_place_ends_the_former_session() -> None:
             assert learner.next_end() == (session_id, messages.WORKER_LOST)
 
 
-def test_worker_with_another_name_ends_nothing(learner: Learner, address: str) -> None:
-    with RawStream(address) as old:
-        old.begin()
-        with RawStream(address) as same_name:
-            same_name.begin()
-        with RawStream(address) as other:
-            other.begin(dataclasses.replace(HELLO, worker_id="other"))
-            assert learner.ended.empty()
-
-
 # --- leases ---
 
 
@@ -557,30 +520,6 @@ def test_silent_worker_loses_its_session() -> None:
         assert learner.next_end() == (session_id, f"{messages.WORKER_LOST}: {reason}")
         assert raw.begin() != session_id
     assert learner.ended.empty()
-
-
-def test_run_whose_stream_broke_lives_as_long_as_its_lease() -> None:
-    clock = Clock()
-    learner = Learner(clock=clock)
-    with serving(learner) as address:
-        with RawStream(address) as raw:
-            session_id = raw.begin()
-        with RawStream(address) as raw:
-            assert raw.begin(dataclasses.replace(HELLO, session_id=session_id)) == session_id
-        clock.now += SETTINGS.lease_seconds
-        ended, reason = learner.next_end()
-        assert ended == session_id and reason.startswith(messages.WORKER_LOST) and " 15 s" in reason
-
-
-def test_stream_that_says_nothing_is_closed() -> None:
-    clock = Clock()
-    with serving(Learner(clock=clock)) as address, RawStream(address) as raw:
-        raw.say(handshake.encode_hello(dataclasses.replace(HELLO, session_id="unknown")))
-        assert raw.hear().HasField("restart")
-        clock.now += SETTINGS.lease_seconds
-        code, details, _ = raw.error()
-        assert code is grpc.StatusCode.DEADLINE_EXCEEDED
-        assert details.startswith("no Hello came for 15 s")
 
 
 def wait_for_end(learner: Learner, timeout_seconds: float) -> bool:

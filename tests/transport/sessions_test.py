@@ -150,13 +150,9 @@ def test_impossible_values_are_refused_and_leave_no_trace(changes: dict[str, Any
     assert session.look_up(0, 0) is sessions.Repeat.NEW
 
 
-def test_later_steps_may_have_rewards_and_ends() -> None:
-    play(make_session(), make_step(), make_step(reward=[1, -2], terminated=[True, False], truncated=[True, True]))
-
-
-def test_final_observation_twice_in_a_row_is_refused() -> None:
-    session = make_session()
-    play(session, make_step(), make_step(terminated=[True, False]))
+def test_later_steps_may_have_rewards_and_ends_but_no_end_twice_in_a_row() -> None:
+    session, end = make_session(), make_step(reward=[1, -2], terminated=[True, False], truncated=[True, True])
+    play(session, make_step(), end)
     with pytest.raises(errors.InvalidMessage, match=r"environment 0 of group 0 .* 2 steps"):
         session.accept(0, 2, make_step(terminated=[True, False]))
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 
+import grpc
 from wire import ENCODED_SPEC, HELLO, NUM_GROUPS, SETTINGS, Clock, Learner, in_a_loop, make_step
 
 from seedzero.config import sections
@@ -74,18 +75,23 @@ async def test_a_connected_worker_may_be_mute_while_it_makes_environments() -> N
     room.wait(0.9 * SETTINGS.lease_seconds)
     assert learner.ended.empty()
     room.wait(0.1 * SETTINGS.lease_seconds)
-    assert learner.next_end()[1].startswith(messages.WORKER_LOST)
+    reason = learner.next_end()[1]
+    assert reason.startswith(messages.WORKER_LOST) and " 15 s" in reason
 
 
 @in_a_loop
 async def test_heartbeats_alone_do_not_keep_a_stream() -> None:
     room = Room(Learner())
     mute = room.stream(codec.HEARTBEAT)
-    room.wait(19.0, mute)
-    assert mute.phase is sessions.NEW
-    room.wait(1.0, mute)
-    assert mute.failure is not None
-    assert mute.failure.details.startswith("no Hello came for 20 s")
+    restarted = room.stream(handshake.encode_hello(dataclasses.replace(HELLO, session_id="unknown")))
+    phases = mute.phase, restarted.phase
+    assert phases[0] is sessions.NEW
+    room.wait(19.0, mute, restarted)
+    assert (mute.phase, restarted.phase) == phases
+    room.wait(1.0, mute, restarted)
+    for stream in (mute, restarted):
+        assert stream.failure is not None and stream.failure.code is grpc.StatusCode.DEADLINE_EXCEEDED
+        assert stream.failure.details.startswith("no Hello came for 20 s")
 
 
 @in_a_loop
@@ -150,7 +156,9 @@ async def test_a_worker_with_a_stream_keeps_its_session_when_another_has_its_nam
     room = Room(learner)
     first, _ = (room.stream(handshake.encode_hello(HELLO)) for _ in range(2))
     assert first.session is not None and learner.ended.empty()
-    assert len(room.streams.side.sessions) == 2
+    room.streams._forget(room.stream(handshake.encode_hello(dataclasses.replace(HELLO, worker_id="other"))))
+    room.stream(handshake.encode_hello(HELLO))
+    assert learner.ended.empty() and len(room.streams.side.sessions) == 4
     room.streams.side.end(first.session, "first")
     room.streams.side.end(first.session, "again")
     assert learner.next_end()[1] == "first" and learner.ended.empty()

@@ -362,18 +362,6 @@ def test_a_worker_with_environments_of_its_own_plays_no_bots(serve, run):
     assert not learner.hellos[0].knows_bots
 
 
-def test_a_worker_outlives_its_learner_and_joins_the_next(serve, run, address):
-    first = serve()
-    running = run()
-    first.await_steps(5)
-    first.server.stop(finished=False, reason="moving")
-    second = serve()
-    second.await_steps(5)
-    assert len(second.hellos) == 1
-    second.server.stop(finished=True, reason="enough")
-    assert running.code() == errors.DONE
-
-
 def test_a_worker_resets_its_environments_at_another_host_when_its_own_dies(address, caplog):
     caplog.set_level(logging.INFO)
     learners, events = {f"{address}-{name}": Learner({}) for name in "ab"}, queue.Queue()

@@ -147,6 +147,8 @@ def test_a_search_tells_what_it_found_and_remembers_nothing() -> None:
     assert one.visit_counts.shape == (3,) and one.visit_counts.sum() == 5
     assert one.tree is not None and one.tree.parent.shape[0] == 1
     np.testing.assert_allclose(one.network_value, found.network_value[0], rtol=1e-6)
+    with pytest.raises(errors.UsageError, match=r"--search\.num_simulations .* 0; .* 1"):
+        policy(_SEEN[0], num_simulations=0)
 
 
 def test_illegal_actions_are_not_taken_and_masks_are_required() -> None:
@@ -190,11 +192,6 @@ def test_masks_of_several_numbers_are_as_the_environment_shows_them() -> None:
     assert policy(_SEEN[0], action_mask=[mask, mask]).tolist() == [[1, 12]] * 2  # type: ignore[union-attr]
     joint = (policy.actions == [2, 11]).all(axis=1)
     assert policy(_SEEN[0, 0], action_mask=joint).tolist() == [2, 11]  # type: ignore[union-attr]
-
-
-def test_a_search_of_no_simulations_is_refused() -> None:
-    with pytest.raises(errors.UsageError, match=r"--search\.num_simulations .* 0; .* 1"):
-        _policy()(_SEEN[0], num_simulations=0)
 
 
 def test_exploration_follows_the_seed_and_greedy_play_does_not() -> None:
@@ -299,17 +296,22 @@ def test_whole_numbers_of_another_kind_are_taken_where_they_are_the_same() -> No
 
 
 @pytest.mark.parametrize(
-    ("observation", "message"),
+    ("spec", "observation", "message"),
     [
-        (np.zeros(5), r"\[5\]; .*\[4\], .*\[B, 4\]"),
-        (np.zeros((2, 3, 4)), r"\[2, 3, 4\]"),
-        (np.zeros((0, 4)), r"\[0, 4\]"),
-        (np.zeros(4, complex), "complex128; .*float32"),
+        (_VECTOR, np.zeros(5), r"\[5\]; .*\[4\], .*\[B, 4\]"),
+        (_VECTOR, np.zeros((2, 3, 4)), r"\[2, 3, 4\]"),
+        (_VECTOR, np.zeros((0, 4)), r"\[0, 4\]"),
+        (_VECTOR, np.zeros(4, complex), "complex128; .*float32"),
+        (types.EnvSpec((4, 4, 1), "uint8", 3), np.zeros((4, 4, 1), np.float32), r"float32; .*uint8"),
+        (_ARRAYS, np.zeros(28, np.uint8), r"ndarray.*\['image', 'speed'\]"),
+        (_ARRAYS, {"image": _SHOWN["image"]}, r"\['image'\].*\['image', 'speed'\]"),
+        (_ARRAYS, {**_SHOWN, "speed": np.zeros(3)}, r"'speed'.*\[3\].*\[2\]"),
+        (_ARRAYS, {**_SHOWN, "speed": np.zeros((4, 2))}, "image.*: None.*speed.*: 4"),
     ],
 )
-def test_a_wrong_observation_is_refused(observation: np.ndarray, message: str) -> None:
+def test_a_wrong_observation_is_refused(spec: types.EnvSpec, observation: Any, message: str) -> None:
     with pytest.raises(errors.UsageError, match=message):
-        _policy()(observation)
+        _policy(spec)(observation)
 
 
 def test_an_environment_that_shows_several_arrays_takes_a_dictionary() -> None:
@@ -328,25 +330,6 @@ def test_a_sample_of_several_arrays_is_what_a_call_takes() -> None:
         "speed": ((2,), np.float32),
     }
     policy(sample)
-
-
-@pytest.mark.parametrize(
-    ("observation", "message"),
-    [
-        (np.zeros(28, np.uint8), r"ndarray.*\['image', 'speed'\]"),
-        ({"image": _SHOWN["image"]}, r"\['image'\].*\['image', 'speed'\]"),
-        ({**_SHOWN, "speed": np.zeros(3)}, r"'speed'.*\[3\].*\[2\]"),
-        ({**_SHOWN, "speed": np.zeros((4, 2))}, "image.*: None.*speed.*: 4"),
-    ],
-)
-def test_wrong_dictionaries_are_refused(observation: Any, message: str) -> None:
-    with pytest.raises(errors.UsageError, match=message):
-        _policy(_ARRAYS)(observation)
-
-
-def test_floats_are_no_bytes() -> None:
-    with pytest.raises(errors.UsageError, match=r"float32; .*uint8"):
-        _policy(types.EnvSpec((4, 4, 1), "uint8", 3))(np.zeros((4, 4, 1), np.float32))
 
 
 def test_a_frozen_player_acts_by_its_name(tmp_path: pathlib.Path) -> None:

@@ -266,28 +266,32 @@ def test_the_opponent_is_chosen_by_name_or_run_directory(
     assert weak > 0.5 > strong  # the bots against a perfect player
 
 
-def test_an_opponent_that_does_not_fit_is_refused_by_name(tic_tac_toe: spiel.Game, tmp_path: pathlib.Path) -> None:
-    mine, alone = _run(tmp_path / "mine", "tictactoe"), _run(tmp_path / "alone", "catch")
-    other = _run(tmp_path / "other", "tictactoe", env__id="spiel:connect_four")
-    with pytest.raises(errors.UsageError, match=r"--env=spiel:connect_four.*--env=spiel.*--opponent=random"):
-        scoring.evaluate(agent_choice.AgentChoice(mine), 4, str(other))
-    with pytest.raises(errors.UsageError, match=r"/exhaustiv .*--run_dir=DIR"):
-        scoring.evaluate(agent_choice.AgentChoice(mine), 4, str(tmp_path / "exhaustiv"))
-    with pytest.raises(errors.UsageError, match="--opponent=random: "):
-        scoring.evaluate(agent_choice.AgentChoice(alone), 4, "random")
-
-
-def test_every_line_is_of_an_agent_that_draws_nothing(tmp_path: pathlib.Path) -> None:
-    mine = _run(tmp_path / "mine", "tictactoe")
-    with pytest.raises(errors.UsageError, match="--policy=sample: --opponent=exhaustive "):
-        scoring.evaluate(agent_choice.AgentChoice(mine, policy="sample"), 4, "exhaustive")
-
-
-@pytest.mark.parametrize("opponent", [None, "exhaustive"])
-def test_a_limit_of_steps_is_refused_by_name(opponent: str | None, tmp_path: pathlib.Path) -> None:
-    mine = _run(tmp_path / "mine", "tictactoe")
-    with pytest.raises(errors.UsageError, match="--max_episode_steps=3: "):
-        scoring.evaluate(agent_choice.AgentChoice(mine, max_steps=3), 4, opponent)
+@pytest.mark.parametrize(
+    ("run", "opponent", "choice", "told"),
+    [
+        ("mine", "other", {}, r"--env=spiel:connect_four.*--env=spiel.*--opponent=random"),
+        ("mine", "exhaustiv", {}, r"/exhaustiv .*--run_dir=DIR"),
+        ("mine", "=exhaustive", {"policy": "sample"}, "--policy=sample: --opponent=exhaustive "),
+        ("mine", None, {"max_steps": 3}, "--max_episode_steps=3: "),
+        ("mine", "=exhaustive", {"max_steps": 3}, "--max_episode_steps=3: "),
+        ("alone", "=random", {}, "--opponent=random: "),
+        ("alone", None, {"player": "main-0"}, "--player=main-0: "),
+    ],
+)
+def test_what_does_not_fit_is_refused_by_name(
+    run: str, opponent: str | None, choice: dict[str, Any], told: str, tmp_path: pathlib.Path
+) -> None:
+    """opponent: a directory, or = and its name."""
+    _run(tmp_path / "mine", "tictactoe")
+    _run(tmp_path / "other", "tictactoe", env__id="spiel:connect_four")
+    alone = agent_choice.AgentChoice(_run(tmp_path / "alone", "catch"))
+    given = opponent and opponent.removeprefix("=")
+    if given == opponent and given:
+        given = str(tmp_path / given)
+    with pytest.raises(errors.UsageError, match=told):
+        scoring.evaluate(agent_choice.AgentChoice(tmp_path / run, **choice), 4, given)
+    with pytest.raises(errors.UsageError, match="not trained in a game of two players"):
+        scoring.against_each_other(alone, [None, None], 4)
 
 
 def test_a_game_that_is_watched_begins_at_its_start(tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -333,11 +337,3 @@ def test_two_players_of_a_run_meet_from_both_sides(
     assert (mirrored["wins"], mirrored["losses"]) == (found["losses"], found["wins"])  # the same openings
     scoring.against_each_other(agent_choice.AgentChoice(mine, seed=3), [None, "main-0123456789ab"], 2)
     assert seeds[:2] == seeds[2:4] and len(set(seeds)) == 4  # draws of their own for each player and seed
-
-
-def test_a_frozen_player_without_a_game_of_two_is_refused(tmp_path: pathlib.Path) -> None:
-    alone = _run(tmp_path / "alone", "catch")
-    with pytest.raises(errors.UsageError, match="--player=main-0: "):
-        scoring.evaluate(agent_choice.AgentChoice(alone, player="main-0"), 4)
-    with pytest.raises(errors.UsageError, match="not trained in a game of two players"):
-        scoring.against_each_other(agent_choice.AgentChoice(alone), [None, None], 4)

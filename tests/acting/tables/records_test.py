@@ -70,19 +70,6 @@ def test_named_arrays_are_checked_by_name(tmp_path: pathlib.Path) -> None:
         ({"header": np.array("no JSON")}, "no whole record"),
         ({"header": np.array('{"format": "seedzero.record", "version": 1, "spec": {}}')}, "no whole record"),
     ],
-    ids=[
-        "rows",
-        "dtype",
-        "observation",
-        "actions",
-        "objects",
-        "no action",
-        "no header",
-        "other",
-        "newer",
-        "text",
-        "spec",
-    ],
 )
 def test_a_damaged_record_is_refused(changes: dict[str, Any], match: str, tmp_path: pathlib.Path) -> None:
     path = tmp_path / "a.npz"

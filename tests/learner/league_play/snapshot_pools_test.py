@@ -41,14 +41,6 @@ def test_the_least_recently_used_leaves_the_devices_and_then_the_host() -> None:
     assert world.pool.get("main-1") == 1 and world.loaded == ["main-0"]
 
 
-def test_fifty_players_fill_no_more_than_the_bounds() -> None:
-    world = World(on_devices=3, on_host=5)
-    for number in range(50):
-        world.pool.add(f"main-{number}", np.array(float(number)))
-        world.pool.get(f"main-{number // 2}")
-        assert len(world.pool._devices) <= 3 and len(world.pool._host) <= 5
-
-
 def test_damaged_files_are_named_and_a_forgotten_player_is_read_again() -> None:
     world = World(on_devices=2, on_host=2)
     with pytest.raises(errors.CheckpointError, match="damaged"):

@@ -330,14 +330,6 @@ class TestLockStep:
 
     SETTINGS = {"run__deterministic": True, "evaluation__every_updates": 0}  # noqa: RUF012
 
-    def test_acting_waits_for_every_training_environment(self, make: loop_world.Make) -> None:
-        world = make(**self.SETTINGS)
-        session = world.join()
-        world.answer(session, 0, 0.0, first=True)
-        assert not world.replies
-        world.answer(session, 1, 0.0, first=True)
-        assert len(world.replies) == 2
-
     def test_the_order_of_arrival_changes_nothing(self, make: loop_world.Make) -> None:
         worlds = [make(**self.SETTINGS) for _ in range(2)]
         for world, order in zip(worlds, ((0, 1), (1, 0)), strict=True):
@@ -558,15 +550,6 @@ class TestRefreshing:
         assert not world.rings.stored["version"].any()
         assert world.rings.stored["target_version"].max() > 5
 
-    def test_counts_come_back_from_a_checkpoint(self, make_refreshing: loop_world.Make) -> None:
-        world = make_refreshing()
-        world.play(world.join(), 20)
-        counters = world.loop.state().counters
-        resumed = make_refreshing()
-        resumed.dispatcher.restore(counters, has_replay=True)
-        assert resumed.loop.look().num_reanalysed == world.loop.look().num_reanalysed
-        assert resumed.player.num_reanalyses > 0
-
     def test_a_lock_step_run_resumed_from_a_checkpoint_equals_one_that_went_on(
         self, reanalysing: loop_world.Device
     ) -> None:
@@ -608,22 +591,6 @@ class TestQueue:
         world.work()
         assert world.num_updates == 2 and len(world.replies) == 2 * (num_rows + 1)
 
-    def test_steps_before_a_cut_that_fill_no_unroll_are_discarded(self, make_queued: loop_world.Make) -> None:
-        world = make_queued()
-        session = world.join()
-        for index in range(loop_world.UNROLL + 3):
-            world.answer(session, 0, float(index), first=index == 0)
-        counts = world.loop.look().counts
-        assert (counts.stored, counts.pending) == (10, 2)
-        world.lose(session)
-        world.work()
-        counts = world.loop.look().counts
-        assert (counts.stored, counts.pending) == (6, 0)
-        assert counts.discarded == {"worker_lost": 2, "unfinished_unroll": 4}
-        assert counts.acknowledged == counts.stored + sum(counts.discarded.values())
-        # Nobody is left: the batch was padded at once.
-        assert world.num_updates == 1 and world.loop.look().num_samples == 6
-
     def test_a_lost_worker_stalls_nobody(self, make_queued: loop_world.Make) -> None:
         world = make_queued(worker__num_groups=1)
         one, other = world.join(name="local-0"), world.join(name="local-1")
@@ -636,29 +603,6 @@ class TestQueue:
             world.answer(other, 0, float(index))
         assert len(world.replies) == 2 + 8 * loop_world.UNROLL
         assert world.num_updates >= 3
-
-    def test_the_replay_is_not_saved_and_its_waiting_steps_are_discarded_on_resume(
-        self, make_queued: loop_world.Make
-    ) -> None:
-        world = make_queued()
-        world.play(world.join(), loop_world.UNROLL + 3, episode=100)
-        state, before = world.loop.state(), world.loop.look()
-        assert state.rings is None and before.counts.stored == 20 and before.num_samples == 12
-        resumed = make_queued()
-        resumed.dispatcher.restore(state.counters, has_replay=False)
-        after = resumed.loop.look()
-        assert after.counts.stored == after.num_samples == 12
-        assert after.counts.discarded == {"worker_lost": 4, "unfinished_unroll": 8}
-        assert after.counts.acknowledged == before.counts.acknowledged == 24
-
-    def test_a_reset_at_a_checkpoint_discards_the_steps_that_wait(self, make_queued: loop_world.Make) -> None:
-        world = make_queued(**self.LOCK_STEP)
-        _play_to_a_checkpoint(world, world.join(), [])
-        assert world.saved == [3]
-        counts = world.loop.look().counts
-        assert counts.stored == world.loop.look().num_samples == 3 * 12
-        assert counts.discarded == {"checkpoint_reset": 4}
-        assert world.loop.state().counters["waiting_steps"] == 0
 
     @pytest.mark.parametrize("batch_size", [4, 3])
     def test_a_lock_step_run_resumed_from_a_checkpoint_equals_one_that_went_on(

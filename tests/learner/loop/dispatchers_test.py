@@ -22,18 +22,6 @@ from seedzero.replay import frame_rows
 from seedzero.transport import messages
 
 
-def test_every_message_is_answered_once_with_legal_actions(make: loop_world.Make) -> None:
-    world = make()
-    session = world.join()
-    world.show_all(session, 0.0, first=True)
-    world.work()
-    assert sorted(request.group for request, _, _ in world.replies) == [0, 1]
-    size = loop_world.SIZE
-    assert all(len(actions) == size and set(actions) <= {0, 1, 2} for _, actions, _ in world.replies)
-    world.work()
-    assert len(world.replies) == 2
-
-
 def test_each_message_of_a_call_gets_the_actions_of_its_own_rows(device: loop_world.Device) -> None:
     def act(seed: Any, params: Any, actor: Any, batch: Any, counters: Any) -> Any:
         return actor, batch.observation[:, 0].astype(np.int32)

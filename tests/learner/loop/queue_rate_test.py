@@ -150,13 +150,6 @@ class TestUnrolls:
         assert queue.learned == [(0, 1), (0, 3)]
         assert queue.rate_limiter.num_waiting == 0
 
-    def test_an_unroll_may_end_with_an_episode_and_the_next_begin_there(self) -> None:
-        queue = Queue(batch_size=1)
-        for row in range(2 * L + 1):
-            queue.act(0, final=(0,) if row == L else ())
-        assert queue.feed()[0] == [(0, 0)] and queue.learned == [(0, 1), (0, 2), (0, 3)]
-        assert queue.feed()[0] == [(0, L)] and queue.learned[3:] == [(0, 5), (0, 6)]
-
     def test_unrolls_are_taken_in_the_order_of_acting(self) -> None:
         queue = Queue(batch_size=2)
         for slot in (2, 2, 0, 2, 3, 3, 2, 3, 0, 1, 0, 3, 0, 1, 1, 2, 1, 2, 2):  # complete: 2, 3, 0, 1, 2
@@ -168,16 +161,6 @@ class TestUnrolls:
         queue = Queue(batch_size=4)
         queue.fill(3, 1, 0, 2)
         assert queue.feed()[0] == [(3, 0), (1, 0), (0, 0), (2, 0)]
-
-    def test_places_are_modulo_the_length_of_a_ring(self) -> None:
-        queue = Queue(batch_size=1)
-        assert queue.slot_length == 3 * L + 3  # max_lag and one more, the stack, and the margin
-        for _ in range(20 * queue.slot_length):
-            queue.act(0)
-            if queue.choose() is UPDATE:
-                queue.feed()
-        assert queue.learned == [(0, row) for row in range(1, len(queue.learned) + 1)]
-        assert len(queue.learned) > 19 * queue.slot_length
 
 
 class TestCuts:
@@ -236,17 +219,6 @@ class TestCuts:
         assert queue.rate_limiter.holds(np.array([0]))
         queue.feed()
         assert not queue.rate_limiter.holds(np.array([0]))
-
-    def test_workers_that_are_lost_again_and_again_overwrite_nothing(self) -> None:
-        queue = Queue(batch_size=4)
-        queue.fill(0)
-        for _ in range(10):
-            queue.cut(0)
-            for _ in range(L):
-                if not queue.rate_limiter.holds(np.array([0])):
-                    queue.act(0)
-        assert queue.feed()[0] == [(0, 0)]
-        assert queue.is_balanced
 
 
 class TestHolds:

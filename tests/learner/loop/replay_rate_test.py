@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 
 import loop_world
 import numpy as np
@@ -84,40 +85,34 @@ WARMING_UP = READY._replace(num_inserts=99, num_kept=99)
 
 
 @pytest.mark.parametrize(
-    ("progress", "work"),
+    ("rules", "progress", "work"),
     [
-        (_at_surplus(-300), UPDATE),  # below the band only updates run
-        (_at_surplus(-300, can_update=False), WAIT),
-        (_at_surplus(300), ACT),  # above it only acting
-        (_at_surplus(300, can_act=False), WAIT),
-        (_at_surplus(0), ACT),  # inside it acting goes first, and updates fill its gaps
-        (_at_surplus(0, can_act=False), UPDATE),
-        (WARMING_UP, ACT),  # no update before the minimum of steps
-        (WARMING_UP._replace(can_act=False), WAIT),
+        (choose, _at_surplus(-300), UPDATE),  # below the band only updates run
+        (choose, _at_surplus(-300, can_update=False), WAIT),
+        (choose, _at_surplus(300), ACT),  # above it only acting
+        (choose, _at_surplus(300, can_act=False), WAIT),
+        (choose, _at_surplus(0), ACT),  # inside it acting goes first, and updates fill its gaps
+        (choose, _at_surplus(0, can_act=False), UPDATE),
+        (choose, WARMING_UP, ACT),  # no update before the minimum of steps
+        (choose, WARMING_UP._replace(can_act=False), WAIT),
         # After a resume without its replay it acts, however many updates are owed.
-        (_at_surplus(-300, num_kept=0, can_update=False), ACT),
-        (_at_surplus(-300, num_kept=99), ACT),
+        (choose, _at_surplus(-300, num_kept=0, can_update=False), ACT),
+        (choose, _at_surplus(-300, num_kept=99), ACT),
         # Evaluation is exempt from the band, and takes turns with acting.
-        (_at_surplus(0, can_evaluate=True), EVALUATE),
-        (_at_surplus(0, can_evaluate=True, evaluated_last=True), ACT),
-        (_at_surplus(-300, can_evaluate=True, evaluated_last=True), EVALUATE),
+        (choose, _at_surplus(0, can_evaluate=True), EVALUATE),
+        (choose, _at_surplus(0, can_evaluate=True, evaluated_last=True), ACT),
+        (choose, _at_surplus(-300, can_evaluate=True, evaluated_last=True), EVALUATE),
+        # In lock step counters alone decide.
+        (lock_step, _at_surplus(-300, num_kept=99), ACT),
+        (lock_step, READY._replace(can_update=False), WAIT),  # instead of acting, for an update that is not compiled
+        (lock_step, READY._replace(evaluating=True), WAIT),  # nothing else while it evaluates
+        (lock_step, READY._replace(evaluating=True, can_evaluate=True), EVALUATE),
     ],
 )
-def test_the_band_decides(progress: rate_limiting.Progress, work: rate_limiting.Work) -> None:
-    assert choose(BAND, progress) is work
-
-
-@pytest.mark.parametrize(
-    ("progress", "work"),
-    [
-        (_at_surplus(-300, num_kept=99), ACT),
-        (READY._replace(can_update=False), WAIT),  # instead of acting, for an update that is not compiled
-        (READY._replace(evaluating=True), WAIT),  # nothing else while it evaluates
-        (READY._replace(evaluating=True, can_evaluate=True), EVALUATE),
-    ],
-)
-def test_in_lock_step_counters_alone_decide(progress: rate_limiting.Progress, work: rate_limiting.Work) -> None:
-    assert lock_step(BAND, progress) is work
+def test_the_band_decides(
+    rules: Callable[..., rate_limiting.Work], progress: rate_limiting.Progress, work: rate_limiting.Work
+) -> None:
+    assert rules(BAND, progress) is work
 
 
 @pytest.mark.parametrize("max_batch", [1, 32, 1000])

@@ -181,19 +181,17 @@ def test_only_sessions_whose_spec_was_accepted_count_as_started() -> None:
     assert np.array_equal(roster.started(types.Role.TRAIN)[0].slots[1], [2, 3])
 
 
-def test_where_several_players_learn_a_group_is_whole() -> None:
-    roster = _roster(**{"league.builder": "alphastar", "league.main_exploiters": 1})
+@pytest.mark.parametrize(
+    ("settings", "told"),
+    [
+        ({"league.builder": "alphastar", "league.main_exploiters": 1}, " 2 players learn"),
+        ({"run.agent": "ppo", "seats.policies": "each"}, r"--seats\.policies=each learn"),
+    ],
+)
+def test_where_several_players_learn_a_group_is_whole(settings: dict[str, options.Value], told: str) -> None:
+    roster = _roster(**settings)
     assert _slots(roster, roster.assign(_hello()).session_id) == [0, 1, 2, 3]
-    with pytest.raises(errors.SlotsExhausted, match=r"\b1\b.* 2 players learn.*worker\.envs_per_group=2.*\b4\b"):
-        roster.assign(_hello("b", max_envs=3))
-
-
-def test_where_agents_have_policies_a_group_is_whole() -> None:
-    roster = _roster(**{"run.agent": "ppo", "seats.policies": "each"})
-    assert _slots(roster, roster.assign(_hello()).session_id) == [0, 1, 2, 3]
-    with pytest.raises(
-        errors.SlotsExhausted, match=r"\b1\b.*--seats\.policies=each learn.*worker\.envs_per_group=2.*\b4\b"
-    ):
+    with pytest.raises(errors.SlotsExhausted, match=rf"\b1\b.*{told}.*worker\.envs_per_group=2.*\b4\b"):
         roster.assign(_hello("b", max_envs=3))
 
 

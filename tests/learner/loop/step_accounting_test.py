@@ -262,22 +262,6 @@ def _record(book: step_accounting.Ledger, slots: list[int], first: list[int], fi
     return book.record(np.array(slots), np.array(first, bool), np.array(final, bool))
 
 
-def test_a_step_is_pending_until_the_next_observation_stores_it() -> None:
-    book = step_accounting.Ledger(2)
-    assert _record(book, [0, 1], [1, 1], [0, 0]) == 0
-    assert book.counts == counts.Counts(acknowledged=2, stored=0, pending=2)
-    assert _record(book, [0], [0], [0]) == 1
-    assert book.counts == counts.Counts(acknowledged=3, stored=1, pending=2)
-
-
-def test_the_action_on_a_last_observation_begins_no_step() -> None:
-    book = step_accounting.Ledger(1)
-    _record(book, [0], [1], [0])
-    assert _record(book, [0], [0], [1]) == 1
-    assert _record(book, [0], [1], [0]) == 0
-    assert book.counts == counts.Counts(acknowledged=2, stored=1, pending=1)
-
-
 def test_a_run_that_begins_over_a_pending_step_discards_it_as_worker_lost() -> None:
     book = step_accounting.Ledger(1)
     _record(book, [0], [1], [0])
@@ -307,15 +291,6 @@ def test_stored_steps_that_no_update_will_see_are_discarded_by_reason() -> None:
     book.discard_stored(3, counts.UNFINISHED_UNROLL)
     assert book.counts == counts.Counts(acknowledged=6, stored=1, pending=2, discarded={"unfinished_unroll": 3})
     assert _balanced(book.counts)
-
-
-def test_a_restore_gives_up_the_steps_that_were_pending_when_it_was_saved() -> None:
-    book = step_accounting.Ledger(2)
-    _record(book, [0, 1], [1, 1], [0, 0])
-    _record(book, [0], [0], [0])
-    again = step_accounting.Ledger(2)
-    again.restore(book.to_json())
-    assert again.counts == counts.Counts(acknowledged=3, stored=1, pending=0, discarded={"worker_lost": 2})
 
 
 def test_it_balances_over_random_histories() -> None:

@@ -18,7 +18,7 @@ import pytest
 from made_up import TIMEOUT_SECONDS
 
 from seedzero.core import errors
-from seedzero.learner.processes import programs, supervisor
+from seedzero.learner.processes import supervisor
 
 # With processes that are made up.
 
@@ -27,7 +27,11 @@ class Harness:
     """A supervisor whose processes are made up: reports and pauses are recorded."""
 
     def __init__(
-        self, log_dir: pathlib.Path, launch: Callable[[int], made_up.Process | OSError], num: int = 1
+        self,
+        log_dir: pathlib.Path,
+        launch: Callable[[int], made_up.Process | OSError],
+        num: int = 1,
+        **options: Any,
     ) -> None:
         """launch: takes the number of the start, from 1."""
         self.reports: list[str] = []
@@ -41,6 +45,7 @@ class Harness:
             log_dir=log_dir,
             report=self.reports.append,
             system=self._system.functions,
+            **options,
         )
         self.supervisor.start()
 
@@ -110,6 +115,14 @@ def test_of_several_workers_that_fail_the_first_is_reported(tmp_path: pathlib.Pa
 def test_whatever_ends_a_worker_too_often_is_reported(tmp_path: pathlib.Path, process: Any, words: str) -> None:
     harness = Harness(tmp_path, lambda number: process or made_up.Process(status=process))
     assert words in harness.failure() and harness.num_starts == 5
+
+
+def test_work_that_is_refused_ends_a_worker_by_its_name_at_the_second_time(tmp_path: pathlib.Path) -> None:
+    launch, name = lambda number: made_up.Process(b"nan\n", status=errors.REFUSED), ["evaluator"].__getitem__
+    harness = Harness(tmp_path, launch, name=name)
+    text = harness.failure()
+    assert "worker evaluator " in text and "exit code 65: nan" in text and " within 60 s" in text
+    assert text.endswith("worker-0.log") and harness.num_starts == 2
 
 
 def test_last_line_of_an_earlier_life_is_not_this_ones_reason(tmp_path: pathlib.Path) -> None:
@@ -327,30 +340,3 @@ def test_workers_end_when_the_learner_is_killed(calls: Calls) -> None:
         learner.kill()
     for each in called:
         each.check_ended()
-
-
-@pytest.mark.parametrize(
-    ("printed", "ending", "num_lives", "words"),
-    [
-        ("to the log", "'ale: no such game'", 5, ["worker evaluator ", " 5 times", "exit code 1: ale: no such game"]),
-        ("nan", errors.REFUSED, 2, ["worker evaluator ", "exit code 65: nan"]),  # work that is refused
-    ],
-)
-def test_quick_failures_end_with_the_reason(
-    monkeypatch: pytest.MonkeyPatch,
-    tmp_path: pathlib.Path,
-    printed: str,
-    ending: str | int,
-    num_lives: int,
-    words: list[str],
-) -> None:
-    monkeypatch.chdir(tmp_path)
-    system = programs.System(wait=lambda event, seconds: event.is_set())
-    code = f"import sys; print({printed!r}, flush=True); sys.exit({ending})"
-    workers, failures = supervise(code, name=["evaluator"].__getitem__, system=system)
-    text = failures.get(timeout=TIMEOUT_SECONDS)
-    workers.stop(TIMEOUT_SECONDS)
-    assert all(word in text for word in words)
-    assert text.endswith("worker-0.log") and " within 60 s" in text
-    lines = [printed] + ([ending.strip("'")] if isinstance(ending, str) else [])
-    assert (tmp_path / "worker-0.log").read_text() == "".join(f"{line}\n" for line in lines) * num_lives

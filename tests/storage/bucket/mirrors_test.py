@@ -39,6 +39,7 @@ class _Impatient(sections.BucketConfig):
 
 
 SETTINGS = _Impatient(lease_seconds=30)
+_MANIFEST = "checkpoints/steps/000000000010/manifest.json"
 
 
 class Machine:
@@ -193,7 +194,7 @@ def test_a_checkpoint_is_there_as_a_whole_and_its_manifest_comes_last(machine: M
     here = machine("a")
     opened = here.open()
     order = gcs.recorded("write")
-    here.write(10, "s1", "s2")
+    here.write(10, "s1", "s2", frozen=[ONE])
     (here.path / "metrics.jsonl").write_text("{}\n")
     (here.path / "league.jsonl").write_text("{}\n")
     (here.path / "logs").mkdir()
@@ -205,17 +206,20 @@ def test_a_checkpoint_is_there_as_a_whole_and_its_manifest_comes_last(machine: M
         "metrics.jsonl",
         "league.jsonl",
         "logs/worker-0.log",
-        "checkpoints/steps/000000000010/manifest.json",
+        _MANIFEST,
         "checkpoints/steps/000000000010/params/data",
         "checkpoints/segments/s1/rows",
         "checkpoints/segments/s2/rows",
+        player_file(ONE),
     }
-    assert order[-1] == "team/one/checkpoints/steps/000000000010/manifest.json"
-    assert len(order) == 7
-    here.write(20, "s2", "s3")
+    sent = [name.removeprefix("team/one/") for name in order]
+    assert sent[-1] == _MANIFEST and len(sent) == 8
+    assert sent.index("checkpoints/segments/s1/rows") < sent.index(player_file(ONE))
+    here.write(20, "s2", "s3", frozen=[ONE, TWO])
     del order[:]
     opened.uploads.upload(20)
     assert sorted(name.removeprefix("team/one/checkpoints/") for name in order) == [
+        f"frozen/{TWO}/params",
         "segments/s3/rows",
         "steps/000000000020/manifest.json",
         "steps/000000000020/params/data",
@@ -236,8 +240,8 @@ def test_what_is_not_kept_or_needed_is_deleted_there_too(here: Machine, gcs: Fak
 
 def test_a_lost_machine_s_run_goes_on_elsewhere(here: Machine, there: Machine, gcs: FakeGcs) -> None:
     opened = here.open()
-    here.write(10, "s1")
-    here.write(20, "s1", "s2")
+    here.write(10, "s1", frozen=[ONE])
+    here.write(20, "s1", "s2", frozen=[TWO])
     (here.path / "config.json").write_text("{}")
     opened.uploads.upload(10)
     opened.uploads.upload(20)
@@ -247,9 +251,13 @@ def test_a_lost_machine_s_run_goes_on_elsewhere(here: Machine, there: Machine, g
     assert there.steps == [20]  # the older one is fetched only where this one is damaged
     assert (there.path / "checkpoints/segments/s1/rows").read_text() == "rows of s1"
     assert (there.path / "config.json").read_text() == "{}"
-    saved_files.find(there.path / "checkpoints", "last")
+    _, found, _ = saved_files.find(there.path / "checkpoints", "last")
+    assert player_files.usable(there.path / "checkpoints", found.frozen) == (found.frozen, [])
+    assert player_files.names(there.path / "checkpoints") == [TWO]  # only the players of the newest checkpoint
     assert steps(gcs) == [10, 20]
-    there.upload(30, "s2")
+    sent = gcs.recorded("write")
+    there.upload(30, "s2", frozen=[TWO])
+    assert not [name for name in sent if "frozen" in name]
     again.uploads.prune(30)
     assert steps(gcs) == [10, 20, 30]
 
@@ -270,14 +278,16 @@ def test_a_host_without_the_common_checkpoint_begins_with_none(here: Machine, th
 
 def test_whole_files_of_the_local_copy_are_not_fetched_again(machine: Make, gcs: FakeGcs) -> None:
     here = machine("a")
-    here.run([10], "s1", "s2")
+    here.run([10], "s1", "s2", frozen=[ONE, TWO])
     machine("b").open().finish()  # so that the copy is not the newest one
-    (here.path / "checkpoints/segments/s2/rows").write_text("damaged")
+    whole = {"checkpoints/segments/s2/rows": "rows of s2", player_file(ONE): f"params of {ONE}"}
+    for name in whole:
+        (here.path / name).write_text("damaged")
     fetched = gcs.recorded("read")
     here.open()
-    assert [name for name in fetched if "rows" in name] == ["team/one/checkpoints/segments/s2/rows"]
-    assert (here.path / "checkpoints/segments/s2/rows").read_text() == "rows of s2"
-    assert not [name for name in fetched if "params" in name]
+    again = {name.removeprefix(f"{URL.path}/") for name in fetched if "rows" in name or "params" in name}
+    assert again == whole.keys()
+    assert {name: (here.path / name).read_text() for name in whole} == whole
 
 
 def test_the_bucket_is_the_truth_for_a_copy_that_is_behind(here: Machine, there: Machine, gcs: FakeGcs) -> None:
@@ -346,9 +356,6 @@ def test_after_a_failed_upload_the_next_one_sends_only_what_is_missing(here: Mac
     here.upload(20, "s1", "s2")
     assert sent and not [name for name in sent if "segments" in name]
     assert steps(gcs) == [20]
-
-
-_MANIFEST = "checkpoints/steps/000000000010/manifest.json"
 
 
 @pytest.mark.parametrize(
@@ -648,38 +655,6 @@ def test_a_state_saved_in_haste_is_durable_when_it_is_in_the_bucket(here: Machin
 # ------------------------------------------------------------------------------------ frozen players
 
 
-def test_frozen_players_are_there_before_the_manifest_that_names_them_and_once(here: Machine, gcs: FakeGcs) -> None:
-    here.open()
-    order = gcs.recorded("write")
-    here.upload(10, "s1", frozen=[ONE])
-    sent = [name.removeprefix("team/one/") for name in order]
-    assert sent.index("checkpoints/segments/s1/rows") < sent.index(player_file(ONE)) < sent.index(_MANIFEST)
-    del order[:]
-    here.upload(20, "s1", frozen=[ONE, TWO])
-    assert sorted(name.removeprefix("team/one/checkpoints/") for name in order) == [
-        f"frozen/{TWO}/params",
-        "steps/000000000020/manifest.json",
-        "steps/000000000020/params/data",
-    ]
-
-
-def test_a_league_goes_on_elsewhere_with_its_frozen_players(here: Machine, there: Machine, gcs: FakeGcs) -> None:
-    opened = here.open()
-    here.write(10, frozen=[ONE])
-    here.write(20, "s1", frozen=[TWO])
-    for step in (10, 20):
-        opened.uploads.upload(step)
-    kill(gcs, opened)
-    forget_lease(gcs)
-    there.open()
-    _, found, _ = saved_files.find(there.path / "checkpoints", "last")
-    assert player_files.usable(there.path / "checkpoints", found.frozen) == (found.frozen, [])
-    assert player_files.names(there.path / "checkpoints") == [TWO]  # only the players of the newest checkpoint
-    sent = gcs.recorded("write")
-    there.upload(30, "s1", frozen=[TWO])
-    assert not [name for name in sent if "frozen" in name] and steps(gcs) == [10, 20, 30]
-
-
 @pytest.mark.parametrize("is_damaged", [True, False])
 def test_a_frozen_player_that_the_bucket_lost_costs_neither_checkpoint_nor_replay(
     here: Machine, there: Machine, gcs: FakeGcs, printed: list[str], is_damaged: bool
@@ -697,15 +672,6 @@ def test_a_frozen_player_that_the_bucket_lost_costs_neither_checkpoint_nor_repla
     assert f"{URL} cannot be fetched: {player_file(ONE)} {reason}" in told
     there.upload(20, "s1", frozen=[TWO])
     assert steps(gcs) == [10, 20]
-
-
-def test_a_damaged_frozen_player_of_a_local_copy_is_fetched_anew(here: Machine, gcs: FakeGcs) -> None:
-    here.run([10], "s1", frozen=[ONE, TWO])
-    (here.path / player_file(ONE)).write_text("damaged")
-    fetched = gcs.recorded("read")
-    here.open()
-    assert [name for name in fetched if "frozen" in name] == [f"{URL.path}/{player_file(ONE)}"]
-    assert (here.path / player_file(ONE)).read_text() == f"params of {ONE}"
 
 
 def test_a_checkpoint_ahead_of_the_bucket_is_uploaded_without_a_lost_player(

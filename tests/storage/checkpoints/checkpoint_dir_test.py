@@ -142,21 +142,6 @@ def test_what_others_put_beside_checkpoints_stays(disk: harness.Disk) -> None:
     assert all(path.is_dir() for path in mine)
 
 
-def test_a_start_that_cannot_read_a_manifest_deletes_nothing_and_is_refused(
-    disk: harness.Disk, two_steps: harness.Steps, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    before = harness.files_below(disk.path)
-    with monkeypatch.context() as patched:
-        harness.unreadable_manifests(patched)
-        with pytest.raises(errors.CheckpointError, match=r"0001/manifest\.json .*Input/output error"):
-            disk.open()
-    assert harness.files_below(disk.path) == before
-    state, rings, held = two_steps
-    restored = harness.restore(disk.open(), state, rings)
-    assert restored.losses == []
-    harness.assert_same(restored.rings, held[1][1])
-
-
 def test_while_a_manifest_cannot_be_read_no_old_checkpoint_is_deleted(
     disk: harness.Disk, monkeypatch: pytest.MonkeyPatch
 ) -> None:

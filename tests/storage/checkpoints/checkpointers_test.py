@@ -3,13 +3,9 @@
 from __future__ import annotations
 
 import ctypes
-import os
 import pathlib
 import resource
 import shutil
-import signal
-import subprocess
-import sys
 import threading
 from collections.abc import Iterator
 from typing import Any
@@ -23,7 +19,7 @@ import pytest
 from seedzero.config import sections
 from seedzero.core import errors
 from seedzero.replay import ring_store
-from seedzero.storage.checkpoints import checkpoint, checkpointers, durable, player_files, saved_files, segments, trees
+from seedzero.storage.checkpoints import checkpoint, checkpointers, durable, saved_files, segments, trees
 
 
 def test_copies_share_no_memory_with_the_originals() -> None:
@@ -483,96 +479,6 @@ def test_rows_of_the_host_are_copied_before_a_save_returns(
         disk.open(), state, harness.kept_by_the_host(rings)._replace(observation=jnp.asarray(expected))
     )
     np.testing.assert_array_equal(np.asarray(restored.rings.observation), expected)
-
-
-SAVE_FOR_EVER = """
-import pathlib, secrets, sys
-import jax, jax.numpy as jnp, numpy as np
-from seedzero.config import sections
-from seedzero.core import types
-from seedzero.replay import ring_store as rings_lib
-from seedzero.storage.checkpoints import checkpoint, checkpointers as checkpointer_lib, player_files
-
-spec = types.EnvSpec(observation_shape=(50,), observation_dtype="uint8", num_actions=2)
-rings = jax.jit(lambda: rings_lib.create(spec, {}, 2, 16))()
-write = jax.jit(rings_lib.write, static_argnames="stack", donate_argnums=0)
-state = {"params": {"w": jnp.zeros(1000)}}
-
-def abstract(tree):
-    return jax.tree.map(lambda x: jax.ShapeDtypeStruct(x.shape, x.dtype, sharding=x.sharding), tree)
-
-checkpointer = checkpointer_lib.Checkpointer(
-    pathlib.Path(sys.argv[1]), sections.CheckpointConfig(keep=2),
-    on_durable=lambda step: print(step, flush=True), on_error=lambda text: sys.exit(text),
-)
-restored = checkpoint.restore(pathlib.Path(sys.argv[1]), abstract(state), abstract(rings))
-step, pool = 0, {}
-if restored is not None:
-    checkpointer.continue_from(restored)
-    step, state, rings = restored.step, restored.state, restored.rings
-    assert not restored.losses, restored.losses
-    assert (np.asarray(state["params"]["w"]) == step).all()
-    cursor = int(rings.cursor[0])
-    assert cursor == 3 * step
-    expected = np.zeros(16, np.uint8)
-    for n in range(max(0, cursor - 16), cursor):
-        expected[n % 16] = n % 256
-    assert (np.asarray(rings.observation) == expected[None, :, None]).all()
-    pool = restored.counters["pool"]
-    assert list(restored.frozen) == sorted(pool) and set(pool.values()) == set(range(max(1, step - 2), step + 1))
-    for name, version in pool.items():
-        frozen = player_files.read(pathlib.Path(sys.argv[1]), name, abstract(state["params"]))
-        assert frozen.step == version and (frozen.params["w"] == version).all()
-print("restored", step, flush=True)
-while True:
-    for _ in range(3):
-        n = int(rings.cursor[0])
-        row = rings_lib.Row(
-            jnp.full((2, 50), n % 256, jnp.uint8), jnp.zeros(2), jnp.zeros(2, bool), jnp.zeros(2, bool),
-            jnp.zeros(2, bool), {},
-        )
-        rings = write(rings, jnp.arange(2), row, jnp.int32(0), stack=1)
-    step += 1
-    state = {"params": {"w": jnp.full(1000, step, jnp.float32)}}
-    name = f"main-{secrets.token_hex(6)}"
-    assert checkpointer.freeze(name, step, state["params"], {})
-    pool = {**{name: version for name, version in pool.items() if version > step - 3}, name: step}
-    checkpointer.save(step, state, {"step": step, "pool": pool}, rings, list(pool))
-"""
-
-
-def test_killed_at_any_moment_it_goes_on_at_or_after_the_last_durable_step(tmp_path: pathlib.Path) -> None:
-    rng = np.random.default_rng()
-    durable_step = 0
-    for _ in range(5):
-        process = subprocess.Popen(
-            [sys.executable, "-c", SAVE_FOR_EVER, str(tmp_path)],
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
-            text=True,
-            env={**os.environ, "JAX_PLATFORMS": "cpu"},
-        )
-        assert process.stdout is not None
-        assert process.stderr is not None
-        first = process.stdout.readline().split()
-        assert first[:1] == ["restored"], process.stderr.read()
-        assert int(first[1]) >= durable_step
-        durable_step = int(process.stdout.readline())
-        # Any moment of the saves that follow; what is a random wait here is no synchronisation.
-        with pytest.raises(subprocess.TimeoutExpired):
-            process.wait(rng.random() * 0.8)
-        process.send_signal(signal.SIGKILL)
-        for line in process.stdout.read().splitlines():
-            durable_step = int(line)
-        process.communicate()
-    found, skipped = saved_files.newest_verified(tmp_path)
-    assert found is not None
-    assert not skipped
-    assert found.step >= durable_step >= 5
-    saved_files.prepare(tmp_path)
-    assert set(player_files.names(tmp_path)) == {
-        name for one in saved_files.manifests(tmp_path) for name in one.frozen
-    }
 
 
 def test_without_free_descriptors_a_save_is_reported_and_the_next_one_counts(disk: harness.Disk) -> None:

@@ -6,7 +6,6 @@ import os
 import pathlib
 import shutil
 import stat
-import sys
 from collections.abc import Callable, Mapping
 from concurrent import futures
 
@@ -23,7 +22,7 @@ _STRANGER = 12345
 
 @pytest.fixture(autouse=True)
 def _here(tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Gives the user a state directory, and a current directory with two modules."""
+    """Gives the user a state directory, and a current directory with two modules, which nothing may import."""
     monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
     (tmp_path / "work").mkdir()
     monkeypatch.chdir(tmp_path / "work")
@@ -131,9 +130,17 @@ def test_a_directory_that_came_back_with_other_code_or_arguments_is_a_stranger_s
     assert _doubt(path) is None
 
 
-def test_settings_of_no_code_may_change() -> None:
+@pytest.mark.parametrize(
+    "change",
+    [
+        lambda: _directory("run", {**_CODE, "optimizer.learning_rate": "0.5", "run.max_updates": "7"}),
+        lambda: pathlib.Path("my_env.py").write_text("changed = True\n"),
+    ],
+    ids=["settings of no code", "the module"],
+)
+def test_settings_of_no_code_and_the_user_s_own_module_may_change(change: Callable[[], object]) -> None:
     path = _remembered()
-    _directory("run", {**_CODE, "optimizer.learning_rate": "0.5", "run.max_updates": "7"})
+    change()
     assert _doubt(path) is None
 
 
@@ -178,12 +185,6 @@ def test_a_renamed_directory_is_one_of_its_new_place() -> None:
     assert _doubt(path) is None and _doubt(pathlib.Path("run").absolute()) is None
 
 
-def test_a_resume_keeps_its_record() -> None:
-    _remembered()
-    _remembered()
-    assert len(_records()) == 1
-
-
 def test_a_forgotten_run_takes_no_other_with_it() -> None:
     other, path = _remembered("other"), _remembered()
     own_runs.forget(path)
@@ -220,11 +221,13 @@ def test_a_state_that_others_could_have_written_is_named_and_not_believed(
     consent.check(path, saved, trusted=True)
 
 
-def test_a_damaged_record_is_replaced_at_the_next_start_with_consent() -> None:
+@pytest.mark.parametrize("is_damaged", [False, True])
+def test_the_next_start_with_consent_replaces_the_record(is_damaged: bool) -> None:
     path = _remembered()
-    _records()[0].write_text("{")
+    if is_damaged:
+        _records()[0].write_text("{")
     _remembered()
-    assert _doubt(path) is None
+    assert _doubt(path) is None and len(_records()) == 1
 
 
 @pytest.mark.parametrize("home", ["", "/", "here"])
@@ -280,12 +283,6 @@ def test_learners_that_start_together_disturb_each_other_nowhere(monkeypatch: py
     assert len(_records()) <= 16 + 8  # each may have looked before another one wrote
 
 
-def test_the_user_s_own_module_may_change() -> None:
-    path = _remembered()
-    pathlib.Path("my_env.py").write_text("changed = True\n")
-    assert _doubt(path) is None
-
-
 def test_another_module_of_that_name_is_not_the_user_s(
     monkeypatch: pytest.MonkeyPatch, tmp_path: pathlib.Path
 ) -> None:
@@ -329,11 +326,6 @@ def test_a_module_inside_the_run_directory_is_never_remembered(name: str, monkey
 def test_a_file_of_two_minds_is_never_remembered() -> None:
     path = _directory("run", {**_CODE, "network.module": "evil:run"}, _CODE)  # a resume would keep what it was given
     assert run_dirs.CONFIG_FILE in _remember(path)
-
-
-def test_nothing_is_imported() -> None:
-    assert _doubt(_remembered()) is None
-    assert not {"my_env", "my_network"} & sys.modules.keys()
 
 
 def test_a_current_directory_that_was_deleted_is_no_place_of_modules(

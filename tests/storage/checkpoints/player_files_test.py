@@ -18,6 +18,7 @@ import tensorstore
 
 from seedzero.config import sections
 from seedzero.core import errors
+from seedzero.replay import ring_store
 from seedzero.storage.checkpoints import (
     checkpoint,
     checkpointers,
@@ -214,15 +215,18 @@ def test_a_start_deletes_players_that_no_checkpoint_needs_and_nothing_else(disk:
     assert restore(checkpointer).frozen == league
 
 
-def test_a_start_that_cannot_read_a_manifest_deletes_no_player(
+def test_a_start_that_cannot_read_a_manifest_deletes_nothing_and_is_refused(
     disk: harness.Disk, league: League, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    before, rings = harness.files_below(disk.path), harness.filled(5)
     with monkeypatch.context() as patched:
         harness.unreadable_manifests(patched)
-        with pytest.raises(errors.CheckpointError, match="Input/output error"):
+        with pytest.raises(errors.CheckpointError, match=r"0001/manifest\.json .*Input/output error"):
             disk.open()
-    assert player_files.names(disk.path) == [ONE, TWO]
-    assert restore(disk.open()).frozen == league
+    assert harness.files_below(disk.path) == before
+    restored = harness.restore(disk.open(), STATE, rings)
+    assert (restored.losses, restored.frozen) == ([], league)
+    harness.assert_same(restored.rings, rings)
 
 
 def test_a_player_stays_until_the_last_checkpoint_that_needs_it_goes(disk: harness.Disk) -> None:
@@ -500,10 +504,15 @@ def run_until_killed(directory: pathlib.Path, durable_steps: list[int]) -> None:
         for step in range(1, 5):
             pool = pool_of(step)
             checkpointer.freeze(pool[-1], step, params(step), {})
-            checkpointer.save(step, {"params": jnp.full(1, step)}, {"pool": pool}, None, pool)
+            checkpointer.save(step, {"params": jnp.full(1, step)}, {"pool": pool}, rings_of(step), pool)
         checkpointer.wait()
     finally:
         checkpointer._thread.shutdown()
+
+
+def rings_of(step: int) -> ring_store.Rings:
+    """Returns the replay at a step, which has gone round its rings at the third one."""
+    return harness.filled(3 * step)
 
 
 def pool_of(step: int) -> list[str]:
@@ -511,11 +520,12 @@ def pool_of(step: int) -> list[str]:
 
 
 def assert_whole(directory: pathlib.Path, durable_steps: list[int]) -> None:
-    """Asserts that a start finds the last durable point, each player of its pool, and nothing else."""
+    """Asserts that a start finds the last durable point, its replay, each player of its pool, and nothing else."""
     checkpointer = checkpointers.Checkpointer(
         directory, sections.CheckpointConfig(keep=1), on_durable=durable_steps.append, on_error=pytest.fail
     )
-    restored = checkpoint.restore(directory, harness.abstract({"params": jnp.full(1, 0)}), None)
+    like = harness.abstract({"params": jnp.full(1, 0)}), harness.abstract(rings_of(0))
+    restored = checkpoint.restore(directory, *like)
     needed: set[str] = set()
     if restored is None:
         assert not durable_steps
@@ -524,6 +534,7 @@ def assert_whole(directory: pathlib.Path, durable_steps: list[int]) -> None:
         assert restored.losses == [] and restored.step >= max(durable_steps, default=0)
         assert list(restored.frozen) == restored.counters["pool"] == pool_of(restored.step)
         assert restored.state["params"].tolist() == [restored.step]
+        harness.assert_same(restored.rings, rings_of(restored.step))
         needed = {name for found in saved_files.manifests(directory) for name in found.frozen}
     root = directory / "frozen"
     assert {path.name for path in root.iterdir()} == needed if root.exists() else not needed
@@ -534,7 +545,7 @@ def assert_whole(directory: pathlib.Path, durable_steps: list[int]) -> None:
     for step in range(1 if restored is None else restored.step + 1, 6):
         pool = pool_of(step)
         assert checkpointer.freeze(pool[-1], step, params(step), {})
-        checkpointer.save(step, {"params": jnp.full(1, step)}, {"pool": pool}, None, pool)
+        checkpointer.save(step, {"params": jnp.full(1, step)}, {"pool": pool}, rings_of(step), pool)
     checkpointer.close()
     assert player_files.names(directory) == pool_of(5)
 

@@ -428,6 +428,14 @@ def message(
     return batches.Message(request, slots, now)
 
 
+def rows(slots: Sequence[int] | np.ndarray, **arrays: Any) -> batches.Batch:
+    """Returns joined rows of slots, each a game of its own, in the middle of episodes. arrays: those that differ."""
+    slot, no = np.array(slots, np.int32), np.zeros(len(slots), bool)
+    usual = {"first": no, "terminated": no, "truncated": no, "group": slot, "game": slot}
+    usual |= {"reward": no.astype(np.float32), "task": no.astype(np.int32)}
+    return batches.Batch(slot, **{**usual, **arrays})
+
+
 def make_session(
     *groups: list[int], role: types.Role = types.Role.TRAIN, name: str = "s", tasks: tuple[str, ...] = ()
 ) -> rosters.Session:

@@ -16,7 +16,7 @@ import pytest
 from seedzero.agents import base, muzero
 from seedzero.config import configs
 from seedzero.core import types
-from seedzero.device import apart, batches, meshes, setups, states, steps, tracing
+from seedzero.device import apart, meshes, setups, states, steps, tracing
 from seedzero.replay import sources, windowing
 
 NUM_TRAIN, NUM_EVALUATE, LENGTH = 6, 6, 12
@@ -32,17 +32,10 @@ def _split(num_acting: int, num_learning: int) -> dict[str, Any]:
 def _live(num_acting: int, num_learning: int) -> tuple[device_world.World, list[Any]]:
     """Acts, beyond the rings' ends, learns and reanalyses in turn; returns what came of it, without clocks."""
     config = configs.override(configs.Config(), {**device_world.EVERYTHING, "reanalyse.batch_size": 6})
-    setup = setups.Setup(
-        agent=fake_agent.refreshing_after(muzero.make(config, device_world.IMAGES, "cpu"), 0),
-        spec=device_world.IMAGES,
-        layout=batches.Layout(num_acting, NUM_TRAIN, NUM_EVALUATE),
-        sizes=(8,),
-        slot_length=LENGTH,
-        batch_size=24,
-        capacity=1_000,
-        ahead=False,
-        **_split(num_acting, num_learning),
-    )
+    agent = fake_agent.refreshing_after(muzero.make(config, device_world.IMAGES, "cpu"), 0)
+    slots: dict[str, Any] = {"num_train": NUM_TRAIN, "num_evaluate": NUM_EVALUATE, "slot_length": LENGTH}
+    setup = fake_agent.make_setup(agent, num_acting, **slots, batch_size=24, spec=device_world.IMAGES, ahead=False)
+    setup = setup._replace(**_split(num_acting, num_learning))
     world, random = device_world.World(setup), np.random.default_rng(0)
     found: list[Any] = [world.show([2, 0, 5, 7] if t % 3 else [3, 1, 0, 2, 4, 9], random) for t in range(LENGTH)]
     for _ in range(LENGTH):

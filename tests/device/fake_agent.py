@@ -86,16 +86,19 @@ def make_setup(
     slot_length: int = 12,
     batch_size: int = 4,
     sizes: tuple[int, ...] = (8,),
+    spec: types.EnvSpec = SPEC,
+    ahead: bool = True,
 ) -> setups.Setup:
     return setups.Setup(
         agent=agent,
-        spec=SPEC,
+        spec=spec,
         mesh=meshes.make(num_devices),
         layout=batches.Layout(num_devices, num_train, num_evaluate),
         sizes=sizes,
         slot_length=slot_length,
         batch_size=batch_size,
         capacity=1_000,
+        ahead=ahead,
     )
 
 

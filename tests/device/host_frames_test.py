@@ -16,7 +16,7 @@ import pytest
 from seedzero.agents import muzero
 from seedzero.config import configs
 from seedzero.core import errors, types
-from seedzero.device import batches, host_frames, meshes, setups
+from seedzero.device import batches, host_frames, meshes
 from seedzero.replay import frame_rows, ring_store, sampling, sources, windowing
 
 LENGTH = 40
@@ -25,17 +25,9 @@ LENGTH = 40
 def _world(num_devices: int, *, on_host: bool, ahead: bool = False) -> device_world.World:
     values = {**device_world.EVERYTHING, "muzero.consistency_weight": 1.0, "reanalyse.batch_size": 8}
     agent = muzero.make(configs.override(configs.Config(), values), device_world.IMAGES, "cpu")
-    setup = setups.Setup(
-        agent=fake_agent.refreshing_after(agent, 0),
-        spec=device_world.IMAGES,
-        mesh=meshes.make(num_devices),
-        layout=batches.Layout(num_devices, num_train=4, num_evaluate=4),
-        sizes=(8,),
-        slot_length=LENGTH,
-        batch_size=16,
-        capacity=1_000,
-        ahead=ahead,
-    )
+    given: dict[str, Any] = {"num_evaluate": 4, "slot_length": LENGTH, "batch_size": 16, "ahead": ahead}
+    agent = fake_agent.refreshing_after(agent, 0)
+    setup = fake_agent.make_setup(agent, num_devices, spec=device_world.IMAGES, **given)
     return device_world.World(setup, on_host=on_host)
 
 
@@ -184,14 +176,9 @@ class _Numbered:
             batch.slot[:] = batch.ring[:] = [0, 1]
             batch.observation[:] = self.number
             self.frames.write(batch)
-            row = ring_store.Row(
-                jnp.asarray(batch.observation),
-                jnp.zeros(2),
-                jnp.zeros(2, bool),
-                jnp.zeros(2, bool),
-                jnp.full(2, self.number == 0),
-                {"number": jnp.full(2, self.number, jnp.int32)},
-            )
+            no, stored = jnp.zeros(2, bool), {"number": jnp.full(2, self.number, jnp.int32)}
+            shown = jnp.asarray(batch.observation)
+            row = ring_store.Row(shown, jnp.zeros(2), no, no, no | (self.number == 0), stored)
             self.rings = self._write(self.rings, jnp.arange(2), row, jnp.int32(self.number))
             self.number += 1
 

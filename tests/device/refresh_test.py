@@ -17,7 +17,7 @@ from seedzero import search as mcts
 from seedzero.agents import base, muzero, muzero_model, muzero_search
 from seedzero.config import configs, options
 from seedzero.core import types
-from seedzero.device import acting, batches, meshes, setups, states, steps
+from seedzero.device import acting, meshes, setups, states, steps
 from seedzero.networks import muzero_net
 from seedzero.replay import sources, windowing
 
@@ -38,16 +38,9 @@ def _config(**changes: options.Value) -> configs.Config:
 
 
 def _setup(config: configs.Config, spec: types.EnvSpec, num_devices: int) -> setups.Setup:
-    agent = muzero.make(config, spec, "cpu")
-    return setups.Setup(
-        agent=fake_agent.refreshing_after(agent, MIN_AGE),
-        spec=spec,
-        mesh=meshes.make(num_devices),
-        layout=batches.Layout(num_devices, NUM_TRAIN, 0),
-        sizes=(NUM_TRAIN,),
-        slot_length=LENGTH,
-        batch_size=BATCH,
-        capacity=1_000,
+    agent = fake_agent.refreshing_after(muzero.make(config, spec, "cpu"), MIN_AGE)
+    return fake_agent.make_setup(
+        agent, num_devices, num_train=NUM_TRAIN, slot_length=LENGTH, batch_size=BATCH, sizes=(NUM_TRAIN,), spec=spec
     )
 
 

@@ -44,16 +44,10 @@ class _Programs(NamedTuple):
 
 @functools.cache
 def _programs(num_devices: int, is_prioritized: bool) -> _Programs:
-    setup = setups.Setup(
-        agent=_agent(**PRIORITIZED if is_prioritized else {}),
-        spec=SPEC,
-        mesh=meshes.make(num_devices),
-        layout=batches.Layout(num_devices, NUM_TRAIN, NUM_EVALUATE),
-        sizes=(NUM_TRAIN + NUM_EVALUATE,),
-        slot_length=LENGTH,
-        batch_size=16,
-        capacity=CAPACITY,
-    )
+    agent, sizes = _agent(**PRIORITIZED if is_prioritized else {}), (NUM_TRAIN + NUM_EVALUATE,)
+    slots: dict[str, Any] = {"num_train": NUM_TRAIN, "num_evaluate": NUM_EVALUATE, "slot_length": LENGTH}
+    setup = fake_agent.make_setup(agent, num_devices, **slots, batch_size=16, sizes=sizes, spec=SPEC)
+    setup = setup._replace(capacity=CAPACITY)
     train, actor = states.init_train(setup, 0), states.init_actor(setup)
     return _Programs(setup, train, actor, acting.make_act(setup), steps.make_update(setup))
 

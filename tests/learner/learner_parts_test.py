@@ -70,14 +70,14 @@ class Told:
 
 def _ended(result: episodes.Scores, **options: bool) -> evaluators.Ended:
     running = cast(Any, python_types.SimpleNamespace(update=3, env_steps=40, policies=()))
-    return evaluators.Ended(running, result, None, **options)
+    usual = {"is_best": False, "is_record": False, "cut_short": False}
+    return evaluators.Ended(running, result, None, **{**usual, **options})
 
 
 def test_a_row_of_an_evaluation_has_the_steps_of_its_parameters() -> None:
     told = Told()
     result = episodes.Scores(2, 1.0, 0.0, 1.0, 1.0, 5.0)
-    ended = _ended(result, is_best=False, is_record=False, cut_short=False)
-    told.evaluated(ended._replace(best_score=2.5))
+    told.evaluated(_ended(result)._replace(best_score=2.5))
     ((row, gathered),) = told.rows
     assert not gathered and told.filmed == [2]
     assert row["evaluation_best_score"] == 2.5
@@ -107,32 +107,30 @@ def test_an_evaluation_says_whether_it_beats_all_before_or_was_cut(is_record: bo
     assert told.noted[0][2] is (told.written if best else None)  # the caller's function finds the checkpoint
 
 
-def test_the_returns_against_each_opponent_are_told() -> None:
-    told = Told()
-    by_task = {"random/first": 1.0, "random/second": 0.5, "mcts-9/first": -0.5, "mcts-9/second": 0.0}
-    told.evaluated(
-        _ended(episodes.Scores(4, 0.25, 0.0, -0.5, 1.0, 5.0, by_task), is_best=False, is_record=False, cut_short=False)
-    )
-    assert told.said[0].endswith(" over 4 episodes, against random 0.75, mcts-9 -0.25")
+_SEVEN = {f"mcts-{number}/{side}": 1.0 - number for number in range(1, 8) for side in ("first", "second")}
+_HARDEST = "mcts-7 -6, mcts-6 -5, mcts-5 -4, mcts-4 -3, mcts-3 -2, more against 2 others"
 
 
-def test_of_many_opponents_the_hardest_are_told() -> None:
+@pytest.mark.parametrize(
+    ("by_task", "expected"),
+    [
+        (
+            {"random/first": 1.0, "random/second": 0.5, "mcts-9/first": -0.5, "mcts-9/second": 0.0},
+            " over 4 episodes, against random 0.75, mcts-9 -0.25",
+        ),
+        (_SEVEN, f" over 14 episodes, against {_HARDEST}"),
+    ],
+)
+def test_the_returns_against_each_of_a_few_opponents_are_told(by_task: dict[str, float], expected: str) -> None:
     told = Told()
-    by_task = {f"mcts-{number}/{side}": 1.0 - number for number in range(1, 8) for side in ("first", "second")}
-    told.evaluated(
-        _ended(
-            episodes.Scores(14, -3.0, 0.0, -6.0, 0.0, 5.0, by_task), is_best=False, is_record=False, cut_short=False
-        )
-    )
-    assert told.said[0].endswith(
-        " against mcts-7 -6, mcts-6 -5, mcts-5 -4, mcts-4 -3, mcts-3 -2, more against 2 others"
-    )
+    told.evaluated(_ended(episodes.Scores(len(by_task), 0.25, 0.0, -0.5, 1.0, 5.0, by_task)))
+    assert told.said[0].endswith(expected)
 
 
 def test_numbers_of_the_environment_are_in_row_message_and_callback() -> None:
     told = Told()
     result = episodes.Scores(2, 1.0, 0.0, 1.0, 1.0, 5.0, info={"success": 0.5})
-    told.evaluated(_ended(result, is_best=False, is_record=False, cut_short=False))
+    told.evaluated(_ended(result))
     ((row, _),), ((_, noted, _),) = told.rows, told.noted
     assert row["evaluation_info/success"] == 0.5 and noted["info"] == {"success": 0.5}
     assert "2 episodes, success 0.5" in told.said[0]
@@ -281,14 +279,13 @@ class World:
     def _join(self) -> None:
         self.num_joined += 1
 
-    def join(self, name: str = "a", spec: types.EnvSpec = SPEC, kind: str = "catch", key: str = KEY) -> str:
-        session_id = self.assign(name, kind, key)
+    def join(self, name: str = "a", spec: types.EnvSpec = SPEC, **given: Any) -> str:
+        session_id = self.assign(name, **given)
         self.reception.begin(session_id, spec)
         return session_id
 
-    def assign(self, name: str, kind: str = "catch", key: str = KEY) -> str:
-        hello = messages.Hello(name, "", (types.Role.TRAIN,), (kind,), 99, key)
-        return self.reception.assign(hello).session_id
+    def assign(self, name: str, kind: str = "catch", key: str = KEY, role: types.Role = types.Role.TRAIN) -> str:
+        return self.reception.assign(messages.Hello(name, "", (role,), (kind,), 99, key)).session_id
 
 
 def _step(session_id: str) -> messages.StepRequest:
@@ -308,8 +305,7 @@ def test_the_first_spec_is_the_runs_and_others_must_equal_it() -> None:
 
 def test_only_a_worker_that_trains_begins_the_training() -> None:
     world = World()
-    hello = messages.Hello("evaluator", "", (types.Role.EVALUATE,), ("catch",), 99)
-    world.reception.begin(world.reception.assign(hello).session_id, SPEC)
+    world.join("evaluator", role=types.Role.EVALUATE)
     assert (world.reception.has_begun, world.reception.has_trained) == (True, False)
     world.reception.end(world.join(), messages.GOODBYE)
     assert world.reception.has_trained
@@ -318,9 +314,8 @@ def test_only_a_worker_that_trains_begins_the_training() -> None:
 @pytest.mark.parametrize("sides", [{"num_players": 2}, {"tasks": opponents.SIDES, "seats": opponents.SIDES}])
 def test_opponents_of_evaluations_are_no_tasks_of_the_run(sides: dict[str, Any]) -> None:
     world, game = World(), dataclasses.replace(SPEC, **sides)
-    hello = messages.Hello("evaluator", "", (types.Role.EVALUATE,), ("catch",), 99)
     tasks = opponents.tasks(("random", "mcts-9"))
-    world.reception.begin(world.reception.assign(hello).session_id, dataclasses.replace(game, tasks=tasks))
+    world.join("evaluator", dataclasses.replace(game, tasks=tasks), role=types.Role.EVALUATE)
     world.join("a", game)
     assert world.reception.spec == game
     (evaluating,), (training,) = map(world.reception.roster.started, (types.Role.EVALUATE, types.Role.TRAIN))
@@ -340,8 +335,7 @@ def test_rows_of_agents_are_seats_in_evaluations_too() -> None:
     game = dataclasses.replace(SPEC, tasks=names, seats=names)
     for spec, in_evaluations in ((game, 0), (dataclasses.replace(game, fixed_seats=True), 2)):
         world = World()
-        hello = messages.Hello("evaluator", "", (types.Role.EVALUATE,), ("catch",), 99)
-        world.reception.begin(world.reception.assign(hello).session_id, spec)
+        world.join("evaluator", spec, role=types.Role.EVALUATE)
         world.join("a", spec)
         (evaluating,), (training,) = map(world.reception.roster.started, (types.Role.EVALUATE, types.Role.TRAIN))
         assert (evaluating.num_seats, training.num_seats) == (in_evaluations, 2)

@@ -200,16 +200,7 @@ def test_a_reset_takes_parameters_with_the_statistics_of_their_values(
 def test_a_queue_s_steps_are_forgotten_with_the_network_that_chose_them(monkeypatch: pytest.MonkeyPatch) -> None:
     world = World(loop_world.without_programs(loop_world.PPO), monkeypatch)
     player, slots, none = world.exploiter, np.array([2, 3]), np.zeros(2, bool)
-    rows = batches.Batch(
-        slots,
-        none.astype(np.float32),
-        none,
-        terminated=none,
-        truncated=none,
-        task=none.astype(np.int32),
-        group=slots,
-        game=slots,
-    )
+    rows = loop_world.rows(slots)
 
     def act(num_rows: int, *, first: bool = False) -> None:
         for row in range(num_rows):

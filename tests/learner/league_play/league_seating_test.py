@@ -11,6 +11,7 @@ from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
+import loop_world
 import numpy as np
 import pytest
 
@@ -77,15 +78,12 @@ class Games:
         # The reward is that of the mover of the row before: the first mover's where that row's number is even.
         reward = np.where(first_won, np.where((self.row - 1) % 2 == 0, 1.0, -1.0), 0.0)
         order = self.order[np.isin(self.order, slots)]
-        joined = batches.Batch(
-            slot=np.arange(NUM_SLOTS, dtype=np.int32)[order],
+        joined = loop_world.rows(
+            order,
             group=GROUPS[order],
-            game=np.arange(NUM_SLOTS, dtype=np.int32)[order],
             reward=reward[order].astype(np.float32),
             terminated=final[order],
-            truncated=np.zeros(len(order), bool),
             first=(self.row == 0)[order],
-            task=np.zeros(len(order), np.int32),
         )
         found = []
         for hand in self.seating.deal(joined, self.seating.home(joined.slot)):
@@ -327,18 +325,7 @@ def test_snapshots_are_due_by_training_steps() -> None:
 def test_opponents_move_by_the_setting(mode: str, expected: np.int8) -> None:
     seating = _make(self_play=0.0, opponents=mode)
     seating.freeze(0, states.PlayerSnapshot("old"), version=1, env_steps=100)
-    slots = np.arange(NUM_SLOTS, dtype=np.int32)
-    nothing = np.zeros(NUM_SLOTS, bool)
-    joined = batches.Batch(
-        slots,
-        np.zeros(NUM_SLOTS),
-        ~nothing,
-        terminated=nothing,
-        truncated=nothing,
-        task=slots,
-        group=GROUPS,
-        game=slots,
-    )
+    joined = loop_world.rows(range(NUM_SLOTS), first=np.ones(NUM_SLOTS, bool), group=GROUPS)
     modes = {hand.params: hand.action_mode for hand in seating.deal(joined, 0)}
     assert modes == {None: types.EXPLORE, "old": expected}
 
@@ -430,15 +417,13 @@ class SeatGames:
         final = at == 3
         shown = np.full(NUM_SLOTS, True) if final else chair == at % 2
         slots = np.flatnonzero(shown).astype(np.int32)
-        flags = np.full(len(slots), False)
-        joined = batches.Batch(
-            slot=slots,
+        joined = loop_world.rows(
+            slots,
             group=GROUPS[slots],
             game=slots // 2 * 2,
             reward=np.where(final, np.where(chair == 0, 1.0, -1.0), 0.0)[slots].astype(np.float32),
-            terminated=flags | final,
-            truncated=flags,
-            first=flags | (at < 2),
+            terminated=np.full(len(slots), final),
+            first=np.full(len(slots), at < 2),
             task=chair[slots].astype(np.int32),
         )
         self.time += 1
@@ -510,20 +495,11 @@ def test_each_seat_s_own_return_counts_where_they_do_not_sum_to_zero(score: str)
     def play(*rewards: float) -> None:
         slots = np.arange(NUM_SLOTS, dtype=np.int32)
         slots = slots[slots % 2 < len(rewards)]
+        of_game = {"task": slots % 2, "group": GROUPS[slots], "game": slots // 2 * 2}
         for last in (False, True):
-            seating.deal(
-                batches.Batch(
-                    slots,
-                    np.array(rewards, np.float32)[slots % 2] * last,
-                    np.full(len(slots), not last),
-                    terminated=np.full(len(slots), last),
-                    truncated=np.zeros(len(slots), bool),
-                    task=slots % 2,
-                    group=GROUPS[slots],
-                    game=slots // 2 * 2,
-                ),
-                0,
-            )
+            flags = {"first": np.full(len(slots), not last), "terminated": np.full(len(slots), last)}
+            reward = np.array(rewards, np.float32)[slots % 2] * last
+            seating.deal(loop_world.rows(slots, reward=reward, **flags, **of_game), 0)
 
     play(5.0, 5.0)
     (name,), games = seating.frozen(), NUM_SLOTS // 2
@@ -544,17 +520,11 @@ def test_main_has_one_side_in_turn_and_evaluations_measure_it_alone() -> None:
     seating = _make(agents=("left_0", "left_1", "left_2", "right_0"), self_play=0.0)
     seating.freeze(0, states.PlayerSnapshot("old"), version=1, env_steps=100)
     slots = np.arange(NUM_SLOTS, dtype=np.int32)  # two games of three against one
-    flags = {name: np.zeros(NUM_SLOTS, bool) for name in ("first", "terminated", "truncated")}
+    reward, everywhere = np.array([1, 1, 1, -1] * 2, np.float32), np.ones(NUM_SLOTS, bool)
 
     def shown(flag: str) -> batches.Batch:
-        return batches.Batch(
-            slot=slots,
-            reward=np.array([1, 1, 1, -1] * 2, np.float32),
-            task=slots % 4,
-            group=GROUPS,
-            game=GROUPS,
-            **{**flags, flag: np.ones(NUM_SLOTS, bool)},
-        )
+        given = {"reward": reward, "task": slots % 4, "group": GROUPS, "game": GROUPS, flag: everywhere}
+        return loop_world.rows(slots, **given)
 
     for mains in ([0, 1, 2, 7], [3, 4, 5, 6]):
         mine, theirs = seating.deal(shown("first"), 0)

@@ -133,19 +133,6 @@ def test_the_rate_against_the_active_set_is_the_mean_of_its_frozen_entries() -> 
     assert matchmaking.active_rate(_payoff(), "main", ("main", "main")) is None
 
 
-def test_a_league_of_one_learning_player_draws_as_before_there_were_more() -> None:
-    generator = np.random.default_rng(0)
-    scores = zip(FROZEN, generator.random(20), generator.integers(1, 100, 20), strict=True)
-    payoff = payoffs.Payoff(
-        {}, {("main", name): payoffs.Recent(rate * games, float(games)) for name, rate, games in scores}
-    )
-    settings = league_config.LeagueConfig()
-    found = [matchmaking.active_set(payoff, POOL, "main", settings, seed=0, number=number) for number in range(2)]
-    assert found == [("main-0d", "main-02", "main-0b", "main"), ("main", "main-08", "main", "main-12")]
-    turns = [matchmaking.turn(seed=3, first_slot=16 * group, epoch=5, number=2, size=7) for group in range(12)]
-    assert turns == [6, 2, 5, 3, 3, 0, 5, 6, 2, 2, 1, 2]
-
-
 def _league(main_players: int = 1) -> members.Pool:
     """Returns main players and an exploiter of each kind; main and the exploiters have a snapshot each, main two."""
     pool = members.initial_pool(
@@ -164,6 +151,12 @@ def _rates(player: str, **rates: float) -> payoffs.Payoff:
 
 def _settings(**values: float | str) -> league_config.LeagueConfig:
     return league_config.LeagueConfig(**values)  # type: ignore[arg-type]
+
+
+def _drawn(payoff: payoffs.Payoff, pool: members.Pool, home: str) -> dict[str, float]:
+    """Returns the shares of those who are drawn at all."""
+    found = matchmaking.chances(payoff, pool, home, _settings())
+    return {name: share for name, share in found.items() if share}
 
 
 def test_a_main_player_meets_itself_exploiters_and_the_past_by_their_shares() -> None:
@@ -218,22 +211,19 @@ def test_a_main_exploiter_meets_main_or_its_past_where_it_wins_too_seldom(
     rate: float, expected: dict[str, float]
 ) -> None:
     payoff = _rates("main_exploiter_0", main=rate, main_0a=0.9, main_0b=0.5)
-    found = matchmaking.chances(payoff, _league(), "main_exploiter_0", _settings())
-    assert {name: share for name, share in found.items() if share} == pytest.approx(expected)
+    assert _drawn(payoff, _league(), "main_exploiter_0") == pytest.approx(expected)
 
 
 def test_a_main_exploiter_meets_each_main_player_alike() -> None:
     payoff = _rates("main_exploiter_0", main_1=0.0)  # without a past
-    found = matchmaking.chances(payoff, _league(2), "main_exploiter_0", _settings())
-    assert {name: share for name, share in found.items() if share} == {"main": 0.5, "main_1": 0.5}
+    assert _drawn(payoff, _league(2), "main_exploiter_0") == {"main": 0.5, "main_1": 0.5}
 
 
 def test_a_league_exploiter_meets_all_frozen_players_by_capped_weights() -> None:
     payoff = _rates("league_exploiter_0", main_0a=0.9, main_0b=0.1)
-    found = matchmaking.chances(payoff, _league(), "league_exploiter_0", _settings())
     shares = {"main-0a": 0.1, "main-0b": 0.5, "main_exploiter_0-0c": 0.5, "league_exploiter_0-0d": 0.5}
     expected = {name: weight / 1.6 for name, weight in shares.items()}
-    assert {name: share for name, share in found.items() if share} == pytest.approx(expected)
+    assert _drawn(payoff, _league(), "league_exploiter_0") == pytest.approx(expected)
     young = members.initial_pool(league_config.LeagueConfig(main_players=2, league_exploiters=1))
     found = matchmaking.chances(payoffs.Payoff(), young, "league_exploiter_0", _settings())
     assert found == {"league_exploiter_0": 0.0, "main": 0.5, "main_1": 0.5}
@@ -249,9 +239,7 @@ def test_retired_players_are_drawn_no_more() -> None:
 @pytest.mark.parametrize("home", ["main", "main_1", "main_exploiter_0", "league_exploiter_0"])
 def test_draws_have_the_shares_that_are_told(home: str) -> None:
     pool, settings = _league(2), _settings(active=64)
-    expected = {
-        name: share for name, share in matchmaking.chances(payoffs.Payoff(), pool, home, settings).items() if share
-    }
+    expected = _drawn(payoffs.Payoff(), pool, home)
     draws = collections.Counter(
         name
         for number in range(100)

@@ -219,6 +219,11 @@ def _retired() -> members.Pool:
     return pool.retire("main_exploiter_0")
 
 
+def _two() -> members.Pool:
+    """Returns a league whose newest snapshot is main-1b."""
+    return _pool().without("main-2c")
+
+
 def _full() -> members.Pool:
     return members.initial_pool(league_config.LeagueConfig(main_exploiters=1))
 
@@ -230,7 +235,7 @@ def _scripted() -> members.Pool:
 @pytest.mark.parametrize(
     ("change", "named"),
     [
-        (lambda: _pool().freeze("main", "1b", version=0, env_steps=0), "'main-1b', 'main-1b'"),
+        (lambda: _two().freeze("main", "1b", version=0, env_steps=0), "'main-1b', 'main-1b'"),
         (lambda: _pool().freeze("main", "../x", version=0, env_steps=0), "name is 'main-"),
         (lambda: _pool().freeze("main", "0G", version=0, env_steps=0), "name is 'main-"),
         (lambda: _pool().freeze("main", "", version=0, env_steps=0), "name is 'main-"),

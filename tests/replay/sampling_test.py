@@ -181,14 +181,6 @@ def test_steps_older_than_the_capacity_are_not_drawn_by_priority_either() -> Non
     np.testing.assert_allclose(drawn.weight, np.where(drawn.time == 2, 1.0, 0.5), rtol=1e-6)
 
 
-def test_without_priorities_the_same_rows_are_drawn_as_ever() -> None:
-    """Recorded before there were priorities."""
-    weight = (np.arange(900).reshape(3, 300) % 7 != 3).astype(np.float32)
-    drawn = harness.sample(harness.weighted(weight)._replace(max_weight=None), 8, seed=3)
-    assert (drawn.slot * 300 + drawn.time).tolist() == [0, 49, 271, 147, 524, 771, 678, 8]
-    assert drawn.weight.tolist() == [1.0] * 8
-
-
 # Importance weights --------------------------------------------------------------------------------------------------
 
 

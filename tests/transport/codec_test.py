@@ -111,7 +111,7 @@ def test_other_layouts_in_memory_are_sent_in_c_order_and_little_endian() -> None
         (PIXELS, {"played": np.array([0, 6, 1], np.int32)}, "played of group 0 .*number 6; expected 0 to 5"),
         (PIXELS, {"played": np.array([0, -1, 1], np.int32)}, "played of group 0 .*-1"),
         (PIXELS, {"played": np.array([0], np.int32)}, "played of group 0 .* 4 "),
-        (VECTORS, {"info": {"depth": np.array([0, np.inf, 0], np.float32)}}, r"'depth'.*\b1\b"),
+        (VECTORS, {"info": {"depth": np.array([0, np.inf, 0], np.float32)}}, "'depth' of group 0 is infinite"),
     ],
 )
 def test_step_that_differs_from_the_spec_is_refused(

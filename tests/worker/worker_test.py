@@ -525,29 +525,24 @@ def masked(names):
     return factory
 
 
+def one_simulator():
+    same = gymnasium.make("CartPole-v1")
+    return lambda num_envs: gym_env.GymVectorEnv.from_factory(lambda: same, num_envs)
+
+
 @pytest.mark.parametrize(
     ("factory", "reason"),
     [
-        (lambda num_envs: catch.Catch(num_envs + 1), "expected 3"),
+        (lambda num_envs: catch.Catch(num_envs + 1), "expected 1"),
         (masked(["Taxi-v4", "FrozenLake-v1"]), "has_action_mask=False"),
+        (one_simulator(), "environment 'yours' is the same object each time"),
     ],
-    ids=["sizes", "masks"],
+    ids=["sizes", "masks", "one simulator"],
 )
-def test_groups_that_differ_are_refused(serve, run, factory, reason):
-    learner = serve(dict(env="yours"))
+def test_groups_that_differ_or_are_one_are_refused(serve, run, factory, reason):
+    learner = serve(dict(env="yours", envs_per_group=1))
     assert run(env_factory=factory).code() == errors.FAILED
     assert reason in learner.await_end()
-
-
-def test_groups_of_one_simulator_are_refused(serve, run):
-    learner = serve(dict(env="yours", envs_per_group=1))
-    simulator = gymnasium.make("CartPole-v1")
-
-    def factory(num_envs):
-        return gym_env.GymVectorEnv.from_factory(lambda: simulator, num_envs)
-
-    assert run(env_factory=factory).code() == errors.FAILED
-    assert "environment 'yours' is the same object each time" in learner.await_end()
 
 
 def test_own_gymnasium_environments_serve_a_remote_learner(serve, run):

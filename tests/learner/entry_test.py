@@ -150,9 +150,7 @@ def test_a_run_that_is_stopped_before_its_workers_come_compiles_no_more(
     assert run_dirs.read_spec(tmp_path) is None
 
 
-def test_workers_have_time_to_close_and_the_last_checkpoint_before_the_bucket_is_left(
-    make_parts: parts_world.Make,
-) -> None:
+def test_workers_and_the_last_checkpoint_have_their_time_at_the_end(make_parts: parts_world.Make) -> None:
     world = make_parts(has_bucket=True, worker__close_seconds=75.0)
     entry.stop(world.parts, "")
     assert world.calls == ["saves end", "status", "bucket ends"]

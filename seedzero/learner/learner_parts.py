@@ -195,7 +195,7 @@ class Reception:
         except errors.UsageError as error:
             raise errors.SpecMismatch(f"this learner cannot be built for these environments: {error}") from None
 
-    def regroup(self, session_id: str, link: links.Link | None, problem: str, now: float) -> str:
+    def regroup(self, session_id: str, link: links.WorkerLink | None, problem: str, now: float) -> str:
         """Server: returns why a session must end for other groups, or ""; reports impossible measurements once."""
         session = self.roster.get(session_id)
         if session is None:

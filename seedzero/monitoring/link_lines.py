@@ -20,7 +20,7 @@ _EVERY_SECONDS = 60.0
 _MAX_NAMED = 3
 
 
-def _training(present: Sequence[messages.Presence]) -> Iterator[tuple[str, links.Link]]:
+def _training(present: Sequence[messages.Presence]) -> Iterator[tuple[str, links.WorkerLink]]:
     for one in present:
         if one.link is not None and one.role is types.Role.TRAIN:
             yield one.worker_id, one.link

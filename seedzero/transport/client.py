@@ -69,7 +69,7 @@ class WorkerSession:
     unanswered: dict[int, tuple[int, types.EnvStep]] = dataclasses.field(default_factory=dict)
     answered: dict[int, int] = dataclasses.field(default_factory=dict)  # number of each group's last answer
     arrived: dict[int, float] = dataclasses.field(default_factory=dict)  # time of each answer that has no step yet
-    measured: links.Report = dataclasses.field(default_factory=links.Report)
+    measured: links.LinkReport = dataclasses.field(default_factory=links.LinkReport)
 
 
 class WorkerStream:

@@ -41,7 +41,7 @@ _NAMES = {np.dtype(name): name for name in types.SUPPORTED_OBSERVATION_DTYPES}  
 
 HEARTBEAT = inference_pb2.WorkerMessage(heartbeat=inference_pb2.Heartbeat()).SerializeToString()
 # A stub may be older, after an update of the sources.
-_MEASURES = set(links.Report._fields) <= set(inference_pb2.Heartbeat.DESCRIPTOR.fields_by_name)
+_MEASURES = set(links.LinkReport._fields) <= set(inference_pb2.Heartbeat.DESCRIPTOR.fields_by_name)
 
 
 # --- a worker's messages --------------------------------------------------------------------------------------------
@@ -82,14 +82,14 @@ def encode_step(group: int, sequence: int, step: types.EnvStep) -> bytes:
     return join(message.SerializeToString(), packed)
 
 
-def heartbeat(report: links.Report) -> bytes:
+def heartbeat(report: links.LinkReport) -> bytes:
     """Returns a heartbeat with what the worker has measured, if that is anything."""
     return from_worker(heartbeat=report._asdict()) if report.num_steps and _MEASURES else HEARTBEAT
 
 
-def report_of(fields: inference_pb2.Heartbeat) -> links.Report:
+def report_of(fields: inference_pb2.Heartbeat) -> links.LinkReport:
     """Returns what a worker says that it has measured; zeros if it says nothing."""
-    return links.Report(*(getattr(fields, name, 0) for name in links.Report._fields))
+    return links.LinkReport(*(getattr(fields, name, 0) for name in links.LinkReport._fields))
 
 
 def from_worker(**content: Any) -> bytes:

@@ -25,19 +25,19 @@ _ENOUGH = 0.95  # the fewest environments and groups win that promise this share
 _DRIFT, _SLACK_SECONDS = 1.05, 0.001  # between the clocks of two machines
 
 
-class Report(NamedTuple):
+class LinkReport(NamedTuple):
     """What a worker has measured since its session's Start: sums over the steps that answered actions."""
 
     num_steps: int = 0
     step_seconds: float = 0.0  # in which environments stepped
     turn_seconds: float = 0.0  # from the actions' arrival to the step's message, in which other groups step, too
 
-    def plus(self, step_seconds: float, turn_seconds: float) -> Report:
+    def plus(self, step_seconds: float, turn_seconds: float) -> LinkReport:
         """Returns the sums with one more step."""
-        return Report(self.num_steps + 1, self.step_seconds + step_seconds, self.turn_seconds + turn_seconds)
+        return LinkReport(self.num_steps + 1, self.step_seconds + step_seconds, self.turn_seconds + turn_seconds)
 
 
-class Link(NamedTuple):
+class WorkerLink(NamedTuple):
     """What was measured of a session: medians over the last half minute, all for one group."""
 
     num_groups: int
@@ -92,7 +92,7 @@ class Link(NamedTuple):
         return self.round_trip_seconds >= max(_SHORT_SECONDS, self.answer_seconds)
 
 
-def rate(link: Link, num_groups: int, envs_per_group: int) -> float:
+def rate(link: WorkerLink, num_groups: int, envs_per_group: int) -> float:
     """Returns the steps per second that groups promise, if a step's time grows with the environments of a group.
 
     A group comes back after its step, the round trip and the answer; meanwhile each other group steps once.
@@ -102,7 +102,7 @@ def rate(link: Link, num_groups: int, envs_per_group: int) -> float:
     return num_groups * envs_per_group / cycle
 
 
-def plan(link: Link, most_envs: int) -> tuple[int, int] | None:
+def plan(link: WorkerLink, most_envs: int) -> tuple[int, int] | None:
     """Returns the number and the size of groups that hide the link, or None if the present ones do as well.
 
     Groups are halved, but not below four environments. If that does not suffice, more groups of the present size
@@ -136,10 +136,10 @@ class Meter:
 
     def restart(self) -> None:
         """Forgets all measurements, as after a lost connection."""
-        self.link: Link | None = None  # None without plausible measurements. Any thread may read it
-        # Between two reports: both times, means in the order of `Link`, and bytes per second.
+        self.link: WorkerLink | None = None  # None without plausible measurements. Any thread may read it
+        # Between two reports: both times, means in the order of `WorkerLink`, and bytes per second.
         self._samples: collections.deque[tuple[float, ...]] = collections.deque()
-        self._last: tuple[Report, float] | None = None
+        self._last: tuple[LinkReport, float] | None = None
         self._begin_sample()
 
     def _begin_sample(self) -> None:
@@ -156,7 +156,7 @@ class Meter:
         self._num_answered += 1
         self._answer_seconds += seconds
 
-    def report(self, report: Report, now: float) -> None:
+    def report(self, report: LinkReport, now: float) -> None:
         """Takes a worker's report, which ends a sample. now: in seconds."""
         number, (last, began) = self._num_away, self._last or (report, now)
         if self._last and report.num_steps == last.num_steps and not number:
@@ -172,7 +172,7 @@ class Meter:
                 self._samples.popleft()
             _, _, step, turn, trip, answer, per_second = map(statistics.median, zip(*self._samples, strict=True))
             is_complete = now - self._samples[0][0] >= WINDOW_SECONDS
-            link = Link(*self._groups, step, turn, trip, answer, per_second, is_complete)
+            link = WorkerLink(*self._groups, step, turn, trip, answer, per_second, is_complete)
             self.link = None if self.problem else link
         self._last = report, now
         self._begin_sample()

@@ -76,7 +76,7 @@ class Presence(NamedTuple):
     envs_per_group: int
     state: str
     quiet_seconds: float  # since the last message
-    link: links.Link | None = None  # None: nothing plausible is known yet
+    link: links.WorkerLink | None = None  # None: nothing plausible is known yet
 
     def to_json(self) -> dict[str, object]:
         """Returns what the status and pages show of it."""
@@ -119,7 +119,7 @@ Live: TypeAlias = Callable[[LiveAsk, Sequence[Presence]], tuple[str, bytes]]
 """Answers a page, given all sessions, with JSON and the observations of its steps. Runs on the server's event loop."""
 
 
-Regroup: TypeAlias = Callable[[str, links.Link | None, str, float], str]
+Regroup: TypeAlias = Callable[[str, links.WorkerLink | None, str, float], str]
 """Given a session's id, its link, what its worker cannot have measured, or "", and the time in seconds, returns why
 the session must end for other groups, or "". Runs on the server's event loop."""
 

@@ -312,7 +312,7 @@ class LearnerSide:
             session.arrive(fields.group, self.clock())
             self._learner.step(session.accept(fields.group, fields.sequence, step))
 
-    def _on_report(self, session: Session, report: links.Report) -> None:
+    def _on_report(self, session: Session, report: links.LinkReport) -> None:
         if not report.num_steps:
             return
         now = self.clock()

@@ -415,7 +415,7 @@ def test_environments_that_hang_where_they_were_made_before_are_overdue_too(reas
 
 
 def test_a_far_worker_joins_again_for_other_groups_and_its_cut_counts_as_lost() -> None:
-    world, link = World(), links.Link(2, 2, 0.001, 0.001, 0.1, 0.001, 1000.0, is_complete=True)
+    world, link = World(), links.WorkerLink(2, 2, 0.001, 0.001, 0.1, 0.001, 1000.0, is_complete=True)
     session_id = world.join(key="")
     reason = world.reception.regroup(session_id, link, "", 0.0)
     assert reason.startswith("4 x 2 environments instead of 2 x 2: ") and " 100 ms" in reason and " 1 ms" in reason

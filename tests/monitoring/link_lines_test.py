@@ -6,11 +6,11 @@ from seedzero.core import types
 from seedzero.monitoring import link_lines
 from seedzero.transport import links, messages
 
-NEAR = links.Link(2, 16, 0.01, 0.02, 0.0012, 0.002, 5_000.0, is_complete=True)
+NEAR = links.WorkerLink(2, 16, 0.01, 0.02, 0.0012, 0.002, 5_000.0, is_complete=True)
 FAR = NEAR._replace(step_seconds=0.001, turn_seconds=0.001, round_trip_seconds=0.099)
 
 
-def _session(name: str, link: links.Link | None, role: types.Role = types.Role.TRAIN) -> messages.Presence:
+def _session(name: str, link: links.WorkerLink | None, role: types.Role = types.Role.TRAIN) -> messages.Presence:
     return messages.Presence("id", name, role, 2, 16, "steps", 0.1, link)
 
 

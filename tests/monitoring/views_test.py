@@ -93,7 +93,7 @@ def test_status_rows_and_console_have_the_links_of_workers(tmp_path: pathlib.Pat
     rows: list[Any] = []
     shown.on_row = rows.append
     assert shown.status()["links"] == []
-    link = links.Link(2, 16, 0.001, 0.001, 0.1, 0.001, 1000.0, is_complete=True)
+    link = links.WorkerLink(2, 16, 0.001, 0.001, 0.1, 0.001, 1000.0, is_complete=True)
     shown.present = lambda: [messages.Presence("id", "far", types.Role.TRAIN, 2, 16, "steps", 0.1, link)]
     (found,) = cast(list[dict[str, Any]], shown.status()["links"])
     assert (found["name"], found["round_trip_seconds"], found["waits_for"]) == ("far", 0.1, "link")

@@ -11,9 +11,9 @@ from seedzero.transport import links
 
 def make_link(
     groups: tuple[int, int], step: float, round_trip: float, answer: float = 0.001, **changes: object
-) -> links.Link:
+) -> links.WorkerLink:
     """Returns a complete measurement. Times are in seconds, the first of a group."""
-    found = links.Link(*groups, step, step, round_trip, answer, 1000.0, is_complete=True)
+    found = links.WorkerLink(*groups, step, step, round_trip, answer, 1000.0, is_complete=True)
     return found._replace(**changes)
 
 
@@ -65,7 +65,7 @@ class World:
     """A worker whose groups step one after the other, behind a link, on a clock of its own."""
 
     def __init__(self) -> None:
-        self.meter, self.report, self.now = links.Meter(2, 16), links.Report(), 0.0
+        self.meter, self.report, self.now = links.Meter(2, 16), links.LinkReport(), 0.0
 
     def beat(self, round_trip: float, num_steps: int = 20, step: float = 0.01, answer: float = 0.002) -> None:
         """Lets 5 s pass with some steps and a heartbeat."""
@@ -77,7 +77,7 @@ class World:
         self.now += 5.0
         self.meter.report(self.report, self.now)
 
-    def link(self) -> links.Link:
+    def link(self) -> links.WorkerLink:
         found = self.meter.link
         assert found is not None
         return found

@@ -530,9 +530,9 @@ def wait_for_end(learner: Learner, timeout_seconds: float) -> bool:
 
 
 def test_heartbeats_have_the_times_of_steps() -> None:
-    found: queue.Queue[links.Link] = queue.Queue()
+    found: queue.Queue[links.WorkerLink] = queue.Queue()
 
-    def regroup(session_id: str, link: links.Link | None, problem: str, now: float) -> str:
+    def regroup(session_id: str, link: links.WorkerLink | None, problem: str, now: float) -> str:
         assert not problem, problem
         if link is not None:
             found.put(link)

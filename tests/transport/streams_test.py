@@ -18,11 +18,11 @@ class Room:
 
     def __init__(self, learner: Learner, settings: sections.TransportConfig = PATIENT) -> None:
         self.clock = Clock()
-        self.links: list[links.Link | None] = []
+        self.links: list[links.WorkerLink | None] = []
         self.regroup = ""  # why sessions get other groups
         self.streams = streams.Streams(streams.LearnerSide(learner, settings, self.clock, self._regroup))
 
-    def _regroup(self, session_id: str, link: links.Link | None, problem: str, now: float) -> str:
+    def _regroup(self, session_id: str, link: links.WorkerLink | None, problem: str, now: float) -> str:
         assert session_id in self.streams.side.sessions and now == self.clock.now and not problem
         self.links.append(link)
         return self.regroup
@@ -171,7 +171,7 @@ class Far:
         self.room, self.learner = room, learner
         learner.hold = True
         self.stream = room.stream(handshake.encode_hello(HELLO), ENCODED_SPEC)
-        self.report, self.sequence = links.Report(), 0
+        self.report, self.sequence = links.LinkReport(), 0
 
     def step(self) -> None:
         """Lets every group step once, and be answered after 0.05 s."""

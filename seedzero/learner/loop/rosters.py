@@ -234,7 +234,7 @@ class Roster:
             key = [run.seed, 0, slot, self.epoch if run.deterministic else self.num_assigned]
         return int(np.random.SeedSequence(key).generate_state(1)[0]) >> 1
 
-    def regroup(self, session_id: str, link: links.Link, now: float) -> tuple[int, int] | None:
+    def regroup(self, session_id: str, link: links.WorkerLink, now: float) -> tuple[int, int] | None:
         """Returns number and size of the groups that a session's worker shall have instead, or None to leave it.
 
         Its next Hello gets them. now: in seconds. At most once in `links.PAUSE_SECONDS`, but a worker that has more

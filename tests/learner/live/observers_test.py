@@ -292,7 +292,7 @@ class World:
         self.session = self.roster.begin(assigned.session_id)
 
     def ask(self, environment: int | None = None, *, call: int = 0, step: int = 0) -> tuple[Any, bytes]:
-        far = links.Link(2, 2, 0.001, 0.001, 0.1, 0.001, 1000.0, is_complete=True)
+        far = links.WorkerLink(2, 2, 0.001, 0.001, 0.1, 0.001, 1000.0, is_complete=True)
         one = messages.Presence("s", EVIL, types.Role.TRAIN, 2, 2, "steps", 0.123)
         present = [one._replace(link=far), *[one] * 299]
         text, observations = self.view.answer(messages.LiveAsk(call, environment, step), present)

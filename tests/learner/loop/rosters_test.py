@@ -222,7 +222,7 @@ def test_whole_groups_go_to_the_place_with_the_smallest_share_taken() -> None:
     roster.remove(second.session_id)
 
 
-FAR = links.Link(2, 2, 0.001, 0.001, 0.1, 0.001, 1000.0, is_complete=True)
+FAR = links.WorkerLink(2, 2, 0.001, 0.001, 0.1, 0.001, 1000.0, is_complete=True)
 
 
 def _far_roster(follows_links: bool = True, num_train: int = 16, **values: options.Value) -> rosters.Roster:

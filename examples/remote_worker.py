@@ -15,7 +15,7 @@ import gymnasium
 import numpy as np
 
 from seedzero.envs import env_base, gym_env
-from seedzero.worker import process
+from seedzero.worker import worker
 
 
 class Corridor(gymnasium.Env[np.ndarray, np.int64]):
@@ -46,4 +46,4 @@ def make_group(num_envs: int) -> env_base.VectorEnv:
 
 
 if __name__ == "__main__":
-    sys.exit(process.main(env_factory=make_group))
+    sys.exit(worker.main(env_factory=make_group))

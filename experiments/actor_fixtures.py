@@ -44,7 +44,7 @@ from seedzero.api import exploitability, leagues, runs
 from seedzero.cli import main as commands
 from seedzero.core import errors
 from seedzero.interfaces.page import thoughts
-from seedzero.interfaces.serving import acting_engine, http_acting
+from seedzero.interfaces.serving import acting_engine, policy_serving
 from seedzero.storage.checkpoints import checkpoint, checkpoint_dir, run_dirs
 
 SEEDS = (0, 7)
@@ -246,7 +246,7 @@ def by_http(name: str, seed: int) -> Any:
     policy, found = _load(name, seed), list[Any]()
     acting = acting_engine.ActingEngine({"main": policy._saved}, num_slots=4, max_batch=1, seed=seed)
     acting.compile()  # an answer waits only some seconds
-    app = http_acting.HttpActing(acting, "")
+    app = policy_serving.HttpActing(acting, "")
     thread = threading.Thread(target=acting.run, args=(app.before(lambda answers: None), lambda versions: None))
     thread.start()
     for given in _inputs(policy, seed, 1):

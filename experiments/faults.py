@@ -406,7 +406,7 @@ ROWS = (
         "run directories of an earlier or later format, and with settings that this version lacks",
         "another format is rejected with the version that reads it; readers ignore such a setting, a resume names it",
         (
-            "tests/storage/checkpoints/formats_test.py",
+            "tests/storage/checkpoints/manifest_test.py",
             "tests/storage/checkpoints/manifest_test.py::test_another_format_is_refused_with_the_version_that_reads_it",
         ),
     ),
@@ -581,9 +581,9 @@ ROWS = (
         "a web page asks a policy server without a token, by DNS rebinding, too; chunks, gzip, sizes that are none",
         "refused before anything is read; chunks are read up to the limit",
         (
-            "tests/interfaces/serving/http_acting_test.py::test_without_a_token_no_web_page_is_answered",
-            "tests/interfaces/serving/http_acting_test.py::test_strangers_and_large_requests_are_refused_before_they_are_read",
-            "tests/interfaces/serving/http_acting_test.py::test_content_in_chunks_is_read_up_to_the_limit",
+            "tests/interfaces/serving/policy_serving_test.py::test_without_a_token_no_web_page_is_answered",
+            "tests/interfaces/serving/policy_serving_test.py::test_strangers_and_large_requests_are_refused_before_they_are_read",
+            "tests/interfaces/serving/policy_serving_test.py::test_content_in_chunks_is_read_up_to_the_limit",
         ),
     ),
     Row(

@@ -33,7 +33,7 @@ from seedzero.learner.loop import (
     seatings,
     step_accounting,
 )
-from seedzero.monitoring.metrics import aggregator, counts, episodes
+from seedzero.monitoring.metrics import counts, episodes
 from seedzero.replay import sources
 from seedzero.storage.checkpoints import trees
 from seedzero.transport import messages
@@ -263,7 +263,7 @@ class World:
         self.reports: list[str] = []
         self.frozen: list[str] = []
         self.decisions: list[Any] = []
-        self.gathered = aggregator.Aggregator()
+        self.gathered = counts.Aggregator()
         self.now = 0.0
         self.places = tuple(_make_place(number, one) for number, one in enumerate(here))
         self.place = self.places[0]

@@ -23,7 +23,7 @@ from seedzero.core import errors, types
 from seedzero.envs import pgx_rules
 from seedzero.networks import actor_critic
 from seedzero.ops import nstep
-from seedzero.replay import priorities, ring_store, sources, windowing
+from seedzero.replay import ring_store, sampling, sources, windowing
 from seedzero.search import outcomes
 
 _OF_MODELS = ("transition", "reward_head")
@@ -62,7 +62,7 @@ def make(config: configs.Config, spec: types.EnvSpec, platform: str) -> base.Age
     }
     return base.Agent(
         data=sources.Replay(
-            length=own.n_step + 1, observe=(0,), prioritization=priorities.prioritization(config.replay)
+            length=own.n_step + 1, observe=(0,), prioritization=sampling.prioritization(config.replay)
         ),
         stack=1,
         stored=stored,

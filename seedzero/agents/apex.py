@@ -18,7 +18,7 @@ from seedzero.config import apex_config, configs
 from seedzero.core import types
 from seedzero.networks import actor_critic
 from seedzero.ops import nstep, q_learning
-from seedzero.replay import priorities, sources, windowing
+from seedzero.replay import sampling, sources, windowing
 
 _Parts: TypeAlias = q_learner.QLearnerParts[apex_config.ApexConfig]
 
@@ -31,7 +31,7 @@ def make(config: configs.Config, spec: types.EnvSpec, platform: str) -> base.Age
         data=sources.Replay(
             length=settings.n_step + 1,
             observe=(0, settings.n_step),  # where an episode ends earlier, its last observation
-            prioritization=priorities.prioritization(config.replay),
+            prioritization=sampling.prioritization(config.replay),
         ),
         stack=config.network.frame_stack,
         stored=q_learner.stored(spec),

@@ -22,7 +22,7 @@ from seedzero.config import configs, muzero_config
 from seedzero.core import types
 from seedzero.networks import observations
 from seedzero.ops import augment, nstep, q_learning
-from seedzero.replay import priorities, ring_store, sources, windowing
+from seedzero.replay import ring_store, sampling, sources, windowing
 
 
 # Randomly changes the images that MuZero's loss sees.
@@ -71,7 +71,7 @@ def make(config: configs.Config, spec: types.EnvSpec, platform: str) -> base.Age
         data=sources.Replay(
             length=config.muzero.n_step + config.muzero.unroll_steps + 1,
             observe=muzero_loss.offsets(config),
-            prioritization=priorities.prioritization(config.replay),
+            prioritization=sampling.prioritization(config.replay),
             before=config.muzero.num_before,
         ),
         reads_reward=config.muzero.memory != "none",

@@ -1,4 +1,4 @@
-"""MuZero's targets and loss (Schrittwieser et al. 2020), with EfficientZero's additions.
+"""MuZero's targets and loss (Schrittwieser et al. 2020), with EfficientZero's additions, and chance in its model.
 
 Shape letters: B batch, J positions of a window, K unrolled steps, A actions, D numbers of a continuous action.
 """
@@ -7,18 +7,160 @@ from __future__ import annotations
 
 import functools
 import operator
-from typing import Any
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
 import optax  # type: ignore[import-untyped]
 
-from seedzero.agents import base, muzero_chance, muzero_model
+from seedzero.agents import base, muzero_model
 from seedzero.config import configs, muzero_config
 from seedzero.core import types
-from seedzero.networks import actor_critic, muzero_net, projection
-from seedzero.ops import binned_actions, nstep, q_learning, statistics
+from seedzero.networks import actor_critic, muzero_net
+from seedzero.ops import action_distributions, nstep, q_learning, statistics
 from seedzero.replay import ring_store, windowing
+
+# Chance in MuZero's model (Stochastic MuZero, Antonoglou et al. 2022): codes of what was seen, and their losses.
+#
+# The encoder sees an observation and the next one, by their representations, and names the outcome between them by one
+# of C codes. The prediction of codes teaches it nothing, because one code for everything would be easiest to predict.
+# In the paper, the losses of everything that follows teach it. But rewards and values distinguish outcomes only once
+# codes do, and a code that means nothing gets almost no gradient from them: for the six sides of a die, one to four
+# codes remained. So the encoder has its own loss, `loss_outcome`: from the observation, the action and the code, the
+# model must predict the next observation. It also teaches the dynamics. Choosing one code has no gradient, so the
+# code's gradient goes unchanged to the encoder's preferences (straight through).
+#
+# Shape letters: B batch, K unrolled steps, C codes.
+COMMITMENT_WEIGHT = 0.003
+"""Weight of the loss that keeps preferences close to the codes they choose. With 0.05 the first choice never changes.
+"""
+
+
+class Outcomes(NamedTuple):
+    """What chance decided in K steps."""
+
+    seen: jax.Array  # [B, K+1, ...] hidden states of the observations, which receive no gradient
+    code: jax.Array  # [B, K, C] 1 for the chosen code, else 0; its gradients go into the preferences
+    preference: jax.Array  # [B, K, C] of the encoder
+    noise: jax.Array  # [K, B, C] Gumbel noise, for drawing codes that nobody saw
+
+
+class Term(NamedTuple):
+    """A part of the loss."""
+
+    metric: str
+    weight: float
+    errors: jax.Array  # [B, K]
+    mask: jax.Array  # [B, K] bool, true: learned
+
+
+def encode_chance(
+    parts: muzero_model.Parts, params: base.Params, windows: windowing.Windows, root: jax.Array, key: jax.Array
+) -> Outcomes:
+    """Returns what chance decided in a window's steps.
+
+    Args:
+      params: in the compute dtype.
+      root: [B, ...] hidden states of the first observations.
+      key: draws the codes behind an end.
+    """
+    chance, num_steps = _chance(parts), parts.config.muzero.unroll_steps
+    fixed = jax.lax.stop_gradient((params, root))
+    later = muzero_model.represent(parts, fixed[0], windows, slice(1, 1 + num_steps))
+    seen = jax.lax.stop_gradient(jnp.concatenate([fixed[1][:, None], later], axis=1))
+    before, after = (x.reshape(-1, *x.shape[2:]) for x in (seen[:, :-1], seen[:, 1:]))
+    preference = chance.encode(params, before, after).reshape(*later.shape[:2], -1)
+    chosen = jax.nn.one_hot(jnp.argmax(preference, axis=-1), chance.num_codes)
+    code = chosen + preference - jax.lax.stop_gradient(preference)
+    return Outcomes(seen, code, preference, jax.random.gumbel(key, (num_steps, len(root), chance.num_codes)))
+
+
+def chance_step(
+    parts: muzero_model.Parts,
+    params: base.Params,
+    hidden: jax.Array,
+    action: jax.Array,
+    outcomes: Outcomes,
+    taken: jax.Array,
+    k: int,
+) -> tuple[jax.Array, jax.Array, jax.Array]:
+    """Returns the hidden state after step k, its reward logits, and the afterstate before its code.
+
+    Args:
+      params: in the compute dtype.
+      hidden, action: [B, ...], from before the step.
+      taken: [B] bool, true: what followed was seen. Elsewhere the code is drawn as the model predicts it, so that
+        codes behind an end say nothing about the end, as with actions.
+    """
+    chance = _chance(parts)
+    afterstate = chance.decide(params, hidden, action)
+    logits, _ = chance.predict(*jax.lax.stop_gradient((params, afterstate)))
+    drawn = jax.nn.one_hot(jnp.argmax(logits + outcomes.noise[k], axis=-1), chance.num_codes)
+    code = jnp.where(taken[:, None], jax.lax.stop_gradient(outcomes.code[:, k]), drawn)
+    return *chance.resolve(params, afterstate, code), afterstate
+
+
+def chance_terms(
+    parts: muzero_model.Parts,
+    params: base.Params,
+    afterstates: jax.Array,
+    outcomes: Outcomes,
+    actions: jax.Array,
+    targets: nstep.Targets,
+    taken: jax.Array,
+    unit: jax.Array | float,
+) -> list[Term]:
+    """Returns the losses of afterstates [B, K, ...] and of the encoder.
+
+    An afterstate's value is the return after the action, for the player who moved.
+
+    Args:
+      params: in the compute dtype.
+      actions: [B, K] as stored.
+      targets: in the environment's unit.
+      taken: [B, K] bool, as in `step`.
+      unit: the network's, as in `muzero_model.unit`.
+    """
+    chance, num_steps = _chance(parts), taken.shape[1]
+
+    def flat(x: jax.Array) -> jax.Array:
+        return x.reshape(-1, *x.shape[2:])
+
+    seen = chance.decide(params, flat(outcomes.seen[:, :-1]), flat(actions))
+    followed, _ = chance.resolve(params, seen, flat(outcomes.code))
+    distance = jnp.square(followed.astype(jnp.float32) - flat(outcomes.seen[:, 1:])).reshape(*taken.shape, -1)
+    predicted = chance.predict(params, flat(afterstates))
+    log_code, log_value = (jax.nn.log_softmax(x).reshape(*taken.shape, -1) for x in predicted)
+    code = jax.lax.stop_gradient(outcomes.code)
+    value = muzero_model.encode(parts, targets.q_estimate[:, :num_steps] / unit)
+    has_value = taken & targets.value_mask[:, :num_steps]
+    return [
+        Term("loss_outcome", 1.0, jnp.mean(distance, axis=-1), taken),
+        Term("loss_code", 1.0, -jnp.sum(code * log_code, axis=-1), taken),
+        Term("loss_commitment", COMMITMENT_WEIGHT, jnp.sum(jnp.square(outcomes.preference - code), axis=-1), taken),
+        Term(
+            "loss_afterstate_value",
+            parts.config.muzero.value_loss_weight,
+            -jnp.sum(value * log_value, axis=-1),
+            has_value,
+        ),
+    ]
+
+
+def codes_in_use(code: jax.Array, mask: jax.Array) -> jax.Array:
+    """Returns how many equally likely codes would be as hard to guess: e to the entropy of all codes.
+
+    code: [B, K, C]; mask: [B, K] bool, true: counted.
+    """
+    share = jnp.sum(jnp.where(mask[..., None], jax.lax.stop_gradient(code), 0.0), axis=(0, 1))
+    share = share / jnp.maximum(jnp.sum(mask), 1)
+    return jnp.exp(-jnp.sum(jnp.where(share > 0, share * jnp.log(jnp.maximum(share, 1e-9)), 0.0)))
+
+
+def _chance(parts: muzero_model.Parts) -> muzero_net.ChanceFunctions:
+    assert parts.network.chance is not None
+    return parts.network.chance
+
 
 # Unrolls MuZero's model along the actions of a window (Schrittwieser et al. 2020, appendix G).
 HIDDEN_GRADIENT_SCALE = 0.5
@@ -32,7 +174,7 @@ def unroll(
     actions: jax.Array,
     taken: jax.Array,
     key: jax.Array,
-    outcomes: muzero_chance.Outcomes | None = None,
+    outcomes: Outcomes | None = None,
 ) -> tuple[jax.Array, jax.Array, jax.Array, jax.Array, jax.Array]:
     """Returns logits: policy [B, K+1, A], value [B, K+1, bins], reward [B, K, bins]; hidden states [B, K+1, ...].
 
@@ -59,7 +201,7 @@ def unroll(
         action = jnp.where(taken[:, k].reshape(-1, *[1] * (action.ndim - 1)), actions[:, k], action)
         hidden = nstep.scale_gradient(hidden, HIDDEN_GRADIENT_SCALE)
         if outcomes is not None:
-            stepped = muzero_chance.step(parts, params, hidden, action, outcomes, taken[:, k], k)
+            stepped = chance_step(parts, params, hidden, action, outcomes, taken[:, k], k)
             hidden, reward_logits, afterstate = stepped
             afterstates.append(afterstate)
         elif network.prefix is None:
@@ -98,7 +240,7 @@ def _absorbed(parts: muzero_model.Parts, policy_logits: jax.Array, noise: jax.Ar
     if not parts.spec.is_continuous:
         return jnp.argmax(policy_logits + noise, axis=-1).astype(jnp.int32)
     num_bins = parts.config.network.action_bins
-    return binned_actions.sample(policy_logits, noise, num_bins=num_bins, uniform_share=0.0).actions[:, 0]
+    return action_distributions.sample(policy_logits, noise, num_bins=num_bins, uniform_share=0.0).actions[:, 0]
 
 
 PROBABILITY = "probability"
@@ -242,7 +384,7 @@ def loss_and_metrics(
     actions, taken = windows.stored["action"][:, :num_steps], windows.valid[:, 1 : num_steps + 1]
     outcomes = None
     if parts.network.chance is not None:
-        outcomes = muzero_chance.encode(parts, cast, windows, root, jax.random.fold_in(key, 1))
+        outcomes = encode_chance(parts, cast, windows, root, jax.random.fold_in(key, 1))
     unrolled = unroll(parts, params, root, actions, taken, key, outcomes)
     policy_logits, value_logits, reward_logits, hidden, afterstates = unrolled
     legal = jax.tree.map(lambda x: x[:, : num_steps + 1], windows.stored.get("legal"))
@@ -282,9 +424,9 @@ def loss_and_metrics(
         turn_errors = optax.sigmoid_binary_cross_entropy(turn, goes.astype(turn.dtype))
         terms.append(("loss_turn", 1.0, mean_of_steps(turn_errors, is_known)))
     if outcomes is not None:
-        of_chance = muzero_chance.terms(parts, cast, afterstates, outcomes, actions, targets, taken, unit)
+        of_chance = chance_terms(parts, cast, afterstates, outcomes, actions, targets, taken, unit)
         terms += [(term.metric, term.weight, mean_of_steps(term.errors, term.mask)) for term in of_chance]
-        more["codes_in_use"] = muzero_chance.codes_in_use(outcomes.code, taken)
+        more["codes_in_use"] = codes_in_use(outcomes.code, taken)
     if parts.network.projection is not None:
         seen = None if outcomes is None else outcomes.seen
         consistency, more["projection_spread"] = _consistency(
@@ -317,8 +459,8 @@ def _policy_errors(parts: muzero_model.Parts, logits: jax.Array, windows: window
     if not parts.spec.is_continuous:
         return _cross_entropy(logits, policy)
     actions = windows.stored["sampled"][:, :num_positions]
-    target = binned_actions.target(actions, policy, num_bins=num_bins)
-    return binned_actions.cross_entropy(logits, target, num_bins=num_bins)
+    target = action_distributions.target(actions, policy, num_bins=num_bins)
+    return action_distributions.cross_entropy(logits, target, num_bins=num_bins)
 
 
 def _policy_gradient_errors(
@@ -349,7 +491,7 @@ def _policy_gradient_errors(
 def _entropy(parts: muzero_model.Parts, logits: jax.Array, legal: jax.Array | None) -> jax.Array:
     """Returns [B, K+1] for logits [B, K+1, A] or [B, K+1, D * bins], in nats; legal [B, K+1, A] bool; None: all."""
     if parts.spec.is_continuous:
-        return binned_actions.entropy(logits, num_bins=parts.config.network.action_bins)
+        return action_distributions.entropy(logits, num_bins=parts.config.network.action_bins)
     log_policy = jax.nn.log_softmax(actor_critic.masked(logits, legal))
     return -jnp.sum(jnp.exp(log_policy) * log_policy, axis=-1)
 
@@ -380,11 +522,11 @@ def _consistency(
     target = projector.project(fixed, seen.reshape(-1, *seen.shape[2:]))
     imagined = hidden[:, 1 : 1 + num_steps]
     predicted = projector.predict(params, projector.project(params, imagined.reshape(-1, *imagined.shape[2:])))
-    similarity = projection.cosine_similarity(predicted, target).reshape(batch_shape)
+    similarity = muzero_net.cosine_similarity(predicted, target).reshape(batch_shape)
     reached = windows.valid[:, 1 : 1 + num_steps]
     summed = jnp.sum(jnp.where(reached, -similarity, 0.0), axis=1)
     loss = jnp.mean(windows.weight * summed) / parts.config.muzero.unroll_steps
-    center = jnp.mean(projection.normalize(target), axis=0)
+    center = jnp.mean(muzero_net.normalize(target), axis=0)
     return loss, 1.0 - jnp.sum(jnp.square(center))
 
 

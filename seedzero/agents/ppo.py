@@ -21,8 +21,8 @@ import optax  # type: ignore[import-untyped]
 from seedzero.agents import base, bonus, learning, sampled
 from seedzero.config import configs, ppo_config
 from seedzero.core import packing, types
-from seedzero.networks import actor_critic, central_value, observations
-from seedzero.ops import gae, gaussians, nstep, q_learning, statistics
+from seedzero.networks import actor_critic, observations
+from seedzero.ops import action_distributions, gae, nstep, q_learning, statistics
 from seedzero.replay import sources, windowing
 
 _LARGEST_REWARD = 10.0
@@ -84,14 +84,14 @@ class _Parts(NamedTuple):
     network: actor_critic.RecurrentNetwork[tuple[jax.Array, actor_critic.PpoPrediction]]
     optimizer: optax.GradientTransformation
     bonus: bonus.Bonus | None = None
-    central: central_value.CentralValue | None = None  # replaces the network's value, which then learns nothing
+    central: actor_critic.CentralValue | None = None  # replaces the network's value, which then learns nothing
 
 
 def make(config: configs.Config, spec: types.EnvSpec, platform: str) -> base.Agent:
     settings, seen = config.ppo, spec
     spec = packing.without_training_only(seen)
     network = actor_critic.ppo(config.network, spec, platform, initial_std=settings.initial_std)
-    central = central_value.make(config.network, seen, platform) if seen != spec else None
+    central = actor_critic.make_central_value(config.network, seen, platform) if seen != spec else None
     optimizer, extra = learning.optimizer(config.optimizer), bonus.load(settings.bonus, spec)
     parts = _Parts(config, spec, network, optimizer, extra, central)
     has_lstm, normalizes = config.network.lstm_width > 0, config.reward.normalize
@@ -100,7 +100,7 @@ def make(config: configs.Config, spec: types.EnvSpec, platform: str) -> base.Age
         stack=config.network.frame_stack,
         stored=_stored(parts),
         init=lambda key: _init(parts, key),
-        acting=lambda state: PpoActing(central_value.acting(state.params), state.moments),
+        acting=lambda state: PpoActing(actor_critic.without_central_value(state.params), state.moments),
         initial_memory=lambda num_slots: PpoMemory(
             actor_critic.no_past(network, spec, num_slots) if has_lstm else (),
             jnp.zeros(num_slots) if normalizes else (),
@@ -213,8 +213,8 @@ def _log_prob_and_entropy(
     Continuous actions are taken before the bounds, because the compared policies clip or squash them in the same way.
     """
     if parts.spec.is_continuous:
-        entropy = jnp.broadcast_to(gaussians.entropy(predicted.log_std), action.shape[:-1])
-        return gaussians.log_density(action, predicted.policy, predicted.log_std), entropy
+        entropy = jnp.broadcast_to(action_distributions.gaussian_entropy(predicted.log_std), action.shape[:-1])
+        return action_distributions.log_density(action, predicted.policy, predicted.log_std), entropy
     log_pi = jax.nn.log_softmax(actor_critic.masked(predicted.policy, legal))
     return q_learning.of_action(log_pi, action), -jnp.sum(jnp.exp(log_pi) * log_pi, axis=-1)
 

@@ -18,7 +18,7 @@ from seedzero.config import configs, r2d2_config
 from seedzero.core import types
 from seedzero.networks import actor_critic
 from seedzero.ops import nstep, q_learning
-from seedzero.replay import priorities, sources, windowing
+from seedzero.replay import sampling, sources, windowing
 
 _PRIORITY_ETA = 0.9
 """Weight of a sequence's largest error in its priority; the mean error has the rest (section 2.3, eta)."""
@@ -40,7 +40,7 @@ def make(config: configs.Config, spec: types.EnvSpec, platform: str) -> base.Age
             # whole sequences, because the priority of a part would not change when the rest comes
             following=length - 1,
             crosses_episodes=True,
-            prioritization=priorities.prioritization(config.replay),
+            prioritization=sampling.prioritization(config.replay),
         ),
         stack=config.network.frame_stack,
         reads_reward=True,

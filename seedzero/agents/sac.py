@@ -20,7 +20,7 @@ from seedzero.agents import base, learning, sampled
 from seedzero.config import configs
 from seedzero.core import types
 from seedzero.networks import sac_net
-from seedzero.ops import gaussians
+from seedzero.ops import action_distributions
 from seedzero.replay import sources, windowing
 
 
@@ -149,4 +149,4 @@ def _sample(
     """Draws actions [B, D] in -1 to 1 from the policy, and returns them with their log densities [B] (appendix C)."""
     mean, log_std = parts.network.act(actor, observation)
     x = mean + jnp.exp(log_std) * jax.random.normal(key, mean.shape)
-    return jnp.tanh(x), gaussians.log_density(x, mean, log_std) - gaussians.log_tanh_slope(x)
+    return jnp.tanh(x), action_distributions.log_density(x, mean, log_std) - action_distributions.log_tanh_slope(x)

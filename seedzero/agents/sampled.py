@@ -19,7 +19,7 @@ import numpy as np
 from seedzero import search as mcts
 from seedzero.config import configs
 from seedzero.core import types
-from seedzero.ops import binned_actions
+from seedzero.ops import action_distributions
 
 _UNIFORM_SHARE = 0.1
 """In each dimension, this share of the samples comes from the whole range instead of the policy."""
@@ -47,8 +47,8 @@ def search(
     """
     search_key, sample_key = jax.random.split(key)
     num_samples = config.search.num_sampled
-    fixed = jnp.asarray(binned_actions.fixed_hypercube(num_samples, num_dimensions))[None]
-    random = binned_actions.latin_hypercube(sample_key, (explore.shape[0], num_samples, num_dimensions))
+    fixed = jnp.asarray(action_distributions.fixed_hypercube(num_samples, num_dimensions))[None]
+    random = action_distributions.latin_hypercube(sample_key, (explore.shape[0], num_samples, num_dimensions))
     samples = _sample(root.prior_logits, jnp.where(explore[:, None, None], random, fixed), config)
 
     def recurrent_fn(params: Any, action: jax.Array, embedding: Embedding) -> tuple[mcts.Prediction, Embedding]:
@@ -64,8 +64,10 @@ def search(
     return found, root
 
 
-def _sample(logits: jax.Array, uniform: jax.Array, config: configs.Config) -> binned_actions.Samples:
-    return binned_actions.sample(logits, uniform, num_bins=config.network.action_bins, uniform_share=_UNIFORM_SHARE)
+def _sample(logits: jax.Array, uniform: jax.Array, config: configs.Config) -> action_distributions.Samples:
+    return action_distributions.sample(
+        logits, uniform, num_bins=config.network.action_bins, uniform_share=_UNIFORM_SHARE
+    )
 
 
 def pick(actions: jax.Array, number: jax.Array) -> jax.Array:

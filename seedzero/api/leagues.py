@@ -10,7 +10,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from seedzero.acting.actors import agent_choice
-from seedzero.api import heatmap
+from seedzero.api import figures
 from seedzero.config import configs, league_config
 from seedzero.core import errors, opponents
 from seedzero.league import elo, matchmaking, members, payoffs
@@ -72,7 +72,7 @@ class SavedLeague(NamedTuple):
         found = elo.rate(pairs, anchors or {zero: 0.0})
         return found, _num_games(pairs, found)
 
-    def win_rates(self, names: Sequence[str] | None = None) -> heatmap.WinRates:
+    def win_rates(self, names: Sequence[str] | None = None) -> figures.WinRates:
         """Returns win rates and mean returns between players over all matches of training.
 
         names: the players; None for all.
@@ -88,7 +88,7 @@ class SavedLeague(NamedTuple):
                 games[one][other] = games[other][one] = row.games
                 rates[one][other] = row.score / row.games
                 rates[other][one] = (row.games - row.score) / row.games
-        return heatmap.WinRates(names, rates, games, returns)
+        return figures.WinRates(names, rates, games, returns)
 
     def lineage(self) -> list[dict[str, Any]]:
         """Returns the learning players with their snapshots and resets."""

@@ -119,7 +119,7 @@ def make(flags: Mapping[str, str], settings: Mapping[str, str], *, is_here: bool
 def _saved(run_dir: str, settings: Mapping[str, str], *, trusted: bool, is_here: bool) -> tuple[str, dict[str, str]]:
     """Returns preset and settings of the run in a directory, with new settings replacing its own."""
     from seedzero.storage.bucket import run_copy  # numpy, which an early mistake need not wait for
-    from seedzero.storage.checkpoints import consent, run_dirs
+    from seedzero.storage.checkpoints import own_runs, run_dirs
 
     if "://" not in run_dir and not os.path.exists(os.path.join(run_dir, run_dirs.CONFIG_FILE)):
         missing = "it holds no run" if os.path.exists(run_dir) else "there is no such directory"
@@ -128,7 +128,7 @@ def _saved(run_dir: str, settings: Mapping[str, str], *, trusted: bool, is_here:
         )
     with run_copy.local(run_dir) as path:
         saved = run_dirs.with_moved_code(run_dirs.read_resumable(path), settings)
-    consent.check(run_dir, saved, trusted=trusted, asked=settings, is_here=is_here)
+    own_runs.check_consent(run_dir, saved, trusted=trusted, asked=settings, is_here=is_here)
     agent = settings.get("run.agent", saved.config.run.agent)
     if agent != saved.config.run.agent:
         raise errors.ResumeError(
@@ -151,7 +151,7 @@ def _check_origin(config: configs.Config, flags: Mapping[str, str], given: Mappi
     A resumed run has its parameters already, and the other run may be gone.
     """
     from seedzero.storage.bucket import run_copy  # numpy, which an early mistake need not wait for
-    from seedzero.storage.checkpoints import consent, run_dirs, saved_files
+    from seedzero.storage.checkpoints import own_runs, run_dirs, saved_files
 
     def steps(run_dir: str) -> list[int]:
         with run_copy.local(run_dir, run_copy.Copy.manifests) as path:
@@ -171,7 +171,7 @@ def _check_origin(config: configs.Config, flags: Mapping[str, str], given: Mappi
         saved = run_dirs.read_saved(path)
     run_dirs.check_origin_agent(origin, saved.config, config)
     trusted = bool(options.parse(TRUST, flags.get(TRUST, "false"), bool))
-    consent.check(origin.place, saved, trusted=trusted, asked=given, makes_environments=False)
+    own_runs.check_consent(origin.place, saved, trusted=trusted, asked=given, makes_environments=False)
 
 
 def check_early(asked: Request, *, has_environments: bool = True) -> Request:

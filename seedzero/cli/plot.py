@@ -42,12 +42,12 @@ def run(arguments: parse.Arguments) -> int:
     smooth = arguments.integer("smooth", minimum=1) or 1
     out = pathlib.Path(arguments.flags.get("out") or _OUT)
     draws = not as_json or "out" in arguments.flags
-    from seedzero.api import curve_plot, run_groups
+    from seedzero.api import figures, run_groups
 
     if draws:
-        if out.suffix.lower() not in curve_plot.FORMATS:
-            raise errors.UsageError(f"--out={out}: the name must end in {', '.join(curve_plot.FORMATS)}")
-        curve_plot.check()
+        if out.suffix.lower() not in figures.FORMATS:
+            raise errors.UsageError(f"--out={out}: the name must end in {', '.join(figures.FORMATS)}")
+        figures.check()
     runs = read_runs(arguments.words, (_Y.get(y, y),))
     if full := _full_name(y, runs):
         output.say(f"--y={y}: drawing {full}")
@@ -58,9 +58,9 @@ def run(arguments: parse.Arguments) -> int:
     if not found:
         raise errors.UsageError(f"the runs have no {_X[x]} in common; give --x, or fewer runs")
     if draws:
-        lines = [curve_plot.Line(_legend(group, only=len(found) == 1), band) for group, band in found]
+        lines = [figures.Line(_legend(group, only=len(found) == 1), band) for group, band in found]
         title = ", ".join(dict.fromkeys(run.saved.config.env.id for run in kept))
-        content = curve_plot.draw(
+        content = figures.draw(
             lines, title=title, x=_X[x], y=_TITLES.get(y, y.replace("_", " ")), ending=out.suffix.lower()
         )
         output.write_file(out, content)

@@ -39,7 +39,7 @@ def run(arguments: parse.Arguments) -> int:
     choice = runs.choose(flags.get("run_dir", ""), *chosen, trusted=trusted, seed=seed, simulations=simulations)
     if _takes_newest(names, follows=arguments.switch("follow")):
         choice = choice.or_last()
-    from seedzero.interfaces.serving import followers, learner_agents, policy_serving
+    from seedzero.interfaces.serving import followers, policy_serving
     from seedzero.transport import security
 
     secured = security.for_server(access.transport.token_file, access.tls)
@@ -59,7 +59,7 @@ def run(arguments: parse.Arguments) -> int:
         if "learner" in flags:
             there = security.Access(*(flags.get(name, "") for name in _OF_LEARNER))
             here = dataclasses.replace(choice, run_dir=undo.enter_context(tempfile.TemporaryDirectory()), player=None)
-            agents = learner_agents.load(security.for_client(flags["learner"], there), here, names)
+            agents = followers.load_from_learner(security.for_client(flags["learner"], there), here, names)
         else:
             path, refresh = undo.enter_context(_opened(choice, names, follows=options.follows))
             here = dataclasses.replace(choice, run_dir=path, player=None)

@@ -10,9 +10,9 @@ def run(arguments: parse.Arguments) -> int:
     """Steps environments for a learner until training is over; returns the exit code."""
     options = worker_options.parse(arguments.flags)
     with stopping.leaving_at_once("the worker"):
-        from seedzero.worker import process  # gRPC and gymnasium
+        from seedzero.worker import worker  # gRPC and gymnasium
 
-    return process.run(options)
+    return worker.run_process(options)
 
 
 COMMAND = parse.Command(

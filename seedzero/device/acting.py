@@ -20,7 +20,7 @@ from seedzero.core import packing, types
 from seedzero.device import batches, meshes, setups, steps
 from seedzero.networks import observations
 from seedzero.ops import unpacking
-from seedzero.replay import frame_rows, priorities, ring_store, sources
+from seedzero.replay import ring_store, sampling, sources
 
 
 class Carried(NamedTuple):
@@ -74,7 +74,7 @@ def make_act(setup: setups.Setup) -> Callable[..., tuple[ActorState, Any]]:
 def _row(setup: setups.Setup, batch: batches.Batch, outputs: base.Outputs, counters: steps.Counters) -> ring_store.Row:
     weight = None
     if outputs.priority is not None and setup.prioritization:
-        weight = priorities.weights(outputs.priority, setup.prioritization)
+        weight = sampling.weights(outputs.priority, setup.prioritization)
     versions = jnp.full(batch.slot.shape, counters.version, jnp.int32)
     stored = {**outputs.stored, **dict.fromkeys(setups.version_names(setup.agent), versions)}
     if ring_store.OWN in setup.stored:
@@ -96,14 +96,14 @@ def _row(setup: setups.Setup, batch: batches.Batch, outputs: base.Outputs, count
 def take_carried(carried: Carried, slot: jax.Array) -> Carried:
     """Returns what environments at slots [B] carry; arbitrary for slots out of range."""
     only = jnp.zeros_like(slot)
-    past = {name: frame_rows.get(frames, slot, only, mode="clip") for name, frames in carried.past.items()}
+    past = {name: ring_store.get_frames(frames, slot, only, mode="clip") for name, frames in carried.past.items()}
     return Carried(past, jax.tree.map(lambda x: x.at[slot].get(mode="clip"), carried.memory))
 
 
 def put_carried(carried: Carried, slot: jax.Array, new: Carried) -> Carried:
     """Returns what all environments carry, updated at slots [B]; slots out of range are dropped."""
     only = jnp.zeros_like(slot)
-    past = {name: frame_rows.put(frames, slot, only, new.past[name]) for name, frames in carried.past.items()}
+    past = {name: ring_store.put_rows(frames, slot, only, new.past[name]) for name, frames in carried.past.items()}
     put = functools.partial(jax.tree.map, lambda x, new: x.at[slot].set(new, mode="drop"))
     return Carried(past, put(carried.memory, new.memory))
 

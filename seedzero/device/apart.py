@@ -28,7 +28,7 @@ import numpy as np
 
 from seedzero.agents import base
 from seedzero.device import meshes, setups, steps, strategies, tracing
-from seedzero.replay import priorities, ring_store, sources, windowing
+from seedzero.replay import ring_store, sampling, sources, windowing
 
 # Moves arrays from the devices of one mesh to those of another, split over the devices of each.
 Pieces: TypeAlias = tuple[Any, ...]
@@ -114,7 +114,7 @@ class Apart(strategies.Strategy):
         self.takes_turns = isinstance(data, sources.Queue) and data.max_lag == 1
         self._setup = setup
         self._published: collections.deque[strategies.Acting] = collections.deque()  # copies that are not ready yet
-        self._learning: collections.deque[tuple[priorities.Places, Pieces]] = collections.deque()
+        self._learning: collections.deque[tuple[sampling.Places, Pieces]] = collections.deque()
 
     def lanes(self, max_in_flight: int) -> tuple[int, ...]:
         return (max_in_flight, 1 if self.takes_turns else MOST_UPDATES)
@@ -194,7 +194,7 @@ def _copies(tracer: tracing.ProgramTracer) -> tuple[base.Params, ...]:
     return (tracer.params,) * MOST_COPIES
 
 
-def make_draw(setup: setups.Setup) -> Callable[..., tuple[Pieces, priorities.Places]]:
+def make_draw(setup: setups.Setup) -> Callable[..., tuple[Pieces, sampling.Places]]:
     """Returns the first step of an update that learns on other devices.
 
     (seed, Rings, num_updates, Feed) -> (Drawn, Places). Drawn are pieces of the windows with their frames, and of [B]
@@ -204,9 +204,9 @@ def make_draw(setup: setups.Setup) -> Callable[..., tuple[Pieces, priorities.Pla
 
     def draw(
         seed: jax.Array, rings: ring_store.Rings, num_updates: jax.Array, feed: steps.Feed
-    ) -> tuple[Pieces, priorities.Places]:
+    ) -> tuple[Pieces, sampling.Places]:
         windows = steps.draw(setup, seed, rings, num_updates, feed)
-        places = priorities.Places(windows.slot, windows.time, rings.cursor[windows.slot])
+        places = sampling.Places(windows.slot, windows.time, rings.cursor[windows.slot])
         max_weight = None if rings.max_weight is None else jnp.full(windows.slot.shape, rings.max_weight[0])
         windows = windowing.read(rings, windows, setup.spec.kept.packed)
         return cut((windows, max_weight), number), places
@@ -229,7 +229,7 @@ def make_learn(setup: setups.Setup) -> Callable[..., Learned]:
             return train, (), metrics
         refused = train.num_rejected > 0
         metrics |= steps.priority_metrics(max_weight, windows, priority, prioritization, refused)
-        return train, cut(priorities.unless_refused(priority, refused), number), metrics
+        return train, cut(sampling.unless_refused(priority, refused), number), metrics
 
     in_specs = (meshes.REPLICATED, meshes.REPLICATED, meshes.SHARDED)
     out_specs = (meshes.REPLICATED, meshes.SHARDED, meshes.REPLICATED)
@@ -243,11 +243,11 @@ def make_write_back(setup: setups.Setup) -> Callable[..., ring_store.Rings]:
     """
 
     def write_back(
-        seed: jax.Array, rings: ring_store.Rings, places: priorities.Places, pieces: Pieces
+        seed: jax.Array, rings: ring_store.Rings, places: sampling.Places, pieces: Pieces
     ) -> ring_store.Rings:
         assert setup.prioritization is not None
-        priority = jnp.where(priorities.are_there(rings, places), join(pieces), jnp.nan)
-        return priorities.prioritize(rings, places.slot, places.time, priority, setup.prioritization, meshes.AXIS)
+        priority = jnp.where(sampling.are_there(rings, places), join(pieces), jnp.nan)
+        return sampling.prioritize(rings, places.slot, places.time, priority, setup.prioritization, meshes.AXIS)
 
     in_specs = (meshes.REPLICATED, meshes.SHARDED, meshes.SHARDED, meshes.SHARDED)
     return meshes.over_devices(write_back, setup.mesh, in_specs, meshes.SHARDED, donate=(1,))

@@ -13,7 +13,7 @@ import numpy as np
 from seedzero.agents import base
 from seedzero.core import errors
 from seedzero.device import acting, meshes, setups
-from seedzero.replay import frame_rows, ring_store
+from seedzero.replay import ring_store
 
 
 def _create_actor(setup: setups.Setup, *, holds_frames: bool = True, begins: bool = True) -> acting.ActorState:
@@ -34,7 +34,9 @@ def _create_actor(setup: setups.Setup, *, holds_frames: bool = True, begins: boo
 def _create_carried(setup: setups.Setup, *, begins: bool) -> acting.Carried:
     num_slots = setup.layout.num_train + setup.layout.num_evaluate
     carried = acting.initial(setup.agent, setup.spec, num_slots, begins=begins)
-    past = {name: frame_rows.zeros(num_slots, 1, seen.shape[1:], seen.dtype) for name, seen in carried.past.items()}
+    past = {
+        name: ring_store.zero_rows(num_slots, 1, seen.shape[1:], seen.dtype) for name, seen in carried.past.items()
+    }
     return carried._replace(past=past)
 
 

@@ -20,7 +20,7 @@ import numpy as np
 
 from seedzero.agents import base
 from seedzero.device import meshes, setups
-from seedzero.replay import priorities, reanalyse, ring_store, sampling, sources, windowing
+from seedzero.replay import reanalyse, ring_store, sampling, sources, windowing
 
 _AXIS, _SHARDED, _REPLICATED = meshes.AXIS, meshes.SHARDED, meshes.REPLICATED
 
@@ -137,7 +137,7 @@ def learn(
     train, priority, metrics = learn_from(setup, seed, train, windows)
     if (prioritization := setup.prioritization) and priority is not None:
         refused = train.num_rejected > 0
-        rings = priorities.prioritize(rings, windows.slot, windows.time, priority, prioritization, _AXIS, refused)
+        rings = sampling.prioritize(rings, windows.slot, windows.time, priority, prioritization, _AXIS, refused)
         assert rings.max_weight is not None
         metrics |= priority_metrics(rings.max_weight, windows, priority, prioritization, refused)
     return train, rings, metrics
@@ -155,7 +155,7 @@ def learn_from(
 ) -> tuple[base.TrainState, jax.Array | None, base.Metrics]:
     """Returns the train state, the windows' priorities [B] (if prioritized), and metrics.
 
-    The priorities hold unless the update was refused (`priorities.unless_refused`).
+    The priorities hold unless the update was refused (`sampling.unless_refused`).
     """
     num_updates = train.num_updates
     train, priority, metrics = setup.agent.update(train, windows, _keys(seed, 2, num_updates)[1], _AXIS)
@@ -196,7 +196,7 @@ def priority_metrics(
     mean = jax.lax.pmean(jnp.mean(jnp.where(jnp.isfinite(priority), priority, 0.0)), _AXIS)
     return {
         "priority_mean": jnp.where(refused, 0.0, mean),
-        "priority_max": priorities.max_priority(max_weight, prioritization),
+        "priority_max": sampling.max_priority(max_weight, prioritization),
         "importance_mean": jax.lax.pmean(jnp.mean(windows.weight), _AXIS),
         "importance_min": jax.lax.pmin(jnp.min(windows.weight), _AXIS),
     }

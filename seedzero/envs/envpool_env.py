@@ -13,9 +13,12 @@ Uncorrected: an episode that terminates in the very step of its time limit is re
 
 from __future__ import annotations
 
+import ctypes
+import ctypes.util
 import dataclasses
 import importlib
 import importlib.util
+import pathlib
 from collections.abc import Mapping, Sequence
 from typing import Any, TypeGuard
 
@@ -24,7 +27,35 @@ from gymnasium import spaces
 
 from seedzero.config import configs, machines, sections
 from seedzero.core import errors, packages, types
-from seedzero.envs import env_base, gym_env, gym_spaces, gym_wrappers, qt, space_text
+from seedzero.envs import env_base, gym_env, gym_spaces, gym_wrappers, space_text
+
+# Loads Qt 5 from PyPI's package PyQt5-Qt5: Procgen draws with Qt, but EnvPool looks only for the system's.
+QT_PACKAGE = "PyQt5-Qt5"
+_LIBRARIES = ("icudata", "icuuc", "icui18n", "Qt5Core", "Qt5Gui")
+"""Each library needs the ones before it."""
+
+
+def load_qt() -> None:
+    """Loads an installed Qt package for libraries loaded later. Raises EnvironmentFailure if that fails."""
+    spec = importlib.util.find_spec("PyQt5")
+    folders = (spec.submodule_search_locations or []) if spec else []
+    try:
+        for library in _LIBRARIES:
+            for folder in folders:
+                for path in sorted(pathlib.Path(folder, "Qt5", "lib").glob(f"lib{library}.so.*")):
+                    ctypes.CDLL(str(path), mode=ctypes.RTLD_GLOBAL)
+    except OSError as error:
+        raise errors.EnvironmentFailure(
+            f"the package {QT_PACKAGE} is installed here and does not load: {error}"
+        ) from None
+
+
+def check_qt(name: str) -> None:
+    """Raises EnvironmentFailure if neither the package nor the system provides Qt for an environment."""
+    if importlib.util.find_spec("PyQt5") is None and not ctypes.util.find_library("Qt5Core"):
+        command = packages.install_command(QT_PACKAGE)
+        raise errors.EnvironmentFailure(f"environment {name!r} needs Qt 5; on every machine with workers: {command}")
+
 
 # Converts EnvPool's spaces to an `EnvSpec`: corrects their declarations, then reads them like Gymnasium's.
 WRAPPERS = ("BoundAction", "FilterObservation")
@@ -153,7 +184,7 @@ class EnvPool:
         check_id(name)
         part = self._library.registration.registry.specs[name][0]
         if part.startswith(_PROCGEN):
-            qt.check(name)
+            check_qt(name)
         if render and part.startswith(_MUJOCO):
             raise errors.EnvironmentFailure(
                 f"EnvPool draws no pictures of {name!r} without a display; train and play the environment of the same "
@@ -212,7 +243,7 @@ def load() -> Any:
 
     Raises EnvironmentFailure if it, or a package that it needs, is missing, or Qt does not load.
     """
-    qt.load()  # EnvPool looks for it only once, when it is imported
+    load_qt()  # EnvPool looks for it only once, when it is imported
     try:
         with env_base.imports_without("jax"):
             return importlib.import_module(PACKAGE)

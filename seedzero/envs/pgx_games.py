@@ -139,7 +139,7 @@ class State:
         return len(self.history())
 
 
-class _Programs(NamedTuple):
+class _GamePrograms(NamedTuple):
     """The compiled functions of a game, on single states."""
 
     begin: Any  # seed -> state, facts
@@ -159,7 +159,7 @@ class _Type(NamedTuple):
 class _Rollouts(NamedTuple):
     """Evaluates states for OpenSpiel's tree search by one game of random moves, which is a compiled loop."""
 
-    run: _Programs
+    run: _GamePrograms
     random: np.random.RandomState
 
     def evaluate(self, state: State) -> np.ndarray:
@@ -189,7 +189,7 @@ class PgxGame:
             )
         self.num_players, self.num_actions = 2, self._rules.num_actions
         self.kind = pgx_ids.kind(name)
-        self.run = _programs(self._rules)
+        self.run = _game_programs(self._rules)
         self.first_mover = self.mover(self.initial())
 
     def initial(self, generator: np.random.Generator | None = None) -> State:
@@ -257,7 +257,7 @@ def _facts(rules: pgx_rules.GameRules, state: pgx_rules.State) -> _Facts:
 
 
 @functools.cache
-def _programs(rules: pgx_rules.GameRules) -> _Programs:
+def _game_programs(rules: pgx_rules.GameRules) -> _GamePrograms:
     env, facts = rules.env, functools.partial(_facts, rules)
 
     def begin(seed: jax.Array) -> tuple[pgx_rules.State, _Facts]:
@@ -271,4 +271,4 @@ def _programs(rules: pgx_rules.GameRules) -> _Programs:
     def rollout(state: pgx_rules.State, seed: jax.Array) -> jax.Array:
         return rules.rollout(state, jax.random.key(seed))
 
-    return _Programs(jax.jit(begin), jax.jit(step), jax.jit(rollout))
+    return _GamePrograms(jax.jit(begin), jax.jit(step), jax.jit(rollout))

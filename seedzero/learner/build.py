@@ -14,11 +14,11 @@ from seedzero.agents import base
 from seedzero.config import configs
 from seedzero.core import errors, types
 from seedzero.device import across, compilation_cache, device_programs, meshes, setups, states
-from seedzero.learner import first_players, run_memory, saving, seating, together
+from seedzero.learner import first_players, run_memory, saving, together
 from seedzero.learner.league_play import building
 from seedzero.learner.live import record
 from seedzero.learner.loop import agreement, device_loop, dispatchers, in_flight_calls, players
-from seedzero.monitoring.metrics import aggregator
+from seedzero.monitoring.metrics import counts
 
 # Keeps the parameters of a run's hosts equal, whatever their processors compute.
 #
@@ -127,7 +127,7 @@ def device_loop_for(
     saves: saving.Saves,
     workers: dispatchers.Workers,
     hooks: device_loop.Hooks,
-    gathered: aggregator.Aggregator,
+    gathered: counts.Aggregator,
     observer: record.Observer,
     spec: types.EnvSpec,
 ) -> device_loop.DeviceLoop:
@@ -153,7 +153,7 @@ def device_loop_for(
             made = first_players.make_places(config, here, prepared, begun.restored)
         make = functools.partial(players.make, config, spec, gathered, together.own_seed(config))
         learning = [make(name, begun.pool.of(name).number, made[at], begun.trains[name]) for name, at in begun.where]
-        seats = seating.make(saves, made, learning, begun.pool, workers.roster)
+        seats = first_players.make_seating(saves, made, learning, begun.pool, workers.roster)
         if config.league.on and spec.seats:
             hooks = hooks._replace(judge=judge(config, here[0]))
         dispatcher = dispatchers.Dispatcher(
@@ -183,7 +183,7 @@ def _tell(
     config: configs.Config, here: Sequence[setups.Setup], spec: types.EnvSpec, text: str, report: Callable[[str], None]
 ) -> None:
     """Reports the players' devices, the replay's size (a text), and how long compilation will take."""
-    num_devices, names = meshes.make(config.training.num_devices).devices.size, seating.pool(config, spec)
+    num_devices, names = meshes.make(config.training.num_devices).devices.size, first_players.player_pool(config, spec)
     dealt = setups.places_text(setups.placement_of(config, num_devices), names.learning, num_devices)
     platform, has_images = here[0].mesh.devices.flat[0].platform, types.shown(spec.arrays) == "images"
     for line in filter(None, (dealt, text, compilation_cache.expectation(platform, has_images=has_images))):

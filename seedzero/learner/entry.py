@@ -9,10 +9,14 @@ from __future__ import annotations
 
 import contextlib
 import functools
+import os
 import pathlib
 import re
 import shlex
+import socket
+import stat
 import sys
+import tempfile
 import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
@@ -22,13 +26,52 @@ from seedzero.acting.equilibria import game_tree
 from seedzero.config import combinations, configs, page_options, presets
 from seedzero.core import env_ids, errors, printable, types, user_code
 from seedzero.device import compilation_cache
-from seedzero.learner import callbacks, endings, learner_parts, local_socket, stages, stopping, together
+from seedzero.learner import callbacks, endings, learner_parts, stages, stopping, together
 from seedzero.learner.loop import device_loop
 from seedzero.learner.processes import programs, signals
 from seedzero.monitoring import background, console, exporter
 from seedzero.storage.bucket import bucket, mirrors, remote
 from seedzero.storage.checkpoints import own_runs, run_dirs
-from seedzero.transport import invitation, security, servers
+from seedzero.transport import addresses, invitation, security, servers
+
+# Opens a unix socket between a learner and its user's processes on the same machine.
+_MAX_PATH = 100
+"""Paths of unix sockets are limited to about 108 bytes."""
+
+
+@contextlib.contextmanager
+def opened_socket(directory: pathlib.Path, listen: str) -> Iterator[str]:
+    """Yields the unix socket of local workers and of `seedzero status --run_dir`.
+
+    It needs neither token nor TLS, because only this user can open its file, and so only the learner knows the token.
+    It is in the run directory; if that path is too long or has a comma, or its disk has no sockets, it is in a folder
+    that is deleted in the end.
+    """
+    path = directory.absolute() / "learner.sock"
+    if listen.startswith(addresses.UNIX_PREFIX):
+        yield f"{addresses.UNIX_PREFIX}{addresses.unix_path(listen)}"
+    elif len(os.fsencode(path)) <= _MAX_PATH and "," not in str(path) and _takes_sockets(path.with_name("probe.sock")):
+        yield f"{addresses.UNIX_PREFIX}{path}"
+    else:
+        with tempfile.TemporaryDirectory(prefix="seedzero-") as folder:
+            yield f"{addresses.UNIX_PREFIX}{folder}/{path.name}"
+
+
+def _takes_sockets(path: pathlib.Path) -> bool:
+    """Returns whether a unix socket can be made at a path.
+
+    Some network disks and user-space file systems have none.
+    """
+    with contextlib.suppress(OSError):
+        if stat.S_ISSOCK(path.lstat().st_mode):
+            path.unlink()  # left by a killed process
+    try:
+        with socket.socket(socket.AF_UNIX) as made:
+            made.bind(str(path))
+        path.unlink()
+    except OSError:
+        return False
+    return True
 
 
 # Starts a learner: finds its environments' spec, opens its addresses, and waits for its first worker.
@@ -213,7 +256,7 @@ def train(
             parts = learner_parts.make(
                 directory,
                 screen,
-                opened.enter_context(local_socket.opened(directory.path, config.transport.listen)),
+                opened.enter_context(opened_socket(directory.path, config.transport.listen)),
                 mirrored=mirrored,
                 spec=spec,
                 watch=f"JAX_PLATFORMS=cpu {command('play')} --video=play.mp4" if is_shown else "",

@@ -10,16 +10,59 @@ import jax
 import numpy as np
 
 from seedzero.agents import base
-from seedzero.config import configs, league_config
-from seedzero.core import errors
+from seedzero.config import configs, league_config, seats_config
+from seedzero.core import errors, types
 from seedzero.device import across, acting, device_programs, setups, states, strategies
 from seedzero.league import members
-from seedzero.learner import saving, seating, together
+from seedzero.learner import saving, together
 from seedzero.learner.league_play import league_seating
-from seedzero.learner.loop import dispatchers, places, players, seatings
+from seedzero.learner.loop import dispatchers, places, players, rosters, seatings
 from seedzero.replay import ring_store
 from seedzero.storage.bucket import run_copy
 from seedzero.storage.checkpoints import checkpoint, manifest, player_files, run_dirs, saved_files, trees
+
+
+# Chooses the players that a run begins with, and their seating.
+def player_pool(config: configs.Config, spec: types.EnvSpec) -> members.Pool:
+    """Returns the players of a new run: a league's, or one for each policy."""
+    if names := seats_config.policies(config, spec.seats):
+        return members.of_policies(tuple(dict.fromkeys(names)))
+    return members.initial_pool(config.league)
+
+
+def make_seating(
+    saves: saving.Saves,
+    here: Sequence[places.Place],
+    learning: Sequence[players.Player],
+    members_now: members.Pool,
+    roster: rosters.Roster,
+) -> seatings.Seating:
+    """Returns the seating of players in a league, in seats or alone; several players get their slots here."""
+    config, setup = saves.config, here[0].setup
+    if not config.league.on:
+        return _without_league(config, setup.spec, learning)
+    like = jax.eval_shape(lambda state: states.snapshot(setup.agent, state), states.abstract_train(setup))
+
+    def load(name: str) -> states.PlayerSnapshot:
+        found = player_files.read(saves.directory.checkpoints, name, like.params, like.scales)
+        return states.PlayerSnapshot(found.params, found.scales)
+
+    return league_seating.make(config, here, learning, members_now, load, saves.report, roster)
+
+
+def _without_league(
+    config: configs.Config, spec: types.EnvSpec, learning: Sequence[players.Player]
+) -> seatings.Seating:
+    names = seats_config.policies(config, spec.seats)
+    if not names:
+        return seatings.Seating()
+    numbers = {player.name: number for number, player in enumerate(learning)}
+    homes = seatings.SeatHomes([numbers[name] for name in names])
+    table = homes.table(config.replay.num_slots)
+    for number, player in enumerate(learning):
+        player.mine = table == number
+    return homes
+
 
 # Makes the learning states that a new run begins with: random parameters, or another run's (`--init_from`).
 _MOST_NAMED = 5
@@ -212,7 +255,7 @@ def begin(
 ) -> Begun:
     """Returns the players of the newest checkpoint, or new ones. is_saved: whether checkpoints include the replay."""
     config, hosts, agent = saves.config, saves.hosts, here[0].agent
-    pool, sizes = seating.pool(config, here[0].spec), [setup.layout.num_shards for setup in here]
+    pool, sizes = player_pool(config, here[0].spec), [setup.layout.num_shards for setup in here]
     sizes = sizes if len(here) > 1 else []
 
     def spots(counters: Mapping[str, Any]) -> dict[str, int]:

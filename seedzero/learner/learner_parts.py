@@ -25,7 +25,7 @@ from seedzero.learner.live import observers
 from seedzero.learner.loop import device_loop, dispatchers, evaluators, inboxes, rosters
 from seedzero.learner.processes import programs, supervisor
 from seedzero.monitoring import background, league_log, metrics_log, progress_lines, usage, views
-from seedzero.monitoring.metrics import aggregator, counts, episodes
+from seedzero.monitoring.metrics import counts, episodes
 from seedzero.storage.bucket import mirrors
 from seedzero.storage.checkpoints import player_files, run_dirs, trees
 from seedzero.transport import addresses, links, messages, model_pool, security, servers
@@ -415,7 +415,7 @@ def make(
     config, say = directory.config, screen.message
     acting, _ = meshes.split(meshes.make(config.training.num_devices), config.training.acting_devices)
     planned = setups.plan_places(config, acting.devices.size)
-    ending, gathered, key = endings.Ending(), aggregator.Aggregator(), secrets.token_hex()
+    ending, gathered, key = endings.Ending(), counts.Aggregator(), secrets.token_hex()
     called = callbacks.Callbacks(functions or {}, ending)
     log = metrics_log.MetricsLog(directory.path, tensorboard=config.metrics.tensorboard, report=say, config=config)
     history = league_log.LeagueLog(directory.path, say) if config.league.on else None

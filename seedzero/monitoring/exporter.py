@@ -18,7 +18,7 @@ import prometheus_client
 from prometheus_client import core, registry
 
 from seedzero.core import errors, forks
-from seedzero.monitoring import metrics_log, tags
+from seedzero.monitoring import metrics_log
 
 MAX_CONNECTIONS = 16  # a scrape takes milliseconds
 CONNECTION_SECONDS = 10.0
@@ -211,7 +211,7 @@ def families(status: Mapping[str, Any], row: Mapping[str, metrics_log.Value]) ->
         key: value
         for key, value in row.items()
         if isinstance(value, (int, float)) and key not in status and key not in metrics_log.FIRST_KEYS
-        if not key.startswith(tags.MATCHES)  # exported as a counter above
+        if not key.startswith(metrics_log.MATCHES)  # exported as a counter above
     }
     yield from _of_row(numbers)
 

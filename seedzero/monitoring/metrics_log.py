@@ -16,7 +16,35 @@ from typing import Any
 
 from seedzero.config import configs, options
 from seedzero.core import json_object, printable
-from seedzero.monitoring import rows, tags
+from seedzero.monitoring import link_lines, rows, usage
+from seedzero.monitoring.metrics import counts
+
+# Names of metrics in TensorBoard and Weights & Biases, which have groups, unlike in metrics.jsonl and Prometheus.
+_ROLLOUT = {"episode_return", "first_mover_return", "episode_length", "episodes"}
+_TIME = {"update", "env_steps", "seconds", "weights_version", "batch_rows", "batch_fill", link_lines.HIDING}
+_EVALUATION = "evaluation_"
+MATCHES = "matches/"
+"""Prefix of the number of a league's matches, by type."""
+
+
+def tag_of(name: str) -> str:
+    """Returns a metric's name with its group.
+
+    eval/: evaluations; rollout/: training episodes; matches/: a league's; time/: counters, rates, acting batches;
+    system/: processors and memory; train/: updates; info/: numbers that environments report.
+    """
+    if name.startswith(_EVALUATION):
+        return f"eval/{name.removeprefix(_EVALUATION)}"
+    if name.startswith((MATCHES, counts.INFO)):
+        return name
+    if (counter := name.partition("/")[0]) in _ROLLOUT:
+        return f"rollout/{name}"
+    if counter in _TIME or name.endswith(("_seconds", "_per_second")):
+        return f"time/{name}"
+    if name.endswith((usage.CPU, usage.MEMORY)):
+        return f"system/{name}"
+    return f"train/{name}"
+
 
 # Writes TensorBoard's event file: a run's configuration, scalars over environment steps, and videos.
 SCORES = ("evaluation_mean_return", "evaluation_best_score", "episode_return")
@@ -30,7 +58,7 @@ _OF_BUDGETS = {"run.max_env_steps", "run.max_updates", "run.max_seconds", "run.s
 
 
 class EventFile:
-    """Appends events on the caller's thread, with metrics in groups (`tags`); each process writes a new file."""
+    """Appends events on the caller's thread, with metrics in groups (`tag_of`); each process writes a new file."""
 
     def __init__(
         self,
@@ -51,7 +79,7 @@ class EventFile:
 
     def write(self, row: Mapping[str, Any]) -> None:
         """Appends the numbers of a row as a whole or not at all. Raises OSError."""
-        numbers = {tags.tag(key): value for key, value in row.items() if isinstance(value, (int, float))}
+        numbers = {tag_of(key): value for key, value in row.items() if isinstance(value, (int, float))}
         self._append(int(row["env_steps"] or 0), [dict(tag=tag, simple_value=value) for tag, value in numbers.items()])
 
     def write_video(self, gif: bytes, env_steps: int) -> None:
@@ -149,7 +177,7 @@ def _description(tb: types.SimpleNamespace, config: configs.Config, now: float) 
         else:
             kind, start.hparams[name].number_value = "DATA_TYPE_FLOAT64", value
         infos.append(api_pb2.HParamInfo(name=name, type=kind))
-    scores = [api_pb2.MetricInfo(name=api_pb2.MetricName(tag=tags.tag(name))) for name in SCORES]
+    scores = [api_pb2.MetricInfo(name=api_pb2.MetricName(tag=tag_of(name))) for name in SCORES]
     experiment = api_pb2.Experiment(hparam_infos=infos, metric_infos=scores, time_created_secs=now)
     for part in (dict(experiment=experiment), dict(session_start_info=start)):
         content = plugin_hparams_pb2.HParamsPluginData(version=0, **part).SerializeToString()

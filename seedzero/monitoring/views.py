@@ -20,11 +20,10 @@ from seedzero.monitoring import (
     metrics_log,
     progress_lines,
     symptoms,
-    tags,
     wandb_run,
     watch,
 )
-from seedzero.monitoring.metrics import aggregator, counts
+from seedzero.monitoring.metrics import counts
 from seedzero.storage.checkpoints import run_dirs
 from seedzero.transport import messages
 
@@ -130,7 +129,7 @@ class View:
     directory: run_dirs.RunDir
     screen: background.Screen
     workers: Callable[[], Sequence[int]]  # returns the number of environments of each training worker
-    gathered: aggregator.Aggregator
+    gathered: counts.Aggregator
     log: metrics_log.MetricsLog
     durable_update: Callable[[], int | None]  # returns the update of the newest checkpoint, or None
     progress: progress_lines.RunProgress
@@ -224,9 +223,9 @@ class View:
 
     def _infos(self, recent: Mapping[str, float]) -> Iterator[tuple[str, float]]:
         """Yields numbers that the environment reports, the first few by name."""
-        known = {name: x for name, x in {**self._known, **recent}.items() if name.startswith(aggregator.INFO)}
+        known = {name: x for name, x in {**self._known, **recent}.items() if name.startswith(counts.INFO)}
         for name in sorted(known)[:_MOST_INFOS]:
-            yield name.removeprefix(aggregator.INFO), known[name]
+            yield name.removeprefix(counts.INFO), known[name]
 
     def _awaited(self, seconds: float) -> str:
         """Returns why the run makes no progress, or has not ended yet, or ""."""
@@ -257,7 +256,7 @@ class View:
         """Prints a message once, at the first row with an update, about unknown names in --metrics.console."""
         (names, self._more_to_check), known = (self._more_to_check, []), self._known
         for name in names:
-            if name not in known and not name.startswith(("evaluation_", "episode", aggregator.INFO)):
+            if name not in known and not name.startswith(("evaluation_", "episode", counts.INFO)):
                 near = difflib.get_close_matches(name, known, n=1)
                 hint = f"did you mean {near[0]}?" if near else f"there are {', '.join(sorted(known))}"
                 given = f"--metrics.console={self.config.metrics.console}"
@@ -336,7 +335,7 @@ class View:
             if snapshot.num_reanalysed is not None:
                 usual["refreshed_per_second"] = self.progress.per_second(lambda snapshot: snapshot.num_reanalysed or 0)
                 usual["refreshed_per_insert"] = snapshot.num_reanalysed / max(1, snapshot.counts.stored)
-            usual |= {f"{tags.MATCHES}{name}": count for name, count in snapshot.matches.items()}
+            usual |= {f"{metrics_log.MATCHES}{name}": count for name, count in snapshot.matches.items()}
             for name, policy in snapshot.policies.items():
                 usual |= {f"{counter}/{name}": number for counter, number in policy._asdict().items()}
             if self.history is not None:

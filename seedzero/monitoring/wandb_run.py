@@ -13,7 +13,7 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from seedzero.core import errors, json_object, packages, plain_files
-from seedzero.monitoring import metrics_log, tags
+from seedzero.monitoring import metrics_log
 from seedzero.storage.checkpoints import run_dirs, run_lock
 
 FILE = "wandb.json"
@@ -26,7 +26,7 @@ CLOSE_SECONDS = 30.0
 """Longest wait for the thread."""
 
 _WITHOUT_LOGIN = ("offline", "disabled", "dryrun")
-_STEPS = tags.tag("env_steps")
+_STEPS = metrics_log.tag_of("env_steps")
 
 
 def check() -> None:
@@ -93,7 +93,9 @@ class WandbRun:
         try:
             run = self._open()
             while (row := self._waiting.get()) is not None:
-                run.log({tags.tag(name): value for name, value in row.items() if isinstance(value, (int, float))})
+                run.log(
+                    {metrics_log.tag_of(name): value for name, value in row.items() if isinstance(value, (int, float))}
+                )
         except Exception as error:  # a third party's errors must not end training
             self._report(f"Weights & Biases gets no more rows: {_first_line(error)}; metrics.jsonl has them all")
             while self._waiting.get() is not None:

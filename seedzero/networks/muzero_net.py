@@ -1,4 +1,4 @@
-"""MuZero's three functions for an environment's spec; flax stays inside, and the functions are pure."""
+"""MuZero's functions for an environment's spec, those of chance among them; flax stays inside, and they are pure."""
 
 from __future__ import annotations
 
@@ -11,7 +11,88 @@ import jax.numpy as jnp
 
 from seedzero.config import muzero_config, shared
 from seedzero.core import errors, types, user_code
-from seedzero.networks import actor_critic, chance, mlp, observations, projection, recurrence, resnet
+from seedzero.networks import actor_critic, mlp, observations, recurrence, resnet
+
+# The projection of hidden states in EfficientZero's consistency loss (Ye et al. 2021, section 4.1).
+#
+# The two networks of SimSiam (Chen and He 2021), with LayerNorm instead of BatchNorm, so that rows are independent.
+PROJECTED_IMAGE_UNITS = 1024
+"""EfficientZero's number of units for hidden states that are images."""
+
+
+class Projector(nn.Module):
+    """Maps a hidden state [B, ...] to a projection [B, units]; all three layers have `units` units."""
+
+    units: int
+    dtype: Any
+
+    @nn.compact
+    def __call__(self, hidden: jax.Array) -> jax.Array:
+        x = hidden.reshape(hidden.shape[0], -1)
+        for _ in range(2):
+            x = nn.Dense(self.units, dtype=self.dtype)(x)
+            x = nn.relu(nn.LayerNorm(dtype=self.dtype)(x))
+        projected: jax.Array = nn.LayerNorm(dtype=self.dtype)(nn.Dense(self.units, dtype=self.dtype)(x))
+        return projected
+
+
+class Predictor(nn.Module):
+    """Maps a projection [B, units] to a prediction of a later observation's projection.
+
+    The hidden layer has half the units.
+    """
+
+    units: int
+    dtype: Any
+
+    @nn.compact
+    def __call__(self, projection: jax.Array) -> jax.Array:
+        x = nn.Dense(self.units // 2, dtype=self.dtype)(projection)
+        x = nn.relu(nn.LayerNorm(dtype=self.dtype)(x))
+        predicted: jax.Array = nn.Dense(self.units, dtype=self.dtype)(x)
+        return predicted
+
+
+def cosine_similarity(a: jax.Array, b: jax.Array) -> jax.Array:
+    """Returns the cosine similarity [...] of vectors [..., N], from -1 to 1; 0 for a zero vector.
+
+    Computes in float32.
+    """
+    return jnp.sum(normalize(a) * normalize(b), axis=-1)
+
+
+def normalize(x: jax.Array) -> jax.Array:
+    """Scales vectors [..., N] to length 1, float32; 0 stays 0."""
+    y = x.astype(jnp.float32)
+    return y * jax.lax.rsqrt(jnp.sum(jnp.square(y), axis=-1, keepdims=True) + 1e-12)
+
+
+# The encoder of a model with chance infers a code for what chance has drawn (Antonoglou et al. 2022, section 4).
+#
+# Shape letters: B batch, C codes.
+class Encoder(nn.Module):
+    """Maps hidden states [B, ...] of an observation and of the next one to preferences for codes [B, C] float32.
+
+    The code with the highest preference is chosen. Preferences are random at initialization, unlike a head's logits,
+    so that different outcomes have different codes from the start. Their squares sum to 1, because no gradient would
+    ever reverse a preference that can grow without bound.
+    """
+
+    width: int
+    num_codes: int
+    dtype: Any
+
+    @nn.compact
+    def __call__(self, before: jax.Array, after: jax.Array) -> jax.Array:
+        x = jnp.concatenate([before, after], axis=-1)
+        if x.ndim > 2:
+            x = nn.Conv(resnet.HEAD_CHANNELS, (1, 1), use_bias=False, dtype=self.dtype)(x)
+            x = nn.LayerNorm(dtype=self.dtype, reduction_axes=(-3, -2, -1), feature_axes=-1)(x)
+            x = nn.relu(x).reshape(x.shape[0], -1)
+        x = nn.relu(nn.LayerNorm(dtype=self.dtype)(nn.Dense(self.width, dtype=self.dtype)(x)))
+        x = nn.Dense(self.num_codes, dtype=self.dtype)(x).astype(jnp.float32)
+        return x * jax.lax.rsqrt(jnp.sum(jnp.square(x), axis=-1, keepdims=True) + 1e-2)
+
 
 # EfficientZero's value prefix (Ye et al. 2021, section 4.2): an LSTM along imagined steps predicts sums of rewards.
 Carry: TypeAlias = tuple[jax.Array, jax.Array]
@@ -205,8 +286,8 @@ def make(
     dtype = observations.compute_dtype(config.compute_dtype, platform)
     model = _own_model(config, spec) if config.module else _model(kind, config, spec, dtype, muzero.predict_ends)
     if has_projection:
-        units = projection.IMAGE_UNITS if kind == "resnet" else 2 * config.width
-        model = model.clone(projector=projection.Projector(units, dtype), predictor=projection.Predictor(units, dtype))
+        units = PROJECTED_IMAGE_UNITS if kind == "resnet" else 2 * config.width
+        model = model.clone(projector=Projector(units, dtype), predictor=Predictor(units, dtype))
     units = IMAGE_UNITS if kind == "resnet" else config.width
     prefix_head = Head(units, config.head_width, config.num_bins + spec.moves_again, dtype)
     if muzero.value_prefix:
@@ -331,7 +412,7 @@ def _with_chance(model: Any, kind: str, config: shared.NetworkConfig, num_codes:
         outcome=outcome,
         code_head=head(config.head_width, num_codes, dtype),
         afterstate_head=head(config.head_width, config.num_bins, dtype),
-        encoder=chance.Encoder(config.head_width, num_codes, dtype),
+        encoder=Encoder(config.head_width, num_codes, dtype),
     )
 
 
@@ -351,7 +432,7 @@ def _call_all(model: Any, seen: observations.Features, action: jax.Array) -> Any
         if isinstance(model.reward_head, Head):
             carry = model.reward_head.initial_carry(len(action))
             return hidden, model.predict(hidden), model.step(hidden, action, carry)
-        if isinstance(model.encoder, chance.Encoder):
+        if isinstance(model.encoder, Encoder):
             afterstate = model.decide(hidden, action)
             code = jnp.argmax(model.encode(hidden, hidden), axis=-1)
             return hidden, model.predict(hidden), model.predict_codes(afterstate), model.resolve(afterstate, code)

@@ -43,7 +43,7 @@ def retarget(
 ) -> tuple[ring_store.Rings, jax.Array]:
     """Writes new targets of drawn rows; returns the rings, in place if donated, and [B] bool, true: written.
 
-    `rings` must be those that the rows were drawn from, as in one jitted function (see `priorities.prioritize`). Only
+    `rings` must be those that the rows were drawn from, as in one jitted function (see `sampling.prioritize`). Only
     rows that can be sampled are written, and only if all new targets are finite, because parameters that diverge must
     not spoil the replay. If a row has several new targets, the first in the batch counts, because a scatter writes in
     any order. Priorities do not change until their rows are sampled the next time.

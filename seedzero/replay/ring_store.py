@@ -19,6 +19,8 @@ Shape letters: S slots, T rows of a ring, B batch.
 
 from __future__ import annotations
 
+import dataclasses
+import functools
 import math
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple, TypeAlias
@@ -28,7 +30,92 @@ import jax.numpy as jnp
 import numpy as np
 
 from seedzero.core import errors, types
-from seedzero.replay import frame_rows, sources
+from seedzero.replay import sources
+
+# Lays out a ring's frames: large ones in rows of 128 numbers, which a TPU writes and reads in place.
+#
+# A TPU keeps an array's last two axes in tiles of 128 numbers by 8 or more. Frames [96, 96, 1] do not fit them, and
+# its compiler then copies the whole ring in every call. As [72, 128] they fill whole tiles; without whole tiles, the
+# compiler may choose tiles of other axes, and copies again. Small images are flat, because a copy of frames [10, 5, 1]
+# takes fifteen times their memory there. On CPUs and GPUs the order of the bytes is the same. Values never change;
+# files and windows have the environment's shapes.
+#
+# Shape letters: S slots, T rows of a ring.
+_LANES, _TILE_ROWS = 128, 8
+_MOST_PADDING = 1 / 8
+"""How much larger whole tiles may make a frame's rows."""
+_LEAST_BYTES = 1024
+"""Smallest frame in bytes that is stored in rows; the padding of a smaller one could double it."""
+
+
+@functools.partial(jax.tree_util.register_dataclass, data_fields=("packed",), meta_fields=("frame_shape",))
+@dataclasses.dataclass(frozen=True)
+class Packed:
+    """Rings of images; its properties are those of an array [S, T, *frame_shape]."""
+
+    # a frame's numbers in order: [S, T, rows, 128], padded with 0, or [S, T, N] for small frames; or only its shape,
+    # dtype and sharding
+    packed: Any
+    frame_shape: tuple[int, ...]  # the environment's shape
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        return (*self.packed.shape[:2], *self.frame_shape)
+
+    @property
+    def dtype(self) -> Any:
+        return self.packed.dtype
+
+    @property
+    def sharding(self) -> Any:
+        return self.packed.sharding
+
+
+Frames: TypeAlias = Any
+"""A ring's frames: `Packed`, or an array [S, T, *frame_shape] for small vectors and numbers."""
+
+
+def zero_rows(num_slots: int, length: int, frame_shape: tuple[int, ...], dtype: Any) -> Frames:
+    """Returns rings without any frame."""
+    size = math.prod(frame_shape)
+    is_small = size * np.dtype(dtype).itemsize < _LEAST_BYTES
+    if is_small and len(frame_shape) < 2:
+        return jnp.zeros((num_slots, length, *frame_shape), dtype)
+    shape = (size,) if is_small else (_num_rows(size), _LANES)
+    return Packed(jnp.zeros((num_slots, length, *shape), dtype), frame_shape)
+
+
+def _num_rows(size: int) -> int:
+    """Returns how many rows a frame of a size has, in whole tiles unless these add too much."""
+    rows = math.ceil(size / _LANES)
+    whole = math.ceil(rows / _TILE_ROWS) * _TILE_ROWS
+    return whole if whole <= (1 + _MOST_PADDING) * rows else rows
+
+
+def get_frames(frames: Frames, slot: jax.Array, time: jax.Array, mode: str | None = None) -> jax.Array:
+    """Returns the frames [..., *frame_shape] at slots and times [...]. mode: as in `jax.Array.at`."""
+    packed = frames.packed if isinstance(frames, Packed) else frames
+    found: jax.Array = packed.at[slot, time].get(mode=mode)
+    if not isinstance(frames, Packed):
+        return found
+    batch_shape = found.shape[: found.ndim - packed.ndim + 2]
+    flat = found.reshape(*batch_shape, -1)
+    return flat[..., : math.prod(frames.frame_shape)].reshape(*batch_shape, *frames.frame_shape)
+
+
+def put_rows(frames: Frames, slot: jax.Array, time: jax.Array, new: jax.Array, *, unique: bool = False) -> Frames:
+    """Returns the rings with frames [B, *frame_shape] at [B] slots and times; slots that do not exist are dropped.
+
+    unique: whether no place occurs twice.
+    """
+    new = new.astype(frames.dtype)
+    if not isinstance(frames, Packed):
+        return frames.at[slot, time].set(new, mode="drop", unique_indices=unique)
+    shape, flat = frames.packed.shape[2:], new.reshape(len(new), -1)
+    padded = jnp.pad(flat, ((0, 0), (0, math.prod(shape) - flat.shape[1]))).reshape(len(new), *shape)
+    packed = frames.packed.at[slot, time].set(padded, mode="drop", unique_indices=unique)
+    return dataclasses.replace(frames, packed=packed)
+
 
 VERSION = "version"
 """A stored int32 array: updates that the acting parameters had seen, which shows how far actions are off the policy.
@@ -46,9 +133,9 @@ OWN = "own"
 class Rings(NamedTuple):
     """Histories of S environments. Every writer takes a donation, so nobody may hold a view."""
 
-    # [S, T, *observation_shape] of the spec's dtype in the layout of `frame_rows.py`, each stored once. None: the host
+    # [S, T, *observation_shape] of the spec's dtype in the layout of `Frames`, each stored once. None: the host
     # keeps them. They are numpy arrays only in a checkpoint
-    observation: frame_rows.Frames
+    observation: Frames
     reward: jax.Array  # [S, T], received on the way to the observation
     terminated: jax.Array  # [S, T] bool, true: the episode ended here in a terminal state
     truncated: jax.Array  # [S, T] bool, true: the episode was cut off here
@@ -132,7 +219,7 @@ def create(
 
     frames = None
     if holds_frames:
-        frames = frame_rows.zeros(num_slots, slot_length, spec.observation_shape, spec.observation_dtype)
+        frames = zero_rows(num_slots, slot_length, spec.observation_shape, spec.observation_dtype)
     return Rings(
         observation=frames,
         reward=zeros((), jnp.float32),
@@ -232,7 +319,7 @@ def write(
     inserted_at = put(rings.inserted_at, before, jnp.broadcast_to(num_inserts, slot.shape))
     frames = rings.observation
     if frames is not None:
-        frames = frame_rows.put(frames, slot, now, row.observation, unique=True)
+        frames = put_rows(frames, slot, now, row.observation, unique=True)
     return Rings(
         observation=frames,
         reward=put(rings.reward, now, row.reward),

@@ -15,7 +15,7 @@ import jax.numpy as jnp
 
 from seedzero.core import types
 from seedzero.ops import unpacking
-from seedzero.replay import frame_rows, ring_store, sources
+from seedzero.replay import ring_store, sources
 
 
 class Before(NamedTuple):
@@ -144,7 +144,9 @@ def _stored(ring: jax.Array, slot: jax.Array, time: jax.Array, length: int, ring
 
 def read(rings: ring_store.Rings, windows: Windows, packed: Sequence[types.ArraySpec] = ()) -> Windows:
     """Adds frames from rings in device memory to the windows. packed: `EnvSpec.packed`."""
-    return with_frames(windows, frame_rows.get(rings.observation, windows.slot[:, None, None], windows.places), packed)
+    return with_frames(
+        windows, ring_store.get_frames(rings.observation, windows.slot[:, None, None], windows.places), packed
+    )
 
 
 def with_frames(windows: Windows, frames: jax.Array, packed: Sequence[types.ArraySpec] = ()) -> Windows:

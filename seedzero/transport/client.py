@@ -22,12 +22,15 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import dataclasses
+import hashlib
 import logging
 import math
 import queue
+import random
 import time
 import types as python_types
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from typing import NamedTuple
 
 import grpc
 from grpc import aio
@@ -39,7 +42,6 @@ from seedzero.transport import (
     codec,
     grpc_status,
     handshake,
-    hosts,
     inference_pb2,
     links,
     loop_thread,
@@ -49,6 +51,87 @@ from seedzero.transport import (
     security,
     sessions,
 )
+
+# A worker's choice among the hosts of a run, which are the addresses of its --server; most runs have one host.
+#
+# order a worker sorts the list by a hash of its name and the address: workers begin evenly on all hosts, and a dead
+# host's workers go evenly to the others, wherever they stand in the list full the host that the refusal names, if the
+# list has it and this round has not asked it yet; else the next no answer the same host for as long as it would keep a
+# session, for workers that have none yet as well, since all may start together; then the next at once, until one gives
+# an assignment round every host once, a tenth of a second apart; between rounds a pause that doubles
+_FIRST_BACKOFF_SECONDS = 0.1
+_COMPLAINT_SECONDS = 30.0
+_MOST_LETTERS = 100
+
+
+class Trouble(NamedTuple):
+    """How a stream, or an attempt, ended, after which a worker tries again."""
+
+    text: str
+    is_full: bool = False
+    elsewhere: str = ""  # the address that the host names, untrusted, or ""
+
+
+class Hosts:
+    """The hosts in a worker's order, pauses, and complaints without repetition. `present`: the host to connect to."""
+
+    def __init__(self, listed: Sequence[security.ClientSecurity], worker_id: str, max_backoff_seconds: float) -> None:
+        def place(host: security.ClientSecurity) -> bytes:
+            return hashlib.sha256(f"{worker_id} {host.address}".encode(errors="surrogateescape")).digest()
+
+        self._order, self._max_backoff_seconds = sorted(listed, key=place), max_backoff_seconds
+        self.present = self._order[0]
+        self._asked: set[str] = set()  # addresses, in this round
+        self._backoff_seconds = _FIRST_BACKOFF_SECONDS
+        self._complaints: dict[str, tuple[str, float]] = {}  # the last one about each address, and its time
+
+    def retry(self, trouble: Trouble, release: Callable[[bool], bool]) -> float:
+        """Chooses the host of the next attempt, and returns the pause before it in seconds.
+
+        release: takes the trouble's is_full and returns whether another host may follow.
+        """
+        here, goal, text, hint = self.present.address, "again", trouble.text, trouble.elsewhere
+        if hint and all(hint != host.address for host in self._order):
+            text += f"; it names {hint[:_MOST_LETTERS]!r}, which --server does not: ignored"
+        pause_seconds, is_new_round = self._backoff_seconds, True
+        if len(self._order) > 1 and release(trouble.is_full):
+            is_new_round = self._move(hint)
+            goal = self.present.address
+        if is_new_round:
+            self._backoff_seconds = min(2 * self._backoff_seconds, self._max_backoff_seconds)
+        else:
+            pause_seconds = _FIRST_BACKOFF_SECONDS
+        self._complain(here, text, goal)
+        return pause_seconds * random.uniform(0.5, 1.0)
+
+    def heard(self, kind: str | None) -> None:
+        """Notes a message: an Assign ends complaints and the round, and Actions end the doubling."""
+        if kind == "assign":
+            self._asked.clear()
+            if self._complaints:
+                self._complaints.clear()
+                _logger.info("learner at %s: connected", self.present.address)
+        elif kind == "actions":
+            self._backoff_seconds = _FIRST_BACKOFF_SECONDS
+
+    def _move(self, hint: str) -> bool:
+        """Goes to another host, if possible the one of the hint; returns whether a new round begins."""
+        place = self._order.index(self.present)
+        others = self._order[place + 1 :] + self._order[:place]
+        self._asked.add(self.present.address)
+        new = [host for host in others if host.address not in self._asked]
+        if not new:
+            self._asked.clear()
+        self.present = next((host for host in new or others if host.address == hint), (new or others)[0])
+        return not new
+
+    def _complain(self, here: str, trouble: str, goal: str) -> None:
+        kind, now = f"{trouble.partition(':')[0]} {goal}", time.monotonic()
+        last, at = self._complaints.get(here, ("", 0.0))
+        if kind != last or now - at >= _COMPLAINT_SECONDS:
+            self._complaints[here] = (kind, now)
+            _logger.warning("learner at %s: %s; trying %s", here, trouble, goal)
+
 
 # Keeps a worker connected: one stream after another, until a learner says End, an error is permanent, or close().
 _CONNECT_SECONDS = 10.0
@@ -115,7 +198,7 @@ class WorkerSide:
     """The worker's side of the protocol. `wanted` is set while a session exists or is requested."""
 
     def __init__(
-        self, at: hosts.Hosts, hello: messages.Hello, deliver: Callable[[Event], None], patience_seconds: float
+        self, at: Hosts, hello: messages.Hello, deliver: Callable[[Event], None], patience_seconds: float
     ) -> None:
         """patience_seconds: longest wait for a host that does not answer, until one reports its lease."""
         self.wanted = asyncio.Event()
@@ -285,7 +368,7 @@ class WorkerSide:
 class Connection:
     """Keeps a worker connected; open() starts the connection."""
 
-    def __init__(self, at: hosts.Hosts, settings: sections.TransportConfig, side: WorkerSide) -> None:
+    def __init__(self, at: Hosts, settings: sections.TransportConfig, side: WorkerSide) -> None:
         self._hosts, self._settings, self._side = at, settings, side
         self._closing = False
 
@@ -310,7 +393,7 @@ class Connection:
                 return
             await asyncio.sleep(self._hosts.retry(trouble, self._side.release))
 
-    async def _converse(self, host: security.ClientSecurity) -> hosts.Trouble | None:
+    async def _converse(self, host: security.ClientSecurity) -> Trouble | None:
         """Runs one stream from beginning to end; returns the reason to try again, or None.
 
         Raises a permanent error.
@@ -322,9 +405,7 @@ class Connection:
                 await asyncio.wait_for(call.wait_for_connection(), _CONNECT_SECONDS)
                 return await self._use(WorkerStream(call))
             except TimeoutError:
-                return hosts.Trouble(
-                    f"no connection within {_CONNECT_SECONDS:g} s{addresses.proxy_remark(host.address)}"
-                )
+                return Trouble(f"no connection within {_CONNECT_SECONDS:g} s{addresses.proxy_remark(host.address)}")
             except aio.AioRpcError as error:
                 code, details = error.code(), error.details() or ""
                 # On a thread, because it may try the port.
@@ -334,11 +415,11 @@ class Connection:
                 told = grpc_status.of_proxy(code, details) or f"{code.name}: {details}"
                 told += addresses.proxy_remark(host.address) if code is grpc.StatusCode.UNAVAILABLE else ""
                 is_full = code is grpc.StatusCode.RESOURCE_EXHAUSTED
-                return hosts.Trouble(told, is_full, grpc_status.elsewhere_of(error))
+                return Trouble(told, is_full, grpc_status.elsewhere_of(error))
             finally:
                 call.cancel()
 
-    async def _use(self, stream: WorkerStream) -> hosts.Trouble | None:
+    async def _use(self, stream: WorkerStream) -> Trouble | None:
         self._side.attach(stream)
         try:
             while isinstance(data := await stream.call.read(), bytes):
@@ -348,7 +429,7 @@ class Connection:
                 self._hosts.heard(kind)
                 if kind == "end":
                     return None
-            return hosts.Trouble("the learner closed the stream")
+            return Trouble("the learner closed the stream")
         finally:
             self._side.detach()
             await stream.stop()
@@ -386,7 +467,7 @@ class Client(contextlib.AbstractContextManager["Client"]):
         address, or a file of `access`, cannot be read.
         """
         secured = [security.for_client(entry, access) for entry in addresses.listed(address)]
-        self._hosts = hosts.Hosts(secured, hello.worker_id, settings.beat_seconds)
+        self._hosts = Hosts(secured, hello.worker_id, settings.beat_seconds)
         # Bounded by the protocol: at most one answer for each group and one of each other kind of event, see
         # connection.py.
         self._inbox: queue.SimpleQueue[Event] = queue.SimpleQueue()

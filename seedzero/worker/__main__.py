@@ -1,7 +1,7 @@
 """`python -m seedzero.worker`."""
 
 from seedzero.core import errors, user_code
-from seedzero.worker import process
+from seedzero.worker import worker
 
 user_code.serves.set(True)
-errors.leave(process.main())
+errors.leave(worker.main())

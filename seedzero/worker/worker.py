@@ -1,4 +1,4 @@
-"""Steps environments with the learner's actions. Imports numpy, gymnasium, ale-py and grpc; never JAX.
+"""Runs a process that steps environments with the learner's actions, by numpy, gymnasium and grpc, never JAX.
 
 join -> make or reuse the groups of environments -> reset -> for whichever group has actions: step, send
                                                       '-- Restart: join again --- End: done
@@ -8,19 +8,27 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
+import faulthandler
+import functools
 import json
 import logging
 import math
 import os
+import pathlib
+import queue
+import signal
 import socket
+import sys
 import threading
 import time
+import traceback
 from collections.abc import Callable, Iterator, Sequence
+from typing import NoReturn
 
 import numpy as np
 
 from seedzero.config import configs, sections, worker_options
-from seedzero.core import env_ids, errors, types
+from seedzero.core import descendants, env_ids, errors, logs, printable, types
 from seedzero.envs import bots, env_base, registry
 from seedzero.transport import client, messages, security
 
@@ -174,7 +182,7 @@ class _Groups:
         if assignment.env == env_ids.YOURS:
             raise errors.EnvironmentFailure(
                 "the learner runs with --env=remote and expects environments of the worker's own; "
-                "call seedzero.worker.process.main(arguments, env_factory=...) with yours"
+                "call seedzero.worker.worker.main(arguments, env_factory=...) with yours"
             )
         env, role, size = assignment.env, assignment.role, assignment.envs_per_group
         places = slice(group * size, (group + 1) * size)
@@ -249,3 +257,74 @@ def _check_alike(groups: Sequence[env_base.VectorEnv], assignment: types.Assignm
                 f"with {groups[0].spec}, as in the first group; make all groups alike"
             )
     env_base.check_distinct(assignment.env, [env for group in groups for env in getattr(group, "originals", ())])
+
+
+_PACKAGE = str(pathlib.Path(__file__).parents[1]) + os.sep
+
+
+def main(words: Sequence[str] | None = None, *, env_factory: EnvFactory | None = None) -> int:
+    """Runs a worker from a command line (default: the process's); returns the exit code. See `run`."""
+    try:
+        options = worker_options.read(sys.argv[1:] if words is None else words)
+    except errors.UsageError as error:
+        printable.say(f"error: {error}")
+        return errors.BAD_USAGE
+    return run_process(options, env_factory=env_factory)
+
+
+def run_process(options: worker_options.WorkerOptions, *, env_factory: EnvFactory | None = None) -> int:
+    """Runs a worker as the process's only work, from the main thread; returns the exit code.
+
+    SIGTERM ends it like the learner's End, with exit code 0. So does SIGINT without a supervisor; with one, the end of
+    standard input does, however it came.
+    """
+    options = dataclasses.replace(options, worker_id=options.worker_id or default_worker_id())
+    logs.show(f"seedzero worker {options.worker_id}", options.verbosity)
+    stop, ended = threading.Event(), threading.Event()
+    # A second signal may interrupt the first one's handler: Event.set would wait for itself, this put does not.
+    told: queue.SimpleQueue[bool] = queue.SimpleQueue()  # true: the supervisor is gone, or is ending its workers
+    signal.signal(signal.SIGTERM, lambda *_: told.put(False))
+    # Ctrl-C reaches all processes of the terminal, so a supervisor decides when its workers end.
+    signal.signal(signal.SIGINT, signal.SIG_IGN if options.supervised else lambda *_: told.put(False))
+    words = (told, stop, ended, options.close_seconds)
+    threading.Thread(target=_stop_when_told, args=words, name="seedzero-told", daemon=True).start()
+    progress = WorkerProgress()
+    if sys.stderr is sys.__stderr__:
+        faulthandler.enable(all_threads=False)  # says which line was running when a simulator in C++ crashes
+    leave, os._exit = os._exit, functools.partial(_exit, os._exit, os.getpid(), progress)
+    if options.supervised:
+        descendants.at_end_of_input(lambda: told.put(True))
+    try:
+        return run(options, env_factory=env_factory, stop=stop, on_failure=lambda: told.put(False), progress=progress)
+    finally:
+        os._exit = leave
+        ended.set()
+
+
+def _exit(leave: Callable[[int], NoReturn], pid: int, progress: WorkerProgress, status: int) -> NoReturn:
+    """Replaces `os._exit`: nothing else would say that an environment has called it.
+
+    A process that was forked, and seedzero itself, end as usual.
+    """
+    frame = traceback.extract_stack(sys._getframe(1), 1)[0]
+    if os.getpid() == pid and not frame.filename.startswith(_PACKAGE):
+        place = f"{frame.filename}, line {frame.lineno}, in {frame.name}"
+        _logger.error("EnvironmentFailure: an environment called os._exit(%s) (%s)", status, place)
+        status = progress.failure_code
+    leave(status)
+
+
+def _stop_when_told(
+    told: queue.SimpleQueue[bool], stop: threading.Event, ended: threading.Event, close_seconds: float
+) -> None:
+    """Stops the worker, and ends the process if the worker has not ended in time.
+
+    close_seconds: for an environment to return, and for all to close, after a stop or a failure. Without a supervisor
+    that would do so, this also ends what the environments have started.
+    """
+    is_alone = told.get()
+    stop.set()
+    if not ended.wait(close_seconds):
+        if is_alone:
+            descendants.kill_own()
+        os._exit(errors.FAILED)

@@ -11,7 +11,7 @@ import numpy as np
 
 from seedzero.agents import agent_table, base, ppo
 from seedzero.core import packing, types
-from seedzero.networks import central_value
+from seedzero.networks import actor_critic
 from seedzero.replay import windowing
 
 SPEC = packing.add_training_only(cases.SPEC, types.ArraySpec("joint", (3,), "float32", training_only=True))
@@ -45,7 +45,7 @@ def test_the_central_value_learns_and_the_value_beside_the_policy_does_not() -> 
         "policy",
         "policy_0",
         "policy_1",
-        central_value.PARAMS,
+        actor_critic.PARAMS,
     }
     assert after.central.keys() == {types.OBSERVATION, "joint"} and float(after.central["joint"].weight) > 0
 
@@ -55,7 +55,7 @@ def test_what_all_agents_see_changes_the_update_through_the_value_alone() -> Non
     state = jax.jit(agent.init)(jax.random.key(0))
     one, _, first = update(state, _windows(0.0))
     other, _, second = update(state, _windows(1.0))
-    assert _changed(one.params[central_value.PARAMS], other.params[central_value.PARAMS])
+    assert _changed(one.params[actor_critic.PARAMS], other.params[actor_critic.PARAMS])
     assert first["value_mean"] != second["value_mean"] and first["policy_entropy"] == second["policy_entropy"]
 
 

@@ -16,7 +16,7 @@ from seedzero.agents import base, learning, sac
 from seedzero.config import configs, options
 from seedzero.core import types
 from seedzero.networks import sac_net
-from seedzero.ops import gaussians
+from seedzero.ops import action_distributions
 from seedzero.replay import windowing
 
 SPEC = types.EnvSpec((2,), "float32", 0, action_low=(-2.0,), action_high=(4.0,))
@@ -149,7 +149,7 @@ def _actor_loss(actor: jax.Array, now: np.ndarray, weight: np.ndarray, temperatu
     """Returns equation 9 with the definition's log(1 - tanh^2)."""
     found, noise = jnp.asarray(now, jnp.float32) @ actor, jnp.asarray(_samples()[1], jnp.float32)[:, 0]
     x = found[:, 0] + jnp.exp(found[:, 1]) * noise
-    log_prob = gaussians.log_density(x[:, None], found[:, :1], found[:, 1:]) - jnp.log(1 - jnp.tanh(x) ** 2)
+    log_prob = action_distributions.log_density(x[:, None], found[:, :1], found[:, 1:]) - jnp.log(1 - jnp.tanh(x) ** 2)
     worth = jnp.min((jnp.asarray(now, jnp.float32) @ CRITICS.o).T + CRITICS.a[:, None] * jnp.tanh(x), axis=0)
     return jnp.mean(weight * (temperature * log_prob - worth))
 

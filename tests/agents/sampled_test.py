@@ -16,7 +16,7 @@ from seedzero import search as mcts
 from seedzero.agents import base, muzero, muzero_loss, muzero_model, sampled
 from seedzero.config import configs, options
 from seedzero.core import types
-from seedzero.ops import binned_actions
+from seedzero.ops import action_distributions
 from seedzero.replay import windowing
 
 SPEC = types.EnvSpec((3,), "float32", 0, action_low=(-2.0, 0.0), action_high=(2.0, 0.3))
@@ -45,7 +45,7 @@ def _config(**changes: options.Value) -> configs.Config:
 GOAL = jnp.float32(0.6)
 WANTED = np.arange(BATCH)
 """The sample that leads from each root to the goal at once."""
-STATES = GOAL - (2 * binned_actions.fixed_hypercube(6, 1)[WANTED, 0] - 1)
+STATES = GOAL - (2 * action_distributions.fixed_hypercube(6, 1)[WANTED, 0] - 1)
 
 
 def _model(params: jax.Array, action: jax.Array, hidden: jax.Array) -> tuple[mcts.Prediction, jax.Array]:
@@ -69,7 +69,7 @@ def test_a_search_over_fixed_samples_is_the_discrete_search_over_them() -> None:
     config = _config()
     found, actions = _search(config)(jax.random.key(0), jnp.zeros(BATCH, bool))
     # A uniform policy: every node has the same samples.
-    table = 2 * binned_actions.fixed_hypercube(6, 1) - 1
+    table = 2 * action_distributions.fixed_hypercube(6, 1) - 1
     np.testing.assert_allclose(actions, np.broadcast_to(table, (BATCH, 6, 1)), atol=1e-6)
 
     def discrete(params: jax.Array, action: jax.Array, hidden: jax.Array) -> tuple[mcts.Prediction, jax.Array]:

@@ -23,7 +23,7 @@ from seedzero.config import configs, presets, worker_options
 from seedzero.core import types
 from seedzero.monitoring import status
 from seedzero.storage.checkpoints import run_dirs, saved_files
-from seedzero.worker import process
+from seedzero.worker import worker
 
 
 def _last_line(capsys: pytest.CaptureFixture[str]) -> Any:
@@ -246,7 +246,7 @@ def test_checkpoint_verify_ends_with_1_where_one_is_damaged(
 
 def test_worker_passes_its_exit_code_on(monkeypatch: pytest.MonkeyPatch) -> None:
     calls = []
-    monkeypatch.setattr(process, "run", lambda options: calls.append(options) or 5)
+    monkeypatch.setattr(worker, "run_process", lambda options: calls.append(options) or 5)
     assert commands.main(["worker", "--server=localhost:1", "--num_envs=8", "--threads=2"]) == 5
     flags = ["--token_file=t", "--tls.ca_file=ca.pem", "--tls.server_name=learner"]
     assert commands.main(["worker", "--server=localhost:1", *flags]) == 5

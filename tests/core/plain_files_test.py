@@ -15,7 +15,7 @@ import pytest
 from seedzero.acting.tables import records
 from seedzero.config import configs
 from seedzero.core import errors, plain_files
-from seedzero.interfaces.page import run_files, summaries
+from seedzero.interfaces.page import recordings, summaries
 from seedzero.monitoring import league_log, learning_curves, rows, series
 from seedzero.storage.checkpoints import manifest, run_dirs, saved_files, segments
 
@@ -37,7 +37,7 @@ READERS: dict[str, tuple[str, Callable[[pathlib.Path], Any]]] = {
     "record": ("records/a.npz", lambda path: records.read_record(path / "records/a.npz")),
     "page": ("metrics.jsonl", lambda path: summaries._last_lines(path / "metrics.jsonl")),
     "page's settings": ("config.json", lambda path: summaries.settings(path)["given"]),
-    "page's record": ("records/a.npz", lambda path: run_files.opened(path / "records/a.npz").__enter__()),
+    "page's record": ("records/a.npz", lambda path: recordings.opened(path / "records/a.npz").__enter__()),
     "checkpoint": (f"{STEP}/manifest.json", lambda path: manifest.read(path / STEP)),
     "checkpoints": (f"{STEP}/manifest.json", lambda path: list(saved_files.manifests(path / "checkpoints"))),
     "segment": ("segments/a/index.json", lambda path: segments.read_index(path / "segments", "a", {})),

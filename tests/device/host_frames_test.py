@@ -17,7 +17,7 @@ from seedzero.agents import muzero
 from seedzero.config import configs
 from seedzero.core import errors, types
 from seedzero.device import batches, host_frames, meshes
-from seedzero.replay import frame_rows, ring_store, sampling, sources, windowing
+from seedzero.replay import ring_store, sampling, sources, windowing
 
 LENGTH = 40
 
@@ -46,7 +46,7 @@ def _whole(world: device_world.World) -> Any:
     rings = world.strategy.whole(world.actor.rings)
     if world.strategy.holds_frames:  # in the layout of a device
         everywhere = np.indices(rings.observation.shape[:2])
-        rings = rings._replace(observation=frame_rows.get(rings.observation, *map(jnp.asarray, everywhere)))
+        rings = rings._replace(observation=ring_store.get_frames(rings.observation, *map(jnp.asarray, everywhere)))
     return jax.tree.map(np.asarray, rings)
 
 

@@ -13,7 +13,7 @@ import pytest
 from seedzero.agents import base
 from seedzero.core import errors, types
 from seedzero.device import acting, meshes, setups, states, strategies, tracing
-from seedzero.replay import frame_rows, sources
+from seedzero.replay import ring_store, sources
 
 
 def _setup(num_devices: int = 2, **options: Any) -> setups.Setup:
@@ -70,9 +70,9 @@ def test_environments_take_and_put_what_they_carry(size: int) -> None:
     """Large frames lie in rows of 128 numbers."""
     rng = np.random.default_rng(0)
     past = rng.integers(256, size=(5, size, 1, 2)).astype(np.uint8)
-    frames = frame_rows.zeros(5, 1, past.shape[1:], past.dtype)
+    frames = ring_store.zero_rows(5, 1, past.shape[1:], past.dtype)
     everyone, only = jnp.arange(5), jnp.zeros(5, jnp.int32)
-    table = acting.Carried({"x": frame_rows.put(frames, everyone, only, jnp.asarray(past))}, jnp.arange(5.0))
+    table = acting.Carried({"x": ring_store.put_rows(frames, everyone, only, jnp.asarray(past))}, jnp.arange(5.0))
     slot = jnp.asarray([3, 1, 7])
     taken = acting.take_carried(table, slot)
     np.testing.assert_array_equal(taken.past["x"][:2], past[[3, 1]])

@@ -10,7 +10,7 @@ import numpy as np
 
 from seedzero.core import types
 from seedzero.envs import seats
-from seedzero.worker import process
+from seedzero.worker import worker
 
 NUM_SEATS, NUM_ACTIONS = 3, 3
 _NAMES = tuple(f"seat {number + 1}" for number in range(NUM_SEATS))
@@ -65,4 +65,4 @@ def make_group(num_envs: int) -> seats.SeatGames:
 
 
 if __name__ == "__main__":
-    sys.exit(process.main(env_factory=make_group))
+    sys.exit(worker.main(env_factory=make_group))

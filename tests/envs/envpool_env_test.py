@@ -8,7 +8,7 @@ import pytest
 
 from seedzero.config import sections
 from seedzero.core import errors, packages
-from seedzero.envs import atari, envpool_env, qt, registry
+from seedzero.envs import atari, envpool_env, registry
 
 SEEDS = (3, 4)
 
@@ -61,8 +61,8 @@ def test_an_unknown_id_is_answered_with_the_nearest_ones():
 @pytest.mark.usefixtures("standin")
 def test_qt_is_there_before_the_package_is_imported_and_only_procgen_needs_it(monkeypatch):
     asked = []
-    monkeypatch.setattr(qt, "load", lambda: asked.append("load"))
-    monkeypatch.setattr(qt, "check", asked.append)
+    monkeypatch.setattr(envpool_env, "load_qt", lambda: asked.append("load"))
+    monkeypatch.setattr(envpool_env, "check_qt", asked.append)
     make(envpool_standin.GRID).close()
     assert set(asked) == {"load"}
     monkeypatch.setitem(envpool_standin.registration.registry.specs, envpool_standin.GRID, ("envpool.procgen", "", {}))

@@ -7,7 +7,7 @@ import importlib.util
 import pytest
 
 from seedzero.core import errors
-from seedzero.envs import qt
+from seedzero.envs import envpool_env
 
 
 @pytest.fixture
@@ -26,7 +26,7 @@ def installed(tmp_path, monkeypatch):
 
 
 def test_libraries_are_loaded_for_all_behind_those_that_they_need(installed):
-    qt.load()
+    envpool_env.load_qt()
     assert installed == [("libicuuc.so.56", ctypes.RTLD_GLOBAL), ("libQt5Core.so.5", ctypes.RTLD_GLOBAL)]
 
 
@@ -37,14 +37,14 @@ def test_a_library_that_does_not_load_is_told(monkeypatch):
 
     monkeypatch.setattr(ctypes, "CDLL", fail)
     with pytest.raises(errors.EnvironmentFailure, match="wrong ELF class"):
-        qt.load()
+        envpool_env.load_qt()
 
 
 def test_without_qt_the_package_is_named(monkeypatch):
     monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
     monkeypatch.setattr(ctypes.util, "find_library", lambda name: None)
-    qt.load()  # other environments do without
+    envpool_env.load_qt()  # other environments do without
     with pytest.raises(errors.EnvironmentFailure, match=r"'Coinrun-v0' .*Qt 5; .* pip install .*'PyQt5-Qt5<"):
-        qt.check("Coinrun-v0")
+        envpool_env.check_qt("Coinrun-v0")
     monkeypatch.setattr(ctypes.util, "find_library", lambda name: "libQt5Core.so.5")
-    qt.check("Coinrun-v0")  # the system's
+    envpool_env.check_qt("Coinrun-v0")  # the system's

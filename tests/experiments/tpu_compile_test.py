@@ -20,7 +20,7 @@ import pytest
 import tpu_bounds as tpu
 
 from seedzero.device import states
-from seedzero.replay import frame_rows
+from seedzero.replay import ring_store
 
 pytestmark = [
     pytest.mark.tpu,
@@ -146,10 +146,13 @@ def test_frames_of_any_shape_are_written_and_read_in_place(shape: tuple[int, ...
     def struct(like: Any) -> Any:
         return jax.tree.map(lambda leaf: jax.ShapeDtypeStruct(leaf.shape, leaf.dtype, sharding=replicated), like)
 
-    frames = struct(jax.eval_shape(lambda: frame_rows.zeros(32, length, shape, np.dtype(np.uint8))))
+    frames = struct(jax.eval_shape(lambda: ring_store.zero_rows(32, length, shape, np.dtype(np.uint8))))
     places, new = struct(np.zeros(16, np.int32)), struct(np.zeros((16, *shape), np.uint8))
-    put = jax.jit(functools.partial(frame_rows.put, unique=True), donate_argnums=0)
-    for lowered in (put.lower(frames, places, places, new), jax.jit(frame_rows.get).lower(frames, places, places)):
+    put = jax.jit(functools.partial(ring_store.put_rows, unique=True), donate_argnums=0)
+    for lowered in (
+        put.lower(frames, places, places, new),
+        jax.jit(ring_store.get_frames).lower(frames, places, places),
+    ):
         assert lowered.compile().memory_analysis().temp_size_in_bytes < 0.1 * 32 * length * np.prod(shape)
 
 

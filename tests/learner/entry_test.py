@@ -5,6 +5,8 @@ from __future__ import annotations
 import contextlib
 import itertools
 import pathlib
+import socket
+import tempfile
 import threading
 import types as python_types
 import weakref
@@ -23,6 +25,7 @@ from seedzero.learner.loop import device_loop
 from seedzero.learner.processes import programs
 from seedzero.monitoring.metrics import counts
 from seedzero.storage.checkpoints import own_runs, run_dirs
+from seedzero.transport import addresses
 
 CATCH = parts_world.CATCH
 QUIET = callbacks.Caller(handles_signals=False)
@@ -211,9 +214,9 @@ def test_a_refused_resume_leaves_an_own_run_as_it_was(tmp_path: pathlib.Path, mo
         (directory.checkpoints / "steps/000000000001").mkdir(parents=True)
         assert own_runs.remember(directory.path, directory.saved) == ""
     _refused(tmp_path / "run", given)
-    assert own_runs.doubt(tmp_path / "run", run_dirs.read_saved(tmp_path / "run")) is None
+    assert own_runs.run_doubt(tmp_path / "run", run_dirs.read_saved(tmp_path / "run")) is None
     _refused(tmp_path / "run", {**given, "vtrace.clip_c": "0.5"})
-    assert own_runs.doubt(tmp_path / "run", run_dirs.read_saved(tmp_path / "run")) is None
+    assert own_runs.run_doubt(tmp_path / "run", run_dirs.read_saved(tmp_path / "run")) is None
 
 
 DEADLINE_SECONDS = 600.0
@@ -292,3 +295,26 @@ def test_the_page_is_told_its_root() -> None:
     with world.beside():
         assert world.spoke.wait(DEADLINE_SECONDS)
     assert "--page.root=/proxy/8000" in world.commands[0]
+
+
+def test_the_local_socket_lies_in_the_run_directory_if_it_can() -> None:
+    with tempfile.TemporaryDirectory() as short:
+        for _ in range(2):
+            with entry.opened_socket(pathlib.Path(short), "127.0.0.1:0") as local:
+                assert local == f"unix:{short}/learner.sock"
+            with socket.socket(socket.AF_UNIX) as left:  # as a killed process may leave it
+                left.bind(f"{short}/probe.sock")
+        (pathlib.Path(short) / "probe.sock").unlink(missing_ok=True)
+        (pathlib.Path(short) / "probe.sock").write_text("mine")
+        with entry.opened_socket(pathlib.Path(short), "127.0.0.1:0") as local:
+            assert not local.startswith(f"unix:{short}")
+        assert (pathlib.Path(short) / "probe.sock").read_text() == "mine"
+        with entry.opened_socket(pathlib.Path(short), "unix:/mine") as local:
+            assert local == "unix:/mine"
+        with entry.opened_socket(pathlib.Path(short), "unix:mine") as local:
+            assert local == f"unix:{pathlib.Path('mine').absolute()}"
+    for none in (pathlib.Path("/runs") / ("long" * 30), pathlib.Path("/proc"), pathlib.Path("/tmp/a,b")):
+        with entry.opened_socket(none, "") as local:
+            folder = addresses.unix_path(local).parent
+            assert folder.is_dir() and folder != none
+        assert not folder.exists()

@@ -22,7 +22,7 @@ from seedzero.core import errors, packing, types
 from seedzero.device import meshes, setups, states
 from seedzero.envs import pgx_rules
 from seedzero.learner import first_players
-from seedzero.networks import central_value
+from seedzero.networks import actor_critic
 from seedzero.storage.checkpoints import checkpoint, checkpoint_dir, player_files, run_dirs, trees
 
 FROZEN = "main-0123456789ab"
@@ -108,7 +108,7 @@ def test_a_central_value_begins_anew_from_a_frozen_player_and_ends_with_it(tmp_p
     source, new = _trained(setup), states.init_train(setup, 3)
     _write(tmp_path / "run", "ppo, central", {"main": source})
     made = _make("ppo, central", f"{tmp_path / 'run'}:{FROZEN}")
-    acting, name = setup.agent.acting, central_value.PARAMS
+    acting, name = setup.agent.acting, actor_critic.PARAMS
     assert _is_same(acting(made), acting(source)) and _is_same(made.params[name], new.params[name])
     changes = tuple(SETTINGS["ppo, central"].items())
     without = _make("ppo", str(tmp_path / "run"), None, *changes)  # whose acting has the same parameters

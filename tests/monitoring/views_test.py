@@ -24,7 +24,7 @@ from seedzero.monitoring import (
     views,
     wandb_run,
 )
-from seedzero.monitoring.metrics import aggregator, counts
+from seedzero.monitoring.metrics import counts
 from seedzero.storage.checkpoints import run_dirs
 from seedzero.transport import links, messages
 
@@ -49,9 +49,9 @@ class Screen:
 
 def _view(
     path: pathlib.Path, *, has_forecast: bool = False, **changes: Any
-) -> tuple[views.View, Screen, aggregator.Aggregator]:
+) -> tuple[views.View, Screen, counts.Aggregator]:
     """Returns the view of a run of 8 environments, its screen, and what it has gathered."""
-    screen, gathered = Screen(), aggregator.Aggregator()
+    screen, gathered = Screen(), counts.Aggregator()
     directory: Any = cast(run_dirs.RunDir, type("Directory", (), {"path": path}))
     values = {"metrics.tensorboard": False, **{name.replace("__", "."): value for name, value in changes.items()}}
     config = configs.override(configs.Config(), values)

@@ -7,7 +7,7 @@ import numpy as np
 
 from seedzero.config import shared
 from seedzero.core import packing, types
-from seedzero.networks import central_value
+from seedzero.networks import actor_critic
 from seedzero.ops import statistics
 
 SPEC = packing.add_training_only(
@@ -21,7 +21,7 @@ def _seen(joint: float) -> dict[str, np.ndarray]:
 
 
 def test_the_value_follows_the_joint_observation_and_its_moments() -> None:
-    found = central_value.make(shared.NetworkConfig(width=8, normalize_observations=True), SPEC, "cpu")
+    found = actor_critic.make_central_value(shared.NetworkConfig(width=8, normalize_observations=True), SPEC, "cpu")
     params, moments = jax.jit(found.init)(jax.random.key(1)), found.no_moments()
     values = jax.jit(found.values)
     one, other = values(params, moments, _seen(0.0)), values(params, moments, _seen(1.0))
@@ -34,11 +34,11 @@ def test_the_value_follows_the_joint_observation_and_its_moments() -> None:
 
 
 def test_without_normalization_there_are_no_moments() -> None:
-    found = central_value.make(shared.NetworkConfig(width=8, normalize_observations=False), SPEC, "cpu")
+    found = actor_critic.make_central_value(shared.NetworkConfig(width=8, normalize_observations=False), SPEC, "cpu")
     assert found.no_moments() == () == found.add_moments((), _seen(0.0), np.ones(2, bool), None)
 
 
 def test_acting_has_none_of_its_parameters() -> None:
-    params = {"policy": 1, central_value.PARAMS: 2}
-    assert central_value.acting(params) == {"policy": 1}
-    assert central_value.acting({"policy": 1}) == {"policy": 1}
+    params = {"policy": 1, actor_critic.PARAMS: 2}
+    assert actor_critic.without_central_value(params) == {"policy": 1}
+    assert actor_critic.without_central_value({"policy": 1}) == {"policy": 1}

@@ -13,7 +13,7 @@ import pytest
 
 from seedzero.config import configs, muzero_config, shared
 from seedzero.core import errors, types
-from seedzero.networks import mlp, muzero_net, observations, projection, resnet
+from seedzero.networks import mlp, muzero_net, observations, resnet
 from seedzero.ops import statistics, value_transforms
 
 VECTOR = types.EnvSpec((4,), "float32", 3)
@@ -335,7 +335,7 @@ def test_a_projection_leaves_the_initial_values_of_the_rest() -> None:
 
 def test_cosines_are_of_the_angle_alone() -> None:
     a, b = jnp.array([[3.0, 4.0], [1.0, 0.0], [0.0, 0.0]]), jnp.array([[30.0, 40.0], [-1.0, 1.0], [1.0, 1.0]])
-    cosine = jax.jit(projection.cosine_similarity)
+    cosine = jax.jit(muzero_net.cosine_similarity)
     np.testing.assert_allclose(cosine(a, b), [1.0, -np.sqrt(0.5), 0.0], rtol=1e-6)
     assert np.isfinite(jax.grad(lambda a: cosine(a, b).sum())(a)).all()
 

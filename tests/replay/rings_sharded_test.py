@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from seedzero.core import types
-from seedzero.replay import priorities, ring_store, sampling, sources, windowing
+from seedzero.replay import ring_store, sampling, sources, windowing
 
 SHARDED, WHOLE = jax.sharding.PartitionSpec("devices"), jax.sharding.PartitionSpec()
 BATCH = 512
@@ -113,7 +113,7 @@ def test_all_shards_give_new_rows_the_largest_priority_that_any_has_seen() -> No
     prioritization = sources.Prioritization(alpha=1.0, beta=0.4, epsilon=1e-6)
 
     def prioritize(replay: ring_store.Rings, priority: jax.Array) -> ring_store.Rings:
-        return priorities.prioritize(replay, jnp.array([1]), jnp.array([0]), priority, prioritization, "devices")
+        return sampling.prioritize(replay, jnp.array([1]), jnp.array([0]), priority, prioritization, "devices")
 
     mapped = jax.shard_map(prioritize, mesh=mesh, in_specs=(SHARDED, SHARDED), out_specs=SHARDED, check_vma=False)
     after = jax.jit(mapped)(replay, jnp.array([0.5, 3.0, 0.25, 2.0]))

@@ -11,7 +11,7 @@ import pytest
 import replay_harness as harness
 
 from seedzero.core import types
-from seedzero.replay import priorities, ring_store, sampling, sources, windowing
+from seedzero.replay import ring_store, sampling, sources, windowing
 
 
 @pytest.mark.parametrize("flag", ["terminated", "truncated"])
@@ -201,7 +201,7 @@ def test_random_histories_agree_with_plain_lists(
     )
     replay = jax.jit(create)()  # one program in place of one for each array
     prioritization = sources.Prioritization(alpha=0.6, beta=0.4, epsilon=0.01)
-    prioritize = jax.jit(functools.partial(priorities.prioritize, prioritization=prioritization), donate_argnums=0)
+    prioritize = jax.jit(functools.partial(sampling.prioritize, prioritization=prioritization), donate_argnums=0)
     weigh = jax.jit(functools.partial(sampling.sampling_weight, capacity=capacity))
     wanted = sources.Replay(length, tuple(range(length)), stride, crosses)
     draw = harness.jitted_sample(16, wanted, capacity=capacity, stack=stack)

@@ -22,7 +22,7 @@ from seedzero.config import families, sections, worker_options
 from seedzero.core import errors, types
 from seedzero.envs import catch, gym_env, registry
 from seedzero.transport import servers
-from seedzero.worker import process, worker
+from seedzero.worker import worker
 
 ROOT = pathlib.Path(__file__).parents[2]
 DEADLINE_SECONDS = 600
@@ -158,10 +158,10 @@ import os, signal, subprocess, sys, threading
 from seedzero.config import worker_options
 from seedzero.core import errors
 from seedzero.envs import catch
-from seedzero.worker import process
+from seedzero.worker import worker
 
 def run(env_factory, **options):
-    return process.run(worker_options.WorkerOptions(sys.argv[1], **options), env_factory=env_factory)
+    return worker.run_process(worker_options.WorkerOptions(sys.argv[1], **options), env_factory=env_factory)
 
 """
 """Begins the program of a worker with environments of its own; the address is the first argument."""
@@ -588,8 +588,8 @@ def test_a_whole_session_of_every_family_never_imports_jax(serve, address):
 
     script = """
         import json, sys
-        from seedzero.worker import process
-        code = process.main(sys.argv[1:])
+        from seedzero.worker import worker
+        code = worker.main(sys.argv[1:])
         print(json.dumps([code, sorted(sys.modules)]))
     """
     finished = []
@@ -787,7 +787,7 @@ def test_what_hanging_environments_started_ends_with_the_supervisor(serve, addre
 def test_a_signal_may_come_while_another_is_handled():
     script = """
         import signal
-        from seedzero.worker import process, worker
+        from seedzero.worker import worker
 
         def run(options, env_factory, stop, on_failure, progress):
             with stop._cond:  # as within stop.set()
@@ -796,7 +796,7 @@ def test_a_signal_may_come_while_another_is_handled():
             return 0 if stop.wait(60) else 1
 
         worker.run = run
-        raise SystemExit(process.main(["--server=127.0.0.1:9"]))
+        raise SystemExit(worker.main(["--server=127.0.0.1:9"]))
     """
     assert run_script(script).returncode == errors.DONE
 
@@ -821,7 +821,7 @@ def test_the_end_of_training_gives_environments_all_time_to_close(serve, address
     [([], "--server"), (["--server=x:1", "--num_envs=0"], "at least 1"), (["--server=x:1", "--role=idle"], "idle")],
 )
 def test_bad_arguments_exit_with_2(capsys, arguments, message):
-    assert process.main(arguments) == errors.BAD_USAGE
+    assert worker.main(arguments) == errors.BAD_USAGE
     assert message in capsys.readouterr().err
 
 

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from seedzero.config import configs, league_rules
 from seedzero.core import errors, types
-from seedzero.storage.checkpoints import consent, run_dirs
+from seedzero.storage.checkpoints import own_runs, run_dirs
 
 if TYPE_CHECKING:
     from seedzero.storage.checkpoints import saved_files  # JAX
@@ -25,7 +25,7 @@ class AgentChoice:
         last in a contest (`is_contest`).
       player: name of a player of the run's league, frozen or learning, or of a policy; None: the first that learns.
       policy: "greedy", or "sample" to draw from the agent's policy; None: as in the run's evaluations.
-      trusted: as in `consent.check`.
+      trusted: as in `own_runs.check_consent`.
       seed: seed of the environments and of drawn actions.
       max_steps: an episode is cut after this many steps and counts with its rewards so far; None: the run's
         `evaluation.max_episode_steps`.
@@ -64,12 +64,12 @@ class AgentChoice:
         return dataclasses.replace(self, player=player)
 
     def config(self, *, makes_environments: bool = True) -> configs.Config:
-        """Returns the run's configuration, with the choice's simulations; arguments are those of `consent.check`.
+        """Returns the run's configuration, with the choice's simulations; arguments as in `own_runs.check_consent`.
 
-        Raises UsageError as `consent.check` does, and for simulations of an agent without a search.
+        Raises UsageError as `own_runs.check_consent` does, and for simulations of an agent without a search.
         """
         saved = run_dirs.read_saved(self.path)
-        config = consent.check(self.path, saved, trusted=self.trusted, makes_environments=makes_environments)
+        config = own_runs.check_consent(self.path, saved, trusted=self.trusted, makes_environments=makes_environments)
         if self.simulations is None:
             return config
         if "search" not in config.agent.SECTIONS:

@@ -12,7 +12,7 @@ from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
 
-from seedzero.acting.actors import actor, agent_choice, match_players, remote_players, saved_agents
+from seedzero.acting.actors import actor, agent_choice, remote_players, saved_actors, saved_agents
 from seedzero.acting.tables import table
 from seedzero.config import configs, league_rules
 from seedzero.core import errors, opponents, types
@@ -180,7 +180,7 @@ def between_sides(
     choice: agent_choice.AgentChoice,
     config: configs.Config,
     sides: Sequence[int],
-    named: Sequence[match_players.Named],
+    named: Sequence[saved_actors.Named],
     num_games: int,
 ) -> tuple[list[dict[str, Any]], list[FinishedGame]]:
     """Plays matches between two players; between sides they draw their moves unless the choice says otherwise.
@@ -194,18 +194,18 @@ def between_sides(
     for one in named:
         if isinstance(one, str) and one != opponents.RANDOM:
             refuse_seeing(choice, one)
-    chosen = [match_players.choose(one, choice, config) for one in named]
+    chosen = [saved_actors.choose_player(one, choice, config) for one in named]
     with contextlib.ExitStack() as undo:
         env = table.made(config, num_rows, types.Role.EVALUATE if sides else types.Role.TRAIN)
         undo.enter_context(env_base.closing(env))
         undo.enter_context(patience.telling(lambda: "playing the games"))
         env.reset(saved_agents.seeds(choice.seed, num_rows))  # completes the spec
-        told, actors = match_players.load_all(
+        told, actors = saved_actors.load_all(
             chosen,
             env.spec,
             choice.seed,
             undo,
-            act=lambda player, seed: match_players.act(player, num_rows, seed),
+            act=lambda player, seed: saved_actors.actor_of(player, num_rows, seed),
             bot=lambda name, seed: actor.RandomActor(env.spec.num_actions, seed),
         )
         return told, play_sides(env, sides, actors, num_games, choice.seed)

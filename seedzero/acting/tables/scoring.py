@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from seedzero.acting.actors import actor, agent_choice, match_players, remote_players, saved_agents
+from seedzero.acting.actors import actor, agent_choice, remote_players, saved_actors, saved_agents
 from seedzero.acting.tables import match, table
 from seedzero.config import configs, seats_config
 from seedzero.core import errors, opponents, types
@@ -137,7 +137,7 @@ def against_each_other(
             f"player {others[0]} looks at the whole state of a game, and {choice.path} was trained in a game of "
             "seats, where nobody sees the other's part; give a player of the league"
         )
-    named: list[match_players.Named] = [
+    named: list[saved_actors.Named] = [
         name if isinstance(name, remote_players.Served) or name in others else choice.or_last().of(name)
         for name in names
     ]
@@ -153,11 +153,11 @@ def _in_turn_between(
     game: turn_games.TurnGame,
     choice: agent_choice.AgentChoice,
     config: configs.Config,
-    named: Sequence[match_players.Named],
+    named: Sequence[saved_actors.Named],
     num_games: int,
 ) -> tuple[list[dict[str, Any]], list[match.FinishedGame]]:
     """Plays pairs of games in turn between two players; returns as `match.between_sides`."""
-    chosen = [match_players.choose(one, choice.or_last(), config) for one in named]
+    chosen = [saved_actors.choose_player(one, choice.or_last(), config) for one in named]
     positions = match.in_pairs(game, num_games, choice.seed)
 
     def bot(name: str, seed: int) -> actor.Actor:
@@ -165,15 +165,15 @@ def _in_turn_between(
 
     with contextlib.ExitStack() as undo:
         undo.enter_context(patience.telling(lambda: "playing the games"))
-        told, sides = match_players.load_all(chosen, game.spec, choice.seed, undo, act=_in_turn, bot=bot)
+        told, sides = saved_actors.load_all(chosen, game.spec, choice.seed, undo, act=_in_turn, bot=bot)
         return told, match.play_games(positions, *sides)
 
 
-def _in_turn(player: match_players.Player, seed: int, *, size: int = _BATCH_SIZE) -> actor.Actor:
+def _in_turn(player: saved_actors.Player, seed: int, *, size: int = _BATCH_SIZE) -> actor.Actor:
     """Returns the actor of a game in turn. seed: for drawn moves. size: most rows in one call of an agent."""
     if isinstance(player, remote_players.RemotePlayer):
         size = min(size, player.max_rows)
-    return actor.Forgetful(match_players.act(player, size, seed), size)
+    return actor.Forgetful(saved_actors.actor_of(player, size, seed), size)
 
 
 def engine(choice: agent_choice.AgentChoice, *, size: int = 1) -> tuple[turn_games.TurnGame, match.Player]:

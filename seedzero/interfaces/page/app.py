@@ -20,7 +20,6 @@ from seedzero.interfaces.page import (
     league_view,
     live_feeds,
     recordings,
-    run_files,
     summaries,
     thinker,
 )
@@ -162,8 +161,8 @@ def make(
         "/api/runs": page.runs,
         "/api/curves": functools.partial(grouping.curves, page.root, page.library),
         "/api/run": page.run,
-        "/api/log": functools.partial(run_files.log, page.root),
-        "/api/video": functools.partial(run_files.video, page.root),
+        "/api/log": functools.partial(recordings.log, page.root),
+        "/api/video": functools.partial(recordings.video, page.root),
         "/api/series": page.series,
         "/api/league": page.league,
         "/api/live": page.live.now,

@@ -6,7 +6,7 @@ import pathlib
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-from seedzero.api import heatmap, leagues
+from seedzero.api import figures, leagues
 from seedzero.core import errors
 from seedzero.interfaces.page import summaries
 from seedzero.monitoring import league_log, rows
@@ -42,7 +42,7 @@ def view(league: leagues.SavedLeague) -> dict[str, Any]:
     found = league.win_rates(names)
     win_rates = {**found._asdict(), "num_players": len(league.pool.members)}
     if league.settings.score == "return":
-        win_rates["shares"] = heatmap.shares_of(found.returns)
+        win_rates["shares"] = figures.shares_of(found.returns)
     return {
         "update": league.update,
         "env_steps": league.env_steps,

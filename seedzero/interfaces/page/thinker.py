@@ -160,7 +160,7 @@ class ThoughtAnswers:
     """Answers requests about checkpoints and thoughts of the runs below a directory."""
 
     def __init__(self, root: pathlib.Path, thinker: Thinker, *, trusted: bool) -> None:
-        """trusted: whether the user trusts the makers of all these runs, see `consent.check`."""
+        """trusted: whether the user trusts the makers of all these runs, see `own_runs.check_consent`."""
         self._root, self._thinker, self._trusted = root, thinker, trusted
 
     def answers(self) -> Mapping[str, Callable[[requests.Request], dict[str, Any]]]:

@@ -1,20 +1,202 @@
-"""Runs a policy server with its addresses, its metrics, and the newer parameters of its run."""
+"""Runs a policy server with its addresses, /act over HTTP, its metrics, and the newer parameters of its run."""
 
 from __future__ import annotations
 
 import contextlib
 import dataclasses
+import itertools
+import re
 import threading
-from collections.abc import Callable, Iterable, Iterator
+import urllib.parse
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from concurrent import futures
+from http import HTTPStatus
+from typing import Any
 
 import numpy as np
 from prometheus_client import core, registry
 
+from seedzero.acting.actors import codecs
 from seedzero.config import sections
-from seedzero.interfaces.serving import acting_engine, followers, http_acting
+from seedzero.core import errors, host_names, json_object, packing, types
+from seedzero.interfaces.serving import acting_engine, followers
 from seedzero.learner.processes import signals
 from seedzero.monitoring import exporter
-from seedzero.transport import policy_servers, security
+from seedzero.transport import policy_codec, policy_servers, security
+
+# `POST /act`: one observation as JSON, answered with the agent's action, for programs without gRPC.
+#
+# Threads of a small HTTP server call it. An answer depends on its request alone.
+Answering = Callable[[Sequence[policy_servers.Answer]], None]
+_PATH, _JSON = "/act", "application/json"
+_HTTP = "http "  # of the sessions of requests
+_KEYS = ("observation", "action_mask", "player", "findings")
+_BYTES_PER_NUMBER, _MORE_BYTES = 32, 4096
+_WAIT_SECONDS = 8.0
+"""Longest wait for the agent; the HTTP server allows ten for a whole request."""
+
+
+class _Refused(Exception):
+    """The reason for an answer of a status."""
+
+    def __init__(self, status: HTTPStatus, reason: str) -> None:
+        super().__init__(reason)
+        self.status = status
+
+
+class HttpActing:
+    """A WSGI application in front of an engine; thread-safe."""
+
+    def __init__(self, engine: acting_engine.ActingEngine, token: str, host: str = "127.0.0.1") -> None:
+        """host: where the server listens.
+
+        Raises UsageError for an agent that remembers earlier observations, which a single request lacks.
+        """
+        self._engine, self._guard, self._offer = engine, security.Guard(token), engine.offer()
+        if engine.remembers:
+            raise errors.UsageError(
+                f"--http_port: agent {self._offer.agent} remembers earlier observations, and a request has only one; "
+                "omit --http_port, and use seedzero.connect"
+            )
+        spec = self._offer.spec
+        self._codec = codecs.of(spec)
+        self._max_bytes = _BYTES_PER_NUMBER * (spec.observation_bytes + spec.num_actions) + _MORE_BYTES
+        self._numbers, self._needs_token = itertools.count(), bool(token)
+        # Without a token only this machine's programs may ask, so a name that DNS points here is a web page's.
+        self._hosts = host_names.HostNames(host) if not token and host_names.is_loopback(host) else None
+        self._asked: dict[str, futures.Future[Any]] = {}  # at most one for each of the server's connections
+
+    def before(self, other: Answering) -> Answering:
+        """Returns a function that takes the answers to requests by HTTP, and hands the others on."""
+
+        def answer(answers: Sequence[policy_servers.Answer]) -> None:
+            for session_id, _, reply in answers:
+                if (asked := self._asked.get(session_id)) is not None:
+                    asked.set_result(reply)
+            other([one for one in answers if not one[0].startswith(_HTTP)])
+
+        return answer
+
+    def __call__(self, environ: Mapping[str, Any], start: Callable[..., Any]) -> Iterable[bytes]:
+        try:
+            status, found = HTTPStatus.OK, self._act(self._read(environ))
+        except (_Refused, errors.UsageError) as error:
+            status, found = getattr(error, "status", HTTPStatus.BAD_REQUEST), {"error": str(error)}
+        start(f"{status.value} {status.phrase}", [("Content-Type", _JSON), ("Allow", "POST")])
+        return [json_object.encode(found).encode()]
+
+    def _read(self, environ: Mapping[str, Any]) -> dict[str, Any]:
+        """Returns the fields of a request. Its headers and its size are checked before any of it is read."""
+        if environ["PATH_INFO"] != _PATH:
+            raise _Refused(HTTPStatus.NOT_FOUND, f"expected POST {_PATH}")
+        if environ["REQUEST_METHOD"] != "POST":
+            raise _Refused(HTTPStatus.METHOD_NOT_ALLOWED, f"{environ['REQUEST_METHOD']:.20}: expected POST {_PATH}")
+        if not self._needs_token:
+            self._refuse_pages(environ)
+        header = environ.get("HTTP_AUTHORIZATION")
+        try:
+            self._guard.check([("authorization", header)] if header else [], f"http:{environ['REMOTE_ADDR']}")
+        except errors.AccessDenied:
+            wanted = "the header Authorization: Bearer TOKEN"
+            raise _Refused(HTTPStatus.UNAUTHORIZED, f"the token is missing, or another one; send {wanted}") from None
+        if (encoding := environ.get("HTTP_CONTENT_ENCODING", "identity")) != "identity":
+            raise _Refused(HTTPStatus.UNSUPPORTED_MEDIA_TYPE, f"Content-Encoding is {encoding:.20}; send it plain")
+        content = self._content(environ)
+        try:
+            fields = json_object.parse(content)
+        except ValueError as error:
+            raise errors.UsageError(f"the request is no JSON object ({error})") from None
+        if unknown := [key for key in fields if key not in _KEYS]:
+            raise errors.UsageError(f"{unknown[0]:.100} is unknown; expected some of {', '.join(_KEYS)}")
+        return fields
+
+    def _refuse_pages(self, environ: Mapping[str, Any]) -> None:
+        """Refuses what a web page could send through its reader's browser."""
+        host, origin = environ.get("HTTP_HOST", ""), environ.get("HTTP_ORIGIN")
+        if self._hosts is not None and host and not self._hosts.allows(host):
+            text = f"Host is {host:.100}; expected {' or '.join(self._hosts.names)}, or start the server with a token"
+            raise _Refused(HTTPStatus.MISDIRECTED_REQUEST, text)
+        if origin is not None and urllib.parse.urlsplit(origin).netloc != host:
+            text = "a web page asked; without a token only programs are answered"
+            raise _Refused(HTTPStatus.FORBIDDEN, text)
+        if (kind := environ.get("CONTENT_TYPE", "")).partition(";")[0].strip().lower() != _JSON:
+            text = f"Content-Type is {kind or 'none':.100}; expected {_JSON}, because the server has no token"
+            raise _Refused(HTTPStatus.UNSUPPORTED_MEDIA_TYPE, text)
+
+    def _content(self, environ: Mapping[str, Any]) -> bytes:
+        """Returns a request's content, also one in chunks (RFC 9112, section 7.1)."""
+        source, length = environ["wsgi.input"], environ.get("CONTENT_LENGTH") or ""
+        if (coding := environ.get("HTTP_TRANSFER_ENCODING", "").lower()) not in ("", "chunked"):
+            raise _Refused(HTTPStatus.NOT_IMPLEMENTED, f"Transfer-Encoding is {coding:.20}; expected chunked")
+        if not coding:
+            if not length:
+                raise _Refused(HTTPStatus.LENGTH_REQUIRED, "Content-Length is missing")
+            return bytes(source.read(self._size(length, 10, "Content-Length")))
+        joined = bytearray()
+        while size := self._size(source.readline(_MORE_BYTES).decode("latin-1"), 16, "the size of a chunk"):
+            joined.extend(source.read(size))
+            self._size(f"{len(joined)}", 10, "the size of all chunks")
+            source.readline(2)  # the end of its line
+        return bytes(joined)
+
+    def _size(self, text: str, base: int, name: str) -> int:
+        """Returns a size. Raises _Refused if it is none, or too large."""
+        digits = text.partition(";")[0].strip()
+        if not re.fullmatch("[0-9a-fA-F]{1,15}" if base == 16 else "[0-9]{1,15}", digits):
+            raise _Refused(HTTPStatus.BAD_REQUEST, f"{name} is {digits!r:.20}; expected a number")
+        if (size := int(digits, base)) > self._max_bytes:
+            text = f"{name} is {size}; expected at most {self._max_bytes}"
+            raise _Refused(HTTPStatus.REQUEST_ENTITY_TOO_LARGE, text)
+        return size
+
+    def _act(self, fields: Mapping[str, Any]) -> dict[str, Any]:
+        """Returns the answer to a request. Raises UsageError for a wrong field."""
+        spec, codec, players = self._offer.spec, self._codec, self._engine.offer().players
+        player, findings = fields.get("player", next(iter(players))), fields.get("findings", False)
+        if player not in list(players):
+            raise errors.UsageError(f"player is {player!r:.100}; expected one of {', '.join(players)}")
+        if findings not in (False, self._offer.has_probabilities):
+            raise errors.UsageError(
+                f"findings is {findings!r:.100}; expected true or false, and false for an agent that learns only "
+                "values"
+            )
+        if "observation" not in fields:
+            raise errors.UsageError("observation is missing; expected one as the environment returns it")
+        frames, is_single = codec.encode(fields["observation"])
+        if not is_single:
+            raise errors.UsageError(f"a batch of {len(frames)} observations came; expected one")
+        given = fields.get("action_mask")
+        mask = codec.shown_mask(fields["observation"]) if given is None and spec.has_action_mask else given
+        if mask is None and spec.has_action_mask:
+            raise errors.UsageError("action_mask is missing; expected 1 or 0 for each action")
+        mask, first = None if mask is None else codec.joint_mask(mask), np.ones(1, bool)
+        reward, legal = packing.rewards_and_mask(spec, first, None, mask, is_single=True, reads_reward=False)
+        if legal is not None and not legal.any():
+            raise errors.UsageError("action_mask has no legal action; expected at least one")
+        step = types.EnvStep(frames, reward, ~first, ~first, legal)
+        rows = policy_codec.PolicyRows(np.zeros(1, np.int32), step, first, bool(findings), only_look=True)
+        acted = self._ask(player, rows)
+        action = np.asarray(codec.decode(acted.actions, is_single=True)).tolist()
+        shown = {name: values[0].tolist() for name, values in acted.findings.items()}
+        if "q_value" in shown:
+            shown["q_value"] = [q if n else None for q, n in zip(shown["q_value"], shown["visits"], strict=True)]
+        return {"action": action, "version": acted.version, **shown}
+
+    def _ask(self, player: str, rows: policy_codec.PolicyRows) -> policy_codec.PolicyAnswer:
+        name = f"{_HTTP}{next(self._numbers)}"
+        self._asked[name] = asked = futures.Future[Any]()
+        try:
+            self._engine.act(policy_servers.PolicyRequest(name, 0, player, rows.row, rows))
+            reply = asked.result(_WAIT_SECONDS)
+        except TimeoutError:
+            text = f"no answer within {_WAIT_SECONDS:g} s, as while the agent is compiled; try again"
+            raise _Refused(HTTPStatus.SERVICE_UNAVAILABLE, text) from None
+        finally:
+            del self._asked[name]
+        if not isinstance(reply, bytes):
+            raise _Refused(HTTPStatus.INTERNAL_SERVER_ERROR, reply.details)
+        return policy_codec.acted_of(policy_codec.decode_reply(reply).acted, 1, self._offer.spec)
+
 
 _MAX_HTTP = 256
 """Connections that wait for an action at once, each with a thread."""
@@ -79,10 +261,10 @@ def serve(
             collector = _PolicyCollector(engine.counts, lambda: server.num_sessions)
             url = undo.enter_context(exporter.serving_from(options.metrics_host, options.metrics_port, collector))
             say(f"metrics for Prometheus: {url}")
-        answer: http_acting.Answering = server.answer
+        answer: Answering = server.answer
         if options.http_port is not None:
             host = settings.listen.rpartition(":")[0].strip("[]")
-            http = http_acting.HttpActing(engine, secured.token, host)
+            http = HttpActing(engine, secured.token, host)
             given = (http, "POST /act", "--http_port and --host", secured.https)
             url = undo.enter_context(exporter.serving_app(host, options.http_port, *given, max_connections=_MAX_HTTP))
             say(f"actions by HTTP: {url}/act")

@@ -17,7 +17,7 @@ from seedzero.device import batches, states, steps
 from seedzero.league import payoffs
 from seedzero.learner.live import record
 from seedzero.learner.loop import evaluators, in_flight_calls, inboxes, phase, places, players, rosters, seatings
-from seedzero.monitoring.metrics import aggregator, counts
+from seedzero.monitoring.metrics import counts
 from seedzero.replay import ring_store
 
 
@@ -114,7 +114,7 @@ class Dispatcher:
         here: tuple[places.Place, ...],
         learning: tuple[players.Player, ...],
         workers: Workers,
-        gathered: aggregator.Aggregator,
+        gathered: counts.Aggregator,
         clock: Callable[[], float],
         seating: seatings.Seating | None = None,
         observer: record.Observer = record.NOBODY,

@@ -17,7 +17,7 @@ from seedzero.config import configs
 from seedzero.core import types
 from seedzero.device import meshes, setups, states, steps, strategies
 from seedzero.learner.loop import places, queue_rate, rate_limiting, replay_rate, step_accounting
-from seedzero.monitoring.metrics import aggregator, counts
+from seedzero.monitoring.metrics import counts
 from seedzero.replay import ring_store, sources
 
 _PLAYER = 7
@@ -153,7 +153,7 @@ def seed_of(run_seed: int, number: int) -> int:
 def make(
     config: configs.Config,
     spec: types.EnvSpec,
-    gathered: aggregator.Aggregator,
+    gathered: counts.Aggregator,
     own_seed: int,
     name: str,
     number: int,

@@ -13,7 +13,7 @@ import numpy as np
 from seedzero.core import types
 from seedzero.device import batches
 from seedzero.learner.loop import rate_limiting
-from seedzero.monitoring.metrics import aggregator, counts, episodes
+from seedzero.monitoring.metrics import counts, episodes
 
 
 # Accounts for training steps: every step acknowledged to a worker is stored, pending or discarded.
@@ -85,7 +85,7 @@ class StepAccounting:
 
     layout: batches.Layout
     rate_limiter: rate_limiting.RateLimiter
-    gathered: aggregator.Aggregator
+    gathered: counts.Aggregator
     spec: types.EnvSpec
     homes_change: bool = False  # groups may come and go
 

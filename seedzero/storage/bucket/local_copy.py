@@ -18,7 +18,7 @@ from seedzero.storage.checkpoints import durable, manifest, run_dirs, saved_file
 _TOKEN_FILE = "copy.json"
 
 
-def token(path: pathlib.Path) -> str:
+def copy_token(path: pathlib.Path) -> str:
     """Returns the local copy's name in the lease, which is made when first needed. Raises ResumeError."""
     file = path / _TOKEN_FILE
     try:

@@ -191,7 +191,7 @@ class Mirror:
         """
         # The lease repeats its requests only briefly, so that a missing bucket is reported soon.
         store = bucket.open_store(self.url, self._config.lease_seconds / 3)
-        token = local_copy.token(self.path)
+        token = local_copy.copy_token(self.path)
         held = lease.Lease(store, token, self._config.lease_seconds, report=self._report)
         self._report(f"{self.url} is written in the local copy {self.path}, and uploaded")
         is_newest = held.acquire()

@@ -1,4 +1,4 @@
-"""Remembers the runs that this user trained on this machine, whose code needs no new consent.
+"""Asks for consent before a run's own code is imported, except for runs that this user trained on this machine.
 
 STATE/seedzero/runs/ID.json  contains a digest of the run's settings, and its modules' files; ID is a digest of the
                              run directory's path
@@ -16,12 +16,13 @@ import hashlib
 import json
 import os
 import pathlib
+import shlex
 import stat
 from collections.abc import Iterator, Mapping
 from typing import Any
 
 from seedzero.config import configs
-from seedzero.core import json_object, plain_files, user_code
+from seedzero.core import errors, json_object, plain_files, user_code
 from seedzero.storage.checkpoints import durable, run_dirs
 
 MOST = 1000
@@ -57,7 +58,7 @@ def forget(path: pathlib.Path) -> None:
         _file(_folder(), path).unlink(missing_ok=True)
 
 
-def doubt(path: str | os.PathLike[str], saved: run_dirs.SavedConfig) -> str | None:
+def run_doubt(path: str | os.PathLike[str], saved: run_dirs.SavedConfig) -> str | None:
     """Returns None for a run of the user's own, and otherwise why it is not; "" if there is no record.
 
     saved: the settings that were read from the directory and will be used.
@@ -210,3 +211,54 @@ def _prune(newest: pathlib.Path) -> None:
             )
             for file in others[: max(0, len(others) - MOST + 1)]:
                 file.unlink(missing_ok=True)
+
+
+# Asks for consent before code is imported that a run directory names, because its maker may be unknown.
+#
+# Runs that the user trained on this machine need no consent.
+_UNKNOWN = "you trained none at this path, and one that was renamed or copied needs your consent again"
+
+
+def check_consent(
+    path: str | os.PathLike[str],
+    saved: run_dirs.SavedConfig,
+    *,
+    trusted: bool,
+    asked: Mapping[str, str] | None = None,
+    makes_environments: bool = True,
+    is_here: bool = True,
+) -> configs.Config:
+    """Returns the run's configuration. Imports the user's own agent for its settings, if the run has one.
+
+    Args:
+      saved: the directory's saved settings. Anybody may have written the file, so its `given` and `config` may differ.
+      trusted: whether the user trusts the directory's maker.
+      asked: settings that the user gives now, by SECTION.KEY; None for a command that takes none and does not train.
+      makes_environments: whether environments are made, too, and not only the agent's network.
+      is_here: whether the code runs on this machine, so that this user's own runs count (`own_runs`).
+
+    Raises ResumeError if the run directory names modules to import and the user has not consented, and ConfigError if
+    the user's own agent is impossible.
+    """
+    found = set() if trusted else _named(saved, asked, makes_environments=makes_environments)
+    doubt = run_doubt(path, saved) if found and is_here else ""
+    if found and doubt is not None:
+        flags = " ".join(shlex.quote(f"{configs.flag(name)}={value}") for name, value in sorted(found))
+        raise errors.ResumeError(
+            f"{os.fspath(path)} names code that would run here: {flags}. If you trust its maker, "
+            "give --trust_run_dir (in Python trust_run_dir=True)"
+            + ("" if asked is None else ", or name the code yourself")
+            + (f". It does not count as a run of your own: {doubt or _UNKNOWN}" if is_here else "")
+        )
+    return configs.loaded(saved.config)
+
+
+def _named(
+    saved: run_dirs.SavedConfig, asked: Mapping[str, str] | None, *, makes_environments: bool
+) -> set[tuple[str, str]]:
+    """Returns the settings, with values, whose code a command would import and the user has not named."""
+    sources = (saved.given, configs.flatten(saved.config))
+    found = {item for values in sources for item in user_code.named(values).items()} - (asked or {}).items()
+    unused = {user_code.ENVIRONMENT} if not makes_environments else set()
+    unused |= {user_code.BUILDER, user_code.MEMBERS, user_code.OPPONENTS} if asked is None else set()
+    return {(name, value) for name, value in found if name not in unused}

@@ -1,6 +1,6 @@
 """Stores the replay's observations in immutable files: a segment has the rows since the last durable checkpoint.
 
-The rings are JAX arrays in the layout of `replay/frame_rows.py`, or a numpy array (a single shard) if the host keeps
+The rings are JAX arrays in the layout of `replay/ring_store.py`, or a numpy array (a single shard) if the host keeps
 the frames. Files have the environment's shapes.
 
 A row's number never changes (row n of a slot is at place n % T). A segment lists the numbers of its rows for each
@@ -24,7 +24,7 @@ import numpy as np
 import tensorstore
 
 from seedzero.core import errors, json_object, plain_files
-from seedzero.replay import frame_rows
+from seedzero.replay import ring_store
 from seedzero.storage.checkpoints import durable, trees
 
 CHUNK_BYTES = 64 * 2**20
@@ -37,7 +37,7 @@ _GROWTH = 8
 _FILE_BYTES = 8 * 2**20
 _INDEX = "index.json"
 _ROWS = "rows"
-_get = functools.partial(frame_rows.get, mode="clip")
+_get = functools.partial(ring_store.get_frames, mode="clip")
 
 
 class Runs(NamedTuple):
@@ -209,7 +209,7 @@ def compress(rows: Rows) -> Runs:
     return Runs(rows.slot[begin], rows.number[begin], np.diff(np.append(begin, len(rows.slot))))
 
 
-def gather(observation: frame_rows.Frames, chunk: Chunk) -> jax.Array | np.ndarray:
+def gather(observation: ring_store.Frames, chunk: Chunk) -> jax.Array | np.ndarray:
     """Copies a chunk's rows out of rings [S, T, ...], as [N, ...]; the rings may be donated right afterwards."""
     if isinstance(observation, np.ndarray):
         rows: np.ndarray = observation[np.minimum(chunk.slot, len(observation) - 1), chunk.time]
@@ -218,7 +218,7 @@ def gather(observation: frame_rows.Frames, chunk: Chunk) -> jax.Array | np.ndarr
     return copied
 
 
-def scatter(observation: frame_rows.Frames, chunk: Chunk, rows: np.ndarray) -> frame_rows.Frames:
+def scatter(observation: ring_store.Frames, chunk: Chunk, rows: np.ndarray) -> ring_store.Frames:
     """Writes a chunk's rows into donated rings [S, T, ...] and returns them; numpy arrays are changed in place.
 
     `rows` are [sum of used, ...] in the order of `chunk.source`.
@@ -228,7 +228,9 @@ def scatter(observation: frame_rows.Frames, chunk: Chunk, rows: np.ndarray) -> f
         return observation
     padded = np.zeros((len(chunk.slot), *rows.shape[1:]), rows.dtype)
     padded[_filled(len(padded), chunk.used)] = rows
-    return _on_shards(frame_rows.put, observation.sharding, donate=(0,))(observation, chunk.slot, chunk.time, padded)
+    return _on_shards(ring_store.put_rows, observation.sharding, donate=(0,))(
+        observation, chunk.slot, chunk.time, padded
+    )
 
 
 @functools.cache
@@ -287,7 +289,7 @@ def read_rows(root: pathlib.Path, segment: Segment) -> np.ndarray:
     return rows
 
 
-def restore(root: pathlib.Path, saved: SavedReplay, template: frame_rows.Frames) -> frame_rows.Frames:
+def restore(root: pathlib.Path, saved: SavedReplay, template: ring_store.Frames) -> ring_store.Frames:
     """Restores observation rings [S, T, ...] from segments below `root`; rows that were never written are 0.
 
     template: shape, dtype and sharding of the rings, or numpy arrays of zeros, which are filled in place. Raises

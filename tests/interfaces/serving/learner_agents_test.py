@@ -16,7 +16,7 @@ import saved_league
 from seedzero.acting.actors import agent_choice, saved_agents
 from seedzero.config import sections
 from seedzero.core import errors
-from seedzero.interfaces.serving import followers, learner_agents
+from seedzero.interfaces.serving import followers
 from seedzero.storage.checkpoints import trees
 from seedzero.transport import messages, model_pool, security, servers
 
@@ -70,8 +70,8 @@ def _leaves(saved: saved_agents.SavedAgent) -> list[np.ndarray]:
 def test_players_are_those_of_the_run_directory(run: pathlib.Path, tmp_path: pathlib.Path) -> None:
     with _pooling(run) as (_, secured):
         choice = agent_choice.AgentChoice(tmp_path)
-        there = learner_agents.load(secured, choice, (followers.ALL,)).players
-        assert list(learner_agents.load(secured, choice, ()).players) == ["main"]
+        there = followers.load_from_learner(secured, choice, (followers.ALL,)).players
+        assert list(followers.load_from_learner(secured, choice, ()).players) == ["main"]
     here = followers.load(agent_choice.AgentChoice(run), (followers.ALL,)).players
     assert sorted(there) == sorted(here) and next(iter(there)) == "main"
     for name, saved in there.items():
@@ -82,7 +82,7 @@ def test_players_are_those_of_the_run_directory(run: pathlib.Path, tmp_path: pat
 def test_newer_parameters_and_new_players_come_once(run: pathlib.Path, tmp_path: pathlib.Path) -> None:
     with _pooling(run) as (pool, secured):
         choice = agent_choice.AgentChoice(tmp_path)
-        agents: Any = learner_agents.load(secured, choice, (saved_league.OLD, "main"))
+        agents: Any = followers.load_from_learner(secured, choice, (saved_league.OLD, "main"))
         known = {name: saved.update for name, saved in agents.players.items()}
         assert known == {saved_league.OLD: 30, "main": 90} and list(agents.newer(known)) == []
         pool.version = 91
@@ -100,10 +100,10 @@ def test_faults_are_named(run: pathlib.Path, tmp_path: pathlib.Path) -> None:
     with _pooling(run) as (pool, secured):
         choice = agent_choice.AgentChoice(tmp_path)
         with pytest.raises(errors.UsageError, match=r"--player=nobody: .* has main, main-\w+, main-"):
-            learner_agents.load(secured, choice, ("main", "nobody"))
+            followers.load_from_learner(secured, choice, ("main", "nobody"))
         with pytest.raises(errors.UsageError, match="does not search"):
-            learner_agents.load(secured, dataclasses.replace(choice, simulations=4), ())
-        agents = learner_agents.load(secured, choice, ())
+            followers.load_from_learner(secured, dataclasses.replace(choice, simulations=4), ())
+        agents = followers.load_from_learner(secured, choice, ())
         pool.damage = 1.0
         with pytest.raises(errors.CheckpointError, match=r"player main .*damaged"):
             agents.fetch("main")
@@ -121,4 +121,4 @@ def test_a_learner_without_players_is_named(
     with _pooling(run) as (_, secured):
         monkeypatch.setattr(Pool, "offer", lambda pool: model_pool.PoolOffer(pool.config, pool.spec, {}, ()))
         with pytest.raises(errors.UsageError, match="no players to serve; try again later"):
-            learner_agents.load(secured, agent_choice.AgentChoice(tmp_path), ())
+            followers.load_from_learner(secured, agent_choice.AgentChoice(tmp_path), ())

@@ -17,7 +17,7 @@ from seedzero.core import types
 from seedzero.device import batches, newest_rows
 from seedzero.learner.live import observers, record
 from seedzero.learner.loop import rosters
-from seedzero.monitoring.metrics import aggregator
+from seedzero.monitoring.metrics import counts
 from seedzero.transport import links, messages
 
 
@@ -282,7 +282,7 @@ class World:
 
     def __init__(self, spec: types.EnvSpec = SPEC) -> None:
         config = configs.override(configs.Config(), SETTINGS)
-        self.gathered, self.now = aggregator.Aggregator(), 1.0
+        self.gathered, self.now = counts.Aggregator(), 1.0
         self.roster = rosters.Roster(config, batches.Layout(1, 8, 2), 8)
         self.observer = observers.LiveObserver(lambda: self.now, pytest.fail)
         self.view = observers.LiveView(

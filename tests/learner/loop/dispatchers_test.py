@@ -18,7 +18,7 @@ from seedzero.device import batches
 from seedzero.envs import spiel, spiel_seats
 from seedzero.learner.league_play import league_seating, snapshot_pools
 from seedzero.learner.loop import dispatchers, rosters, seatings
-from seedzero.replay import frame_rows
+from seedzero.replay import ring_store
 from seedzero.transport import messages
 
 
@@ -419,7 +419,7 @@ def test_the_rings_hold_the_moves_that_were_played(playing: loop_world.Device) -
             match.go_on()
     rings, num_moves = world.rings, {True: 0, False: 0}
     times = np.arange(rings.weight.shape[1])
-    observations = frame_rows.get(world.player.rings.observation, np.arange(4)[:, None], times)
+    observations = ring_store.get_frames(world.player.rings.observation, np.arange(4)[:, None], times)
     for slot in range(4):
         num_rows = int(rings.cursor[slot])
         state = None

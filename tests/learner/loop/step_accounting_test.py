@@ -13,7 +13,7 @@ from seedzero.config import sections
 from seedzero.core import types
 from seedzero.device import batches
 from seedzero.learner.loop import queue_rate, rate_limiting, replay_rate, step_accounting
-from seedzero.monitoring.metrics import aggregator, counts
+from seedzero.monitoring.metrics import counts
 from seedzero.replay import sources
 
 TWO = batches.Layout(num_shards=2, num_train=4, num_evaluate=2)
@@ -32,7 +32,7 @@ class World:
         *,
         homes_change: bool = False,
     ) -> None:
-        self.gathered = aggregator.Aggregator()
+        self.gathered = counts.Aggregator()
         self.messages: list[batches.Message] = []
         rate_limiter = rate_limiter or replay_rate.ReplayRateLimiter(BAND, sections.ReplayConfig())
         self.accounting = step_accounting.StepAccounting(layout, rate_limiter, self.gathered, spec, homes_change)

@@ -16,7 +16,7 @@ import pytest
 
 from seedzero.config import sections
 from seedzero.core import plain_files, types
-from seedzero.replay import frame_rows, ring_store, sources
+from seedzero.replay import ring_store, sources
 from seedzero.storage.checkpoints import checkpoint, checkpointers, durable, manifest, saved_files, trees
 
 LENGTH = 8
@@ -261,4 +261,4 @@ def frames(rings: ring_store.Rings) -> np.ndarray:
     if isinstance(rings.observation, np.ndarray):
         return rings.observation.copy()
     num_slots, length = rings.observation.shape[:2]
-    return np.array(frame_rows.get(rings.observation, *jnp.indices((num_slots, length))))
+    return np.array(ring_store.get_frames(rings.observation, *jnp.indices((num_slots, length))))

@@ -15,7 +15,7 @@ import pytest
 
 from seedzero.config import sections
 from seedzero.core import errors
-from seedzero.replay import priorities, ring_store, sampling, sources, windowing
+from seedzero.replay import ring_store, sampling, sources, windowing
 from seedzero.storage.checkpoints import checkpoint, checkpoint_dir, manifest, saved_files, segments, trees
 
 
@@ -41,7 +41,7 @@ def test_everything_comes_back_bit_for_bit(disk: harness.Disk) -> None:
 def test_a_resumed_run_samples_by_the_same_priorities(disk: harness.Disk) -> None:
     how = sources.Prioritization(alpha=0.6, beta=0.4, epsilon=1e-3)
     replay = sources.Replay(length=3, observe=(0,), prioritization=how)
-    prioritize = jax.jit(priorities.prioritize, static_argnames="prioritization", donate_argnums=0)
+    prioritize = jax.jit(sampling.prioritize, static_argnames="prioritization", donate_argnums=0)
     rng = np.random.default_rng(0)
 
     @jax.jit

@@ -18,7 +18,7 @@ from seedzero.api import request
 from seedzero.cli import main as commands
 from seedzero.config import configs
 from seedzero.core import errors
-from seedzero.storage.checkpoints import consent, own_runs, run_dirs
+from seedzero.storage.checkpoints import own_runs, run_dirs
 
 _RUNS_TEXT = {
     "env.id": "python:numpy.testing._private.utils:runstring",
@@ -84,7 +84,7 @@ def test_an_agent_of_a_module_is_not_imported_without_consent(call: str, part: s
         _CALLS[call](path)
     assert not pathlib.Path("was_run").exists()
     with pytest.raises(errors.ConfigError, match="has no agent 'AGENT'"):  # with consent it is imported
-        consent.check(path, run_dirs.read_saved(path), trusted=True)
+        own_runs.check_consent(path, run_dirs.read_saved(path), trusted=True)
         seedzero.train(run_dir=path, trust_run_dir=True)
     assert pathlib.Path("was_run").exists()
     del sys.modules["their_module"]
@@ -119,16 +119,16 @@ def test_both_parts_of_the_file_are_looked_at(config: Mapping[str, str]) -> None
     given = {} if config else {"env.id": "python:their_module:make"}
     saved = run_dirs.read_saved(_directory(given, config))
     with pytest.raises(errors.ResumeError, match="python:their_module:make"):
-        consent.check("run", saved, trusted=False, asked={})
+        own_runs.check_consent("run", saved, trusted=False, asked={})
 
 
 def test_what_the_user_names_now_is_consent() -> None:
     code = {**_REGISTERS, **_NETWORK}
     saved = run_dirs.read_saved(_directory(code))
-    consent.check("run", saved, trusted=False, asked={**code, "run.seed": "1"})
+    own_runs.check_consent("run", saved, trusted=False, asked={**code, "run.seed": "1"})
     for asked in ({}, _REGISTERS, {**code, **_RUNS_TEXT}):
         with pytest.raises(errors.ResumeError, match="--trust_run_dir"):
-            consent.check("run", saved, trusted=False, asked=asked)
+            own_runs.check_consent("run", saved, trusted=False, asked=asked)
 
 
 def test_a_resume_by_preset_keeps_no_code_of_the_directory() -> None:
@@ -140,7 +140,7 @@ def test_a_resume_by_preset_keeps_no_code_of_the_directory() -> None:
 def test_directories_without_code_of_a_user_need_no_consent() -> None:
     for values in ({"env.id": "gym:CartPole-v1"}, {"env.id": "remote"}, {"env.id": "atari:Pong"}):
         config = configs.override(configs.Config(), values)
-        consent.check("run", run_dirs.SavedConfig("vector", values, config), trusted=False)
+        own_runs.check_consent("run", run_dirs.SavedConfig("vector", values, config), trusted=False)
 
 
 def test_the_opponent_s_directory_is_looked_at_too() -> None:

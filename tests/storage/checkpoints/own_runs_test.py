@@ -13,7 +13,7 @@ import pytest
 
 from seedzero.config import configs
 from seedzero.core import errors, json_object, user_code
-from seedzero.storage.checkpoints import consent, own_runs, run_dirs
+from seedzero.storage.checkpoints import own_runs, run_dirs
 
 _CODE = {"env.id": "python:my_env:make", "env.kwargs": '{"size": 3}', "network.module": "my_network:make"}
 _STRANGER = 12345
@@ -54,7 +54,7 @@ def _remember(path: pathlib.Path) -> str:
 
 
 def _doubt(path: pathlib.Path) -> str | None:
-    return own_runs.doubt(path, run_dirs.read_saved(path))
+    return own_runs.run_doubt(path, run_dirs.read_saved(path))
 
 
 def _records() -> list[pathlib.Path]:
@@ -66,7 +66,7 @@ def test_a_remembered_run_is_the_user_s_own() -> None:
     assert _doubt(path) == ""
     assert _remember(path) == ""
     assert _doubt(path) is None
-    consent.check(path, run_dirs.read_saved(path), trusted=False)
+    own_runs.check_consent(path, run_dirs.read_saved(path), trusted=False)
 
 
 def test_only_the_user_reads_and_writes_the_record() -> None:
@@ -124,8 +124,8 @@ def test_a_directory_that_came_back_with_other_code_or_arguments_is_a_stranger_s
     path, changed = _remembered(), {**_CODE, **changes}
     _directory("run", _CODE if part == "config" else changed, _CODE if part == "given" else changed)
     with pytest.raises(errors.ResumeError, match="trust_run_dir"):
-        consent.check(path, run_dirs.read_saved(path), trusted=False)
-    consent.check(path, run_dirs.read_saved(path), trusted=True)
+        own_runs.check_consent(path, run_dirs.read_saved(path), trusted=False)
+    own_runs.check_consent(path, run_dirs.read_saved(path), trusted=True)
     _directory()
     assert _doubt(path) is None
 
@@ -217,8 +217,8 @@ def test_a_state_that_others_could_have_written_is_named_and_not_believed(
     else:
         monkeypatch.setattr(os, "geteuid", lambda: _STRANGER)
     with pytest.raises(errors.ResumeError, match=f"trust_run_dir.*{os.environ['XDG_STATE_HOME']}"):
-        consent.check(path, saved, trusted=False)
-    consent.check(path, saved, trusted=True)
+        own_runs.check_consent(path, saved, trusted=False)
+    own_runs.check_consent(path, saved, trusted=True)
 
 
 @pytest.mark.parametrize("is_damaged", [False, True])

@@ -14,7 +14,7 @@ import pytest
 from wire import HELLO, SETTINGS, SPEC, Learner, make_step, receive_actions, serving
 
 from seedzero.core import errors
-from seedzero.transport import client, hosts, messages, security
+from seedzero.transport import client, messages, security
 
 LIST = ("a:1", "b:2", "c:3")
 FULL = "RESOURCE_EXHAUSTED: 64 slots, all taken"
@@ -22,8 +22,8 @@ AWAY = "UNAVAILABLE: connection refused"
 QUICK = dataclasses.replace(SETTINGS, lease_seconds=0.3)
 
 
-def of(worker_id: str, listed: tuple[str, ...] = LIST, max_backoff_seconds: float = 5.0) -> hosts.Hosts:
-    return hosts.Hosts([security.for_client(address) for address in listed], worker_id, max_backoff_seconds)
+def of(worker_id: str, listed: tuple[str, ...] = LIST, max_backoff_seconds: float = 5.0) -> client.Hosts:
+    return client.Hosts([security.for_client(address) for address in listed], worker_id, max_backoff_seconds)
 
 
 def worker_of(*order: str) -> str:
@@ -34,11 +34,11 @@ def worker_of(*order: str) -> str:
 
 
 def after(
-    asked: hosts.Hosts, trouble: hosts.Trouble, release: Callable[[bool], bool] = lambda is_full: True
+    asked: client.Hosts, trouble: client.Trouble, release: Callable[[bool], bool] = lambda is_full: True
 ) -> tuple[str, float]:
     """Returns the next host and the pause before it, without chance: the longest."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(hosts.random, "uniform", lambda low, high: high)
+        patch.setattr(client.random, "uniform", lambda low, high: high)
         pause_seconds = asked.retry(trouble, release)
     return asked.present.address, pause_seconds
 
@@ -52,7 +52,7 @@ def test_workers_begin_evenly_and_leave_a_dead_host_evenly() -> None:
         asked = of(f"box-{index}")
         number[asked.present.address] += 1
         if asked.present.address == "a:1":
-            second[after(asked, hosts.Trouble(AWAY))[0]] += 1
+            second[after(asked, client.Trouble(AWAY))[0]] += 1
     assert set(number) == set(LIST) and all(900 < count < 1100 for count in number.values())
     assert set(second) == {"b:2", "c:3"} and all(400 < count < 600 for count in second.values())
 
@@ -67,13 +67,13 @@ def test_the_order_is_the_same_in_every_process_however_the_list_is_sorted() -> 
 
 @pytest.mark.parametrize(("hint", "chosen"), [("c:3", "c:3"), ("", "b:2"), ("a:1", "b:2")])
 def test_a_worker_goes_to_the_host_that_a_full_one_names_or_else_to_the_next(hint: str, chosen: str) -> None:
-    assert after(of(worker_of("a:1", "b:2", "c:3")), hosts.Trouble(FULL, True, hint))[0] == chosen
+    assert after(of(worker_of("a:1", "b:2", "c:3")), client.Trouble(FULL, True, hint))[0] == chosen
 
 
 def test_hosts_that_name_each_other_do_not_keep_a_worker_from_the_third() -> None:
     asked = of(worker_of("a:1", "b:2", "c:3"))
     hints = {"a:1": "b:2", "b:2": "a:1", "c:3": ""}
-    assert [after(asked, hosts.Trouble(FULL, True, hints[asked.present.address]))[0] for _ in range(3)] == [
+    assert [after(asked, client.Trouble(FULL, True, hints[asked.present.address]))[0] for _ in range(3)] == [
         "b:2",
         "c:3",
         "a:1",
@@ -82,7 +82,7 @@ def test_hosts_that_name_each_other_do_not_keep_a_worker_from_the_third() -> Non
 
 def test_a_hint_outside_the_list_is_ignored_with_a_line(caplog: pytest.LogCaptureFixture) -> None:
     asked = of(worker_of("a:1", "b:2", "c:3"))
-    assert after(asked, hosts.Trouble(FULL, True, "evil:1\n" + 200 * "x"))[0] == "b:2"
+    assert after(asked, client.Trouble(FULL, True, "evil:1\n" + 200 * "x"))[0] == "b:2"
     (line,) = caplog.messages
     assert r"'evil:1\n" in line and len(line) < 300
     assert "at a:1: RESOURCE_EXHAUSTED: 64 slots" in line and line.endswith("--server does not: ignored; trying b:2")
@@ -95,7 +95,7 @@ def test_a_host_without_an_answer_is_kept_until_the_worker_is_free() -> None:
         questions.append(is_full)
         return len(questions) > 3
 
-    assert [after(asked, hosts.Trouble(AWAY), release) for _ in range(4)] == [
+    assert [after(asked, client.Trouble(AWAY), release) for _ in range(4)] == [
         ("a:1", 0.1),
         ("a:1", 0.2),
         ("a:1", 0.4),
@@ -106,11 +106,11 @@ def test_a_host_without_an_answer_is_kept_until_the_worker_is_free() -> None:
 
 def test_pauses_double_from_round_to_round_until_actions_come() -> None:
     asked = of(worker_of("a:1", "b:2", "c:3"), max_backoff_seconds=0.3)
-    pauses = [after(asked, hosts.Trouble(AWAY))[1] for _ in range(9)]
+    pauses = [after(asked, client.Trouble(AWAY))[1] for _ in range(9)]
     assert pauses == [0.1, 0.1, 0.1, 0.1, 0.1, 0.2, 0.1, 0.1, 0.3]
     asked.heard("assign")
     asked.heard("actions")
-    assert [after(asked, hosts.Trouble(AWAY)) for _ in range(4)] == [
+    assert [after(asked, client.Trouble(AWAY)) for _ in range(4)] == [
         ("b:2", 0.1),
         ("c:3", 0.1),
         ("a:1", 0.1),
@@ -124,7 +124,7 @@ def test_a_single_host_is_asked_again_and_never_left(caplog: pytest.LogCaptureFi
 
     caplog.set_level(logging.INFO)
     asked = of("worker", ("a:1",))
-    tried = [after(asked, hosts.Trouble(text), release) for text in (AWAY, AWAY, FULL)]
+    tried = [after(asked, client.Trouble(text), release) for text in (AWAY, AWAY, FULL)]
     assert tried == [("a:1", 0.1), ("a:1", 0.2), ("a:1", 0.4)]
     asked.heard("assign")
     away, full, connected = caplog.messages
@@ -136,15 +136,15 @@ def test_complaints_are_told_once_for_each_host_and_again_later(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     now = 1000.0
-    monkeypatch.setattr(hosts.time, "monotonic", lambda: now)
+    monkeypatch.setattr(client.time, "monotonic", lambda: now)
     asked = of(worker_of("a:1", "b:2"), ("a:1", "b:2"))
     for _ in range(6):
-        after(asked, hosts.Trouble(AWAY))
+        after(asked, client.Trouble(AWAY))
     assert len(caplog.messages) == 2
     assert "a:1: " in caplog.messages[0] and caplog.messages[0].endswith("; trying b:2")
     assert "b:2: " in caplog.messages[1] and caplog.messages[1].endswith("; trying a:1")
     now += 30
-    after(asked, hosts.Trouble(AWAY))
+    after(asked, client.Trouble(AWAY))
     assert len(caplog.messages) == 3
 
 

@@ -3,18 +3,21 @@
 from __future__ import annotations
 
 import functools
+import json
 import math
+import pathlib
+from typing import Any
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from seedzero.ops import binned_actions
+from seedzero.ops import action_distributions
 
 TWO_BINS = jnp.log(jnp.array([[0.25, 0.75]]))
 
-sample = jax.jit(binned_actions.sample, static_argnames=("num_bins", "uniform_share"))
+sample = jax.jit(action_distributions.sample, static_argnames=("num_bins", "uniform_share"))
 
 
 def _uniform(*numbers: float) -> jax.Array:
@@ -78,7 +81,7 @@ def test_a_sample_never_falls_into_another_bin_than_its_own(num_bins: int) -> No
     logits = jnp.where(jnp.eye(num_bins, dtype=bool), 0.0, -1e9)
     uniform = jnp.array([0.0, 1e-7, 0.5, 1 - 2.0**-24])[None, :, None]
     samples = sample(logits, uniform, num_bins=num_bins, uniform_share=0.0)
-    bins = binned_actions.target(samples.actions, jnp.full((num_bins, 4), 0.25), num_bins=num_bins)
+    bins = action_distributions.target(samples.actions, jnp.full((num_bins, 4), 0.25), num_bins=num_bins)
     np.testing.assert_array_equal(bins, np.eye(num_bins))
 
 
@@ -92,7 +95,7 @@ def test_extreme_logits_give_finite_samples() -> None:
 
 def test_targets_are_the_weights_of_the_samples_in_each_bin() -> None:
     actions = jnp.array([[-1.0, 0.9], [0.1, -0.1], [1.0, -0.9]])
-    target = binned_actions.target(actions, jnp.array([0.2, 0.3, 0.5]), num_bins=2)
+    target = action_distributions.target(actions, jnp.array([0.2, 0.3, 0.5]), num_bins=2)
     np.testing.assert_allclose(target, [0.2, 0.8, 0.8, 0.2], rtol=1e-6)
 
 
@@ -102,8 +105,8 @@ def test_cross_entropy_with_the_targets_is_that_of_the_samples() -> None:
     logits = random.normal(size=(2, num_dimensions * num_bins)).astype(np.float32)
     actions = random.uniform(-1, 1, (2, 4, num_dimensions)).astype(np.float32)
     weights = random.dirichlet(np.ones(4), 2).astype(np.float32)
-    loss = binned_actions.cross_entropy(
-        logits, binned_actions.target(actions, weights, num_bins=num_bins), num_bins=num_bins
+    loss = action_distributions.cross_entropy(
+        logits, action_distributions.target(actions, weights, num_bins=num_bins), num_bins=num_bins
     )
     expected = np.zeros(2)
     for row, k, d in np.ndindex(2, 4, num_dimensions):
@@ -114,25 +117,71 @@ def test_cross_entropy_with_the_targets_is_that_of_the_samples() -> None:
 
 
 def test_entropy_is_summed_over_dimensions() -> None:
-    entropy = binned_actions.entropy(jnp.array([[0.0, 0.0, 0.0, -1e9]]), num_bins=2)
+    entropy = action_distributions.entropy(jnp.array([[0.0, 0.0, 0.0, -1e9]]), num_bins=2)
     np.testing.assert_allclose(entropy, [math.log(2)], rtol=1e-6)
 
 
 def test_a_latin_hypercube_has_one_number_in_each_part_of_every_dimension() -> None:
-    cube = jax.jit(functools.partial(binned_actions.latin_hypercube, shape=(3, 8, 2)))
+    cube = jax.jit(functools.partial(action_distributions.latin_hypercube, shape=(3, 8, 2)))
     numbers = np.asarray(cube(jax.random.key(0)))
-    for table in (numbers, binned_actions.fixed_hypercube(8, 2)[None]):
+    for table in (numbers, action_distributions.fixed_hypercube(8, 2)[None]):
         np.testing.assert_array_equal(
             np.sort(np.floor(table * 8), axis=1), np.tile(np.arange(8)[:, None], (1, 2)) + np.zeros((len(table), 1, 1))
         )
     assert not np.array_equal(numbers[0], numbers[1])
     assert not np.array_equal(numbers, cube(jax.random.key(1)))
     # Dimensions are in different orders, or only a diagonal would ever be tried.
-    assert abs(np.corrcoef(binned_actions.fixed_hypercube(16, 2).T)[0, 1]) < 0.5
+    assert abs(np.corrcoef(action_distributions.fixed_hypercube(16, 2).T)[0, 1]) < 0.5
 
 
 def test_each_number_of_a_latin_hypercube_is_uniform() -> None:
-    numbers = np.asarray(binned_actions.latin_hypercube(jax.random.key(0), (4000, 4, 1)))
+    numbers = np.asarray(action_distributions.latin_hypercube(jax.random.key(0), (4000, 4, 1)))
     assert numbers.min() >= 0 and numbers.max() < 1
     for k in range(4):
         assert np.histogram(numbers[:, k, 0], 10, (0, 1))[0] == pytest.approx(400, abs=100)
+
+
+RLAX = json.loads((pathlib.Path(__file__).parent / "policies_rlax.json").read_text())["densities"]
+"""Written by rlax_reference.py."""
+_log_density, _slope = jax.jit(action_distributions.log_density), jax.jit(action_distributions.log_tanh_slope)
+
+
+def test_densities_of_several_numbers_are_multiplied() -> None:
+    # At the mean 1 / (sigma sqrt(2 pi)) each: sigma 1 and 2. One sigma away: less by exp(-1/2).
+    mean, log_std = np.zeros((2, 2), np.float32), np.log(np.array([1.0, 2.0], np.float32))
+    found = _log_density(np.array([[0.0, 0.0], [1.0, -2.0]], np.float32), mean, log_std)
+    peak = -np.log(2 * np.pi) - np.log(2.0)
+    np.testing.assert_allclose(found, [peak, peak - 1.0], rtol=1e-6)
+
+
+def test_the_entropy_is_that_of_the_textbook() -> None:
+    log_std = np.array([[0.0, 0.0], [np.log(2.0), 0.0]], np.float32)
+    one = 0.5 * np.log(2 * np.pi * np.e)
+    np.testing.assert_allclose(
+        jax.jit(action_distributions.gaussian_entropy)(log_std), [2 * one, 2 * one + np.log(2)], rtol=1e-6
+    )
+
+
+@pytest.mark.parametrize(("mean", "log_std"), [(0.0, 0.0), (0.7, -1.0), (-1.5, 0.5)])
+def test_a_squashed_density_sums_to_one(mean: float, log_std: float) -> None:
+    edges = np.linspace(-1, 1, 200_002)
+    middle = (edges[1:] + edges[:-1]) / 2
+    x = np.arctanh(middle).astype(np.float32)[:, None]
+    density = np.exp(np.asarray(_log_density(x, np.float32(mean), np.float32(log_std)) - _slope(x)), dtype=np.float64)
+    assert np.sum(density) * (edges[1] - edges[0]) == pytest.approx(1.0, abs=1e-3)
+
+
+def test_the_slope_is_that_of_tanh_and_stays_finite() -> None:
+    x = np.array([[-2.0], [0.0], [0.5]], np.float32)
+    np.testing.assert_allclose(_slope(x), np.log(1 - np.tanh(x[:, 0].astype(np.float64)) ** 2), rtol=1e-5, atol=1e-6)
+    far = np.array([[-50.0], [50.0]], np.float32)
+    np.testing.assert_allclose(_slope(far), 2 * np.log(2) - 100, rtol=1e-5)
+
+
+@pytest.mark.parametrize("case", RLAX, ids=range(len(RLAX)))
+def test_densities_and_entropies_are_those_of_rlax(case: dict[str, Any]) -> None:
+    x, mean, log_std = (np.array(case[name], np.float32) for name in ("x", "mean", "log_std"))
+    found = _log_density(x, mean, log_std)
+    np.testing.assert_allclose(found, case["log_density"], rtol=1e-4)
+    np.testing.assert_allclose(jax.jit(action_distributions.gaussian_entropy)(log_std), case["entropy"], rtol=1e-5)
+    np.testing.assert_allclose(found - _slope(x), case["log_squashed"], rtol=2e-3)

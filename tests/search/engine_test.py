@@ -8,14 +8,14 @@ import numpy as np
 import pytest
 
 from seedzero.config import muzero_config
-from seedzero.search import puct, selection
+from seedzero.search import engine, selection
 
 
 def _p_value(drawn: float, supposed: float) -> float:
     """Returns how probable draws of one alpha are if it were another."""
     from scipy import stats  # type: ignore[import-untyped]  # takes seconds, in each process that reads this file
 
-    draws = np.exp(np.asarray(puct.log_gamma(jax.random.key(0), drawn, (20_000,)), np.float64))
+    draws = np.exp(np.asarray(engine.log_gamma(jax.random.key(0), drawn, (20_000,)), np.float64))
     return float(stats.kstest(draws, stats.gamma(supposed).cdf).pvalue)
 
 
@@ -29,13 +29,13 @@ def test_the_test_sees_a_wrong_alpha() -> None:
 
 
 def test_logarithms_are_finite_where_draws_are_too_small_for_a_float() -> None:
-    draws = puct.log_gamma(jax.random.key(1), 0.001, (10_000,))
+    draws = engine.log_gamma(jax.random.key(1), 0.001, (10_000,))
     assert np.isfinite(draws).all()
     assert np.min(draws) < -1000
 
 
 def test_draws_repeat_with_the_key_and_differ_from_each_other() -> None:
-    draw = jax.jit(puct.log_gamma, static_argnums=(1, 2))
+    draw = jax.jit(engine.log_gamma, static_argnums=(1, 2))
     np.testing.assert_array_equal(draw(jax.random.key(2), 0.3, (5,)), draw(jax.random.key(2), 0.3, (5,)))
     assert jnp.unique(draw(jax.random.key(3), 0.3, (100,))).size == 100
 
@@ -43,7 +43,7 @@ def test_draws_repeat_with_the_key_and_differ_from_each_other() -> None:
 def test_all_noise_goes_to_legal_actions_of_rows_that_explore() -> None:
     invalid = jnp.tile(jnp.arange(6) >= 2, (2, 1))
     logits = selection.masked(jnp.zeros((2, 6)), invalid)
-    noisy = puct._add_dirichlet_noise(
+    noisy = engine._add_dirichlet_noise(
         jax.random.key(4), logits, invalid, jnp.array([True, False]), muzero_config.SearchSection()
     )
     found = np.exp(noisy)

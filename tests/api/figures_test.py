@@ -6,20 +6,20 @@ from typing import Any
 import numpy as np
 import pytest
 
-from seedzero.api import curve_plot
+from seedzero.api import figures
 from seedzero.core import errors
 from seedzero.monitoring import series
 
 
-def _line(label: str, *seeds: list[float]) -> curve_plot.Line:
+def _line(label: str, *seeds: list[float]) -> figures.Line:
     x = np.arange(float(len(seeds[0])))
     band = series.band([series.curve(x, np.array(seed)) for seed in seeds])
     assert band is not None
-    return curve_plot.Line(label, band)
+    return figures.Line(label, band)
 
 
-def _draw(*lines: curve_plot.Line, ending: str = ".png") -> bytes:
-    return curve_plot.draw(lines, title="catch", x="steps", y="mean return", ending=ending)
+def _draw(*lines: figures.Line, ending: str = ".png") -> bytes:
+    return figures.draw(lines, title="catch", x="steps", y="mean return", ending=ending)
 
 
 @pytest.mark.parametrize(("ending", "begin"), [(".png", b"\x89PNG"), (".svg", b"<?xml"), (".pdf", b"%PDF")])

@@ -295,6 +295,7 @@ def test_uv_installs_the_same_where_it_is_there(copy: pathlib.Path) -> None:
     assert by_uv == by_pip and len(by_uv) == 3 == len(_log(copy).splitlines())
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("failing", ["--require-hashes", "--editable", "--constraint"])
 def test_an_installation_that_fails_is_tried_again(failing: str, copy: pathlib.Path) -> None:
     python = copy / ".venv" / "bin" / "python"
@@ -306,6 +307,7 @@ def test_an_installation_that_fails_is_tried_again(failing: str, copy: pathlib.P
     assert _run_local("tictactoe", root=copy, **CPU).returncode == 0
 
 
+@pytest.mark.thorough
 def test_the_package_is_found_beside_its_clone_and_nothing_else_of_it(tmp_path: pathlib.Path) -> None:
     clone, venv = tmp_path / "seedzero", tmp_path / "venv"
     shutil.copytree(ROOT / "protos", clone / "protos")
@@ -363,6 +365,7 @@ def test_a_clone_that_was_moved_is_installed_anew(copy: pathlib.Path) -> None:
     assert _log(copy).count("reinstall") == again and _extras(copy) == {"box2d"}
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize(
     ("args", "device", "extras", "command"),
     [

@@ -22,6 +22,7 @@ _LAST = (np.array([1, 2]), np.array([2, 1]))
 """Rows and positions of the unrolls' last observations of an episode."""
 
 
+@pytest.mark.thorough
 @every_agent
 def test_what_follows_an_episodes_last_observation_is_no_step(name: str) -> None:
     """Neither the action there, nor its probability, nor the reward of the first row behind it counts."""
@@ -59,6 +60,7 @@ def test_values_count_beyond_truncations_and_not_beyond_terminal_ends(name: str)
     assert moved(2, 1)[1]["loss"] != expected["loss"]
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("fill", [3.0, np.inf, np.nan])
 @every_agent
 def test_padding_changes_nothing_whatever_is_in_it(name: str, fill: float) -> None:

@@ -105,6 +105,7 @@ def test_a_search_by_the_rules_finds_the_move_and_the_result_of_every_position(p
     assert np.all(best[is_won] > least) and np.all(best[~is_won] < -least)
 
 
+@pytest.mark.thorough
 def test_a_tree_has_no_illegal_move_and_nothing_below_an_end() -> None:
     found, rules = piles(), pgx_rules.game(NIM)
     learner = agent(NIM, search__num_simulations=64, search__num_considered=3)
@@ -198,6 +199,7 @@ def test_dice_and_tiles_fall_in_searches_as_the_rules_say(code: int) -> None:
     assert chi_square(counts, np.where(tiles == 1, 0.9, 0.1) / cells) < 62.5  # up to 31 degrees of freedom, 0.1 %
 
 
+@pytest.mark.thorough
 def test_a_position_where_a_game_is_cut_off_counts_as_the_network_says() -> None:
     """Also deeper in the tree, and as the root, whose value a target then has."""
     name, random = "jax_nim:CUT", np.random.default_rng(3)
@@ -211,6 +213,7 @@ def test_a_position_where_a_game_is_cut_off_counts_as_the_network_says() -> None
     np.testing.assert_allclose(cut.value, cut.network_value, atol=1e-5)
 
 
+@pytest.mark.thorough
 def test_a_tree_knows_who_moves_behind_chance() -> None:
     rules, learner = pgx_rules.game(LUCKY), agent(LUCKY, search__num_simulations=60, search__num_considered=3)
     found = jax.jit(jax.vmap(rules.env.init))(jax.random.split(jax.random.key(0), 2))
@@ -243,6 +246,7 @@ def test_a_tree_knows_who_moves_behind_chance() -> None:
     assert seen >= {1.0, -1.0}
 
 
+@pytest.mark.thorough
 def test_where_the_turn_does_not_pass_chance_has_one_outcome() -> None:
     name = "jax_nim:TURNS"
     rules, learner = pgx_rules.game(name), agent(name, search__num_simulations=60, search__num_considered=3)
@@ -260,6 +264,7 @@ def test_where_the_turn_does_not_pass_chance_has_one_outcome() -> None:
     assert {tuple(found) for place, found in codes.items() if moves_again[place]} == {(0,)}
 
 
+@pytest.mark.thorough
 def test_the_mover_is_stored_and_returns_follow_it() -> None:
     rules, learner = pgx_rules.game(LUCKY), agent(LUCKY, alphazero__n_step=4)
     found = jax.jit(jax.vmap(rules.env.init))(jax.random.split(jax.random.key(0), 8))
@@ -283,6 +288,7 @@ def test_the_mover_is_stored_and_returns_follow_it() -> None:
     np.testing.assert_allclose(targets.value[:, 0], expected, atol=1e-6)
 
 
+@pytest.mark.thorough
 def test_acting_takes_legal_moves_and_stores_no_state() -> None:
     found, rules, learner = piles(), pgx_rules.game(NIM), agent()
     act = jax.jit(learner.act)
@@ -318,6 +324,7 @@ def test_acting_writes_the_first_bytes_of_what_it_saw() -> None:
     assert np.array_equal(row.observation, shown.reshape(number, -1).view(np.uint8))
 
 
+@pytest.mark.thorough
 def test_acting_is_exported_for_any_number_of_rows() -> None:
     learner, rules, given = agent(NIM, search__num_simulations=4), pgx_rules.game(NIM), params()
     seen = inputs(rules, piles())
@@ -368,6 +375,7 @@ def windows(learner: base.Agent, seed: int = 0) -> windowing.Windows:
     )
 
 
+@pytest.mark.thorough
 def test_targets_are_the_movers_results_or_search_values_of_unfinished_games() -> None:
     learner = agent(NIM, alphazero__n_step=4)
     found = windows(learner)
@@ -387,6 +395,7 @@ def test_targets_are_the_movers_results_or_search_values_of_unfinished_games() -
     assert metrics["value_target_mean"] == pytest.approx(np.mean(expected), abs=1e-6)
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("has_results", [False, True])
 def test_updates_learn_the_stored_policy_and_the_result(has_results: bool) -> None:
     learner = agent(NIM, optimizer__learning_rate=0.01, alphazero__win_draw_loss=has_results)
@@ -407,6 +416,7 @@ def test_updates_learn_the_stored_policy_and_the_result(has_results: bool) -> No
     assert (3 if has_results else 5) in {leaf.shape[-1] for leaf in jax.tree.leaves(state.params["value_head"])}
 
 
+@pytest.mark.thorough
 def test_values_of_results_are_wins_less_losses() -> None:
     parts = agent(NIM, alphazero__win_draw_loss=True).update.args[0]
     logits = jnp.log(jnp.array([[0.2, 0.3, 0.5], [0.6, 0.3, 0.1], [0.25, 0.5, 0.25]]))
@@ -456,6 +466,7 @@ def test_environments_that_show_no_state_or_another_layout_are_refused_by_name()
             agent_table.make(config(), spec, "cpu")
 
 
+@pytest.mark.thorough
 def test_every_preset_of_a_board_game_is_an_alphazero_s() -> None:
     for name in ("pgx", "hex", "othello", "go9"):
         assert presets.get(name).run.agent == "alphazero" and presets.get(name).env.id.startswith("pgx:")

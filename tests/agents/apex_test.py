@@ -150,6 +150,7 @@ def test_every_environment_explores_with_its_own_epsilon_and_evaluation_is_greed
     assert set(actions[:, 0].tolist()) == {0, 1, 2}
 
 
+@pytest.mark.thorough
 def test_slots_that_nobody_may_take_have_no_share_in_the_epsilons() -> None:
     config = configs.override(_config(epsilon=0.5), {"replay.num_slots": 100, "replay.num_envs": 2})
     agent, inputs = apex.make(config, SPEC, "cpu"), _inputs(4000, slot=np.ones(4000, np.int32))

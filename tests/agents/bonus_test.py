@@ -65,6 +65,7 @@ def _rewards(**changes: Any) -> np.ndarray:
     return np.asarray(ppo._steps(parts, (), windows, given).advantage).reshape(cases.BATCH, cases.LENGTH)
 
 
+@pytest.mark.thorough
 def test_the_place_decides_whether_a_bonus_is_scaled_and_clipped() -> None:
     windows = cases.make_windows("ppo")
     is_step = ~np.asarray(windows.terminated | windows.truncated)[:, :-1]
@@ -74,6 +75,7 @@ def test_the_place_decides_whether_a_bonus_is_scaled_and_clipped() -> None:
     np.testing.assert_allclose(before[is_step], np.clip(3.0 * (reward + 0.5), -2.0, 2.0)[is_step], rtol=1e-6)
 
 
+@pytest.mark.thorough
 def test_the_state_learns_is_kept_and_is_refused_with_the_update() -> None:
     config = cases.make_config("ppo", bonus="own_bonus:make", lstm_width=0)
     agent = ppo.make(config, cases.SPEC, "cpu")
@@ -92,6 +94,7 @@ def test_without_a_bonus_nothing_is_imported() -> None:
     assert bonus.load("", cases.SPEC) is None and "own_bonus" not in sys.modules
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize(
     ("name", "told"),
     [

@@ -8,6 +8,7 @@ from typing import Any
 import actor_critic_cases as cases  # beside this file: see conftest.py
 import jax
 import numpy as np
+import pytest
 
 from seedzero.agents import agent_table, base, ppo
 from seedzero.core import packing, types
@@ -36,6 +37,7 @@ def _changed(before: Any, after: Any) -> bool:
     return any(not np.array_equal(one, other) for one, other in pairs)
 
 
+@pytest.mark.thorough
 def test_the_central_value_learns_and_the_value_beside_the_policy_does_not() -> None:
     agent, update = _agent()
     state = jax.jit(agent.init)(jax.random.key(0))

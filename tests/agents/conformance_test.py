@@ -38,6 +38,7 @@ CASES = [
 every_case = pytest.mark.parametrize(("variant", "spec_name"), CASES)
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("check", conformance.CHECKS)
 @every_case
 def test_an_agent_keeps_its_promises(variant: str, spec_name: str, check: str) -> None:

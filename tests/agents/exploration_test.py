@@ -55,6 +55,7 @@ def _repetition(action: list[int], left: list[int]) -> exploration.Repetition:
     return exploration.Repetition(*(jnp.asarray(np.array(x, np.int32)) for x in (action, left, [0] * len(left))))
 
 
+@pytest.mark.thorough
 def test_every_action_and_each_length_has_its_share() -> None:
     config = muzero_config.ExploreConfig(epsilon=0.25, exponent=2.0, max_length=5)
     state, taken = _apply(rows=40_000, config=config)
@@ -139,6 +140,7 @@ def test_the_random_start_ends_with_a_reward_or_a_terminal_state() -> None:
     np.testing.assert_array_equal(explores, expected)
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize(
     ("left", "first_left", "repeated", "explores", "expected"),
     [
@@ -226,6 +228,7 @@ def _act(epsilon: float, *, explore: bool = True) -> tuple[Any, base.Outputs]:
     return memory, outputs
 
 
+@pytest.mark.thorough
 def test_what_is_repeated_is_stored_as_the_action_and_changes_nothing_else() -> None:
     memory, outputs = _act(0.5)
     _, usual = _act(0.0)
@@ -237,6 +240,7 @@ def test_what_is_repeated_is_stored_as_the_action_and_changes_nothing_else() -> 
     assert np.asarray(memory.left).max() > 0
 
 
+@pytest.mark.thorough
 def test_repeated_vectors_are_stored_normalized_and_taken_in_units() -> None:
     agent = _agent(VECTORS, **{"explore.epsilon": 1.0, "explore.exponent": 0.0})
     params, act, memory = jax.jit(agent.init)(jax.random.key(0)).params, jax.jit(agent.act), agent.initial_memory(8)
@@ -259,6 +263,7 @@ def test_the_random_start_is_of_the_run_and_not_of_its_policy() -> None:
     assert agent.initial_memory(2).first_left.tolist() == [0, 0]
 
 
+@pytest.mark.thorough
 def test_rings_that_wait_for_workers_are_no_environments_to_explore_in() -> None:
     explore = {"explore.epsilon": 0.25, "explore.spread": True, "explore.exponent": 0.0}
     agent = _agent(**explore, **{"replay.num_slots": 4, "replay.num_envs": 2})

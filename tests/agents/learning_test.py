@@ -19,6 +19,7 @@ from seedzero.ops import gae, vtrace
 from seedzero.replay import ring_store, windowing
 
 
+@pytest.mark.thorough
 def test_the_target_network_is_a_copy_every_so_many_updates() -> None:
     config = cases.make_config(muzero__target_network_updates=2)
     state = cases.init(config)
@@ -172,6 +173,7 @@ def _advantages(windows: windowing.Windows, trace_decay: float) -> tuple[list[fl
     return found[0].tolist(), course.learned[0].tolist()
 
 
+@pytest.mark.thorough
 def test_advantages_of_both_players_in_one_row_change_their_sign_with_each_move() -> None:
     # The last mover wins: 1 - 0.1 = 0.9; before: -0.1 - 0.6 = -0.7, less half of 0.9; -0.6 + 0.4 = -0.2, plus half of
     # 1.15; 0.4 - 0.2 = 0.2, less half of 0.375.

@@ -81,6 +81,7 @@ def _agrees(name: str, spec: types.EnvSpec, windows: windowing.Windows) -> bool:
     return bool(distance < agrees)
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("start", [0, 3, 5, 6, 7])
 @every_action
 def test_unrolling_from_the_stored_state_is_what_acting_did(name: str, spec: types.EnvSpec, start: int) -> None:
@@ -137,6 +138,7 @@ def test_rows_store_the_state_before_and_the_action_before_as_the_environment_ha
     np.testing.assert_allclose(jax.tree.leaves(after)[0], stored["state"][:, 5], atol=1e-6)
 
 
+@pytest.mark.thorough
 def test_a_minibatch_is_of_whole_unrolls() -> None:
     config = cases.make_config("ppo", lstm_width=UNITS, num_minibatches=3, num_epochs=2, reward__normalize=True)
     agent = ppo.make(config, cases.SPEC, "cpu")

@@ -52,6 +52,7 @@ def _make_targets(config: configs.Config) -> Any:
     return jax.jit(functools.partial(muzero_loss.make_targets, muzero_model.make_parts(config, cases.SPEC, "cpu")))
 
 
+@pytest.mark.thorough
 def test_rewards_count_as_far_as_the_network_would_act_alike() -> None:
     config = cases.make_config(**ON)
     windows = cases.make_windows(config, 5)
@@ -109,6 +110,7 @@ def test_ends_mean_what_they_mean_without_the_correction() -> None:
         )
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("on", [ON, dict(muzero__policy_gradient_weight=0.5)])
 def test_acting_stores_the_probability_of_its_choice(on: dict[str, Any]) -> None:
     agent, params = muzero.make(cases.make_config(**on), cases.SPEC, "cpu"), _params(cases.make_config(**on))
@@ -120,6 +122,7 @@ def test_acting_stores_the_probability_of_its_choice(on: dict[str, Any]) -> None
     assert chance.max() > 2 * chance.min()
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize(
     ("changes", "exponent"),
     [
@@ -144,6 +147,7 @@ def test_acting_stores_the_probability_of_its_draw(changes: dict[str, Any], expo
     np.testing.assert_allclose(found.stored[PROBABILITY], expected, rtol=1e-4)
 
 
+@pytest.mark.thorough
 def test_a_repeated_action_has_the_probability_of_its_first_step_and_then_1() -> None:
     config = cases.make_config(**ON, explore__epsilon=0.3)
     agent, params = muzero.make(config, cases.SPEC, "cpu"), _params(config)

@@ -125,6 +125,7 @@ def test_the_value_head_has_one_logit_more() -> None:
         assert params["reward_head"]["Dense_1"]["kernel"].shape == (8, 11)
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize(
     "changes",
     [
@@ -164,6 +165,7 @@ def test_a_return_bootstraps_from_the_value_of_what_goes_on() -> None:
     np.testing.assert_allclose(targets.value, 0.25 * 2.0, rtol=1e-3)
 
 
+@pytest.mark.thorough
 def test_actions_that_end_the_episode_are_learned_to_be_worth_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
     """Action 0 ends it; values are small beside the bins, so that nothing else tells soon."""
     monkeypatch.setattr(muzero_loss, "_POLICY_WEIGHT", 0.0)

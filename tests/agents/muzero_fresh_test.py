@@ -21,6 +21,7 @@ def _config(share: float, target_updates: int = 0) -> configs.Config:
     return cases.make_config(optimizer__learning_rate=0.01, search__gumbel_scale=0.0, **changes)
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize(("share", "num_fresh"), [(0.3, 2), (0.0, 0)])
 def test_the_share_of_windows_has_what_a_search_of_its_observations_finds(share: float, num_fresh: int) -> None:
     config = _config(share)
@@ -46,6 +47,7 @@ def test_a_fresh_window_needs_the_observations_of_its_searches_and_bootstraps() 
     assert muzero.make(_config(0.0), cases.SPEC, "cpu").data.observe == (0,)
 
 
+@pytest.mark.thorough
 def test_stale_policies_and_values_are_not_learned() -> None:
     """Two replays that differ in all that acting stored teach the same; only actions and rewards count."""
     config = _config(1.0, target_updates=2)

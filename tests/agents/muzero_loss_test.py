@@ -187,6 +187,7 @@ def test_actions_behind_an_end_are_the_policys_earlier_ones_as_taken() -> None:
     assert [set(states[:, i, 2]) for i in (1, 2, 3)] == [{1, 2}, {0, 2}, {0, 1}]
 
 
+@pytest.mark.thorough
 def test_an_end_by_chance_is_not_blamed_on_the_actions_behind_it() -> None:
     """Half of all first steps end the episode, by chance; who is still there takes action 0, and gets 1 for any."""
     config = cases.make_config(
@@ -223,6 +224,7 @@ def test_an_end_by_chance_is_not_blamed_on_the_actions_behind_it() -> None:
     assert found == pytest.approx(0.5, abs=0.1)  # drawn evenly, the others would bear two thirds of the ends: 0.67
 
 
+@pytest.mark.thorough
 def test_sums_of_rewards_are_trained_on_the_step_that_completes_them(monkeypatch: pytest.MonkeyPatch) -> None:
     """A model that says the sum of all actions since the sum began is right when rewards repeat the action before."""
     monkeypatch.setattr(muzero_model, "PREFIX_HORIZON", 2)
@@ -317,6 +319,7 @@ def test_intensity_scales_each_observation_by_its_own_factor() -> None:
     assert len(np.unique(np.round(factor[:, 0, 0, 0, 0], 4))) > 1
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("num_steps", [1, 3])
 def test_unrolled_states_and_predictions_are_those_of_one_step_after_the_other(num_steps: int) -> None:
     config = cases.make_config(muzero__unroll_steps=num_steps)
@@ -337,6 +340,7 @@ def test_unrolled_states_and_predictions_are_those_of_one_step_after_the_other(n
         np.testing.assert_allclose(came, right, rtol=1e-4, atol=1e-5)
 
 
+@pytest.mark.thorough
 def test_actions_behind_an_end_are_drawn_from_the_policy_for_each_row_and_step() -> None:
     config, num_rows = cases.make_config(muzero__unroll_steps=2), 4_000
     parts = muzero_model.make_parts(config, cases.SPEC, "cpu")
@@ -368,6 +372,7 @@ def _random_params(parts: muzero_model.Parts) -> Any:
     return jax.tree.unflatten(structure, [x + 0.3 * random.normal(size=x.shape).astype(x.dtype) for x in leaves])
 
 
+@pytest.mark.thorough
 def test_augmentation_changes_the_loss_and_not_the_targets() -> None:
     def update(**changes: options.Value) -> base.Metrics:
         config = cases.make_config(muzero__target_network_updates=2, **changes)
@@ -390,6 +395,7 @@ def test_augmentation_changes_the_loss_and_not_the_targets() -> None:
     assert plain["value_mean"] != augmented["value_mean"]
 
 
+@pytest.mark.thorough
 def test_the_policy_gradient_follows_returns_less_stored_values() -> None:
     plain, config = _hand_model_config(), _hand_model_config(muzero__policy_gradient_weight=0.3)
     windows, params = cases.hand_model_windows(config), {"p": 0.5, "q": 2.0}
@@ -484,6 +490,7 @@ def learn(config: configs.Config, num_sides: int, reward_size: float, *, looks: 
             yield Learned(parts, state.params, float(metrics["loss_code"]), float(metrics["codes_in_use"]))
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize(("num_sides", "reward_size", "consistency_weight"), [(2, 0.0, 0.0), (6, 1.0, 2.0)])
 def test_each_side_gets_a_code_and_codes_are_as_hard_to_predict_as_the_die(
     num_sides: int, reward_size: float, consistency_weight: float
@@ -497,6 +504,7 @@ def test_each_side_gets_a_code_and_codes_are_as_hard_to_predict_as_the_die(
     assert len(set(after.codes(num_sides))) == num_sides
 
 
+@pytest.mark.thorough
 def test_without_gradients_from_what_follows_all_sides_keep_one_code(monkeypatch: pytest.MonkeyPatch) -> None:
     """This is what the test above must notice: codes that nothing drives are easy to predict, and say nothing."""
     encode = muzero_loss.encode_chance
@@ -509,6 +517,7 @@ def test_without_gradients_from_what_follows_all_sides_keep_one_code(monkeypatch
     assert after.codes_in_use == pytest.approx(1.0) and after.loss_code < 0.1
 
 
+@pytest.mark.thorough
 def test_the_prediction_of_codes_teaches_the_encoder_nothing() -> None:
     """The commitment does, and so do rewards; neither reaches what was seen later."""
     config = make_config()
@@ -574,6 +583,7 @@ class _Hand:
         self.params = {"preference": jnp.zeros(NUM_CODES).at[3].set(2.0).at[5].set(1.0)}
 
 
+@pytest.mark.thorough
 def test_the_losses_are_what_numpy_computes() -> None:
     hand, config = _Hand(make_config()), make_config()
     windows = cases.make_windows(config, 3)
@@ -604,6 +614,7 @@ def test_the_losses_are_what_numpy_computes() -> None:
     assert value.weight == config.muzero.value_loss_weight and commitment.weight == muzero_loss.COMMITMENT_WEIGHT
 
 
+@pytest.mark.thorough
 def test_codes_are_the_encoder_s_and_behind_an_end_drawn_as_predicted() -> None:
     config, num_rows = make_config(), 4_000
     hand = _Hand(config)
@@ -622,6 +633,7 @@ def test_codes_are_the_encoder_s_and_behind_an_end_drawn_as_predicted() -> None:
     np.testing.assert_allclose(np.bincount(drawn) / num_rows, np.exp(predicted), atol=0.03)
 
 
+@pytest.mark.thorough
 def test_codes_and_actions_behind_an_end_are_drawn_from_noise_of_their_own(monkeypatch: pytest.MonkeyPatch) -> None:
     noises: list[np.ndarray] = []
 
@@ -653,6 +665,7 @@ def test_codes_in_use_are_the_perplexity_of_all() -> None:
     np.testing.assert_allclose(muzero_loss.codes_in_use(code, first), 1.0, rtol=1e-5)
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize(
     ("spec", "signs"),
     [
@@ -690,6 +703,7 @@ EVERYTHING: dict[str, options.Value] = {
 }
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize(
     ("changes", "spec"),
     [

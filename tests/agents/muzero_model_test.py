@@ -28,6 +28,7 @@ def test_a_value_changes_its_sign_between_two_players(num_players: int, expected
     assert muzero_model.signed_discount(parts) == expected
 
 
+@pytest.mark.thorough
 def test_probabilities_stand_for_the_numbers_that_their_logits_mean() -> None:
     parts = cases.hand_model(cases.make_config())
     x = jnp.array([[-20.0, -1.0, 0.0], [0.3, 5.5, 20.0]])
@@ -218,6 +219,7 @@ def windows_of(config: configs.Config, spec: types.EnvSpec = cases.SPEC) -> wind
 CONTINUOUS = types.EnvSpec((4,), "float32", 0, action_low=(-2.0, -1.0), action_high=(2.0, 1.0))
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize(
     ("memory", "spec"),
     [("lstm", cases.SPEC), ("gru", cases.SPEC), ("lstm", CONTINUOUS)],
@@ -243,6 +245,7 @@ def test_a_state_behind_a_burn_in_is_that_of_a_loop_from_the_stored_state(memory
     assert 4 < sum(covered) < len(covered) - 4
 
 
+@pytest.mark.thorough
 def test_with_the_parameters_that_acted_all_states_are_acting_s() -> None:
     config = make_config()
     parts, params, played = parts_of(config), params_of(config, 1), play()
@@ -257,6 +260,7 @@ def test_with_the_parameters_that_acted_all_states_are_acting_s() -> None:
     assert not played.state[:, list(FIRST)].any()
 
 
+@pytest.mark.thorough
 def test_gradients_go_through_the_burn_in_and_stop_at_the_stored_state() -> None:
     config = make_config()
     parts, params, played = parts_of(config), params_of(config, 2), play()
@@ -276,6 +280,7 @@ def test_gradients_go_through_the_burn_in_and_stop_at_the_stored_state() -> None
     jax.tree.map(lambda x, y: np.testing.assert_allclose(x, y, atol=1e-4), one, other)
 
 
+@pytest.mark.thorough
 def test_a_search_begins_with_what_acting_remembers() -> None:
     config = make_config()
     agent, params, played = muzero.make(config, cases.SPEC, "cpu"), params_of(config, 1), play()
@@ -304,6 +309,7 @@ def _searched(config: configs.Config, params: Any, hidden: np.ndarray, key: jax.
     return found
 
 
+@pytest.mark.thorough
 def test_reanalysed_positions_are_searched_from_their_burnt_in_states() -> None:
     config = make_config(reanalyse__per_insert=1.0)
     agent, params, played = muzero.make(config, cases.SPEC, "cpu"), params_of(config, 2), play()
@@ -322,6 +328,7 @@ def test_reanalysed_positions_are_searched_from_their_burnt_in_states() -> None:
         np.testing.assert_allclose(fresh[name], expected[name], atol=1e-4)
 
 
+@pytest.mark.thorough
 def test_a_fresh_share_is_searched_from_its_burnt_in_states() -> None:
     config = make_config(reanalyse__fresh_share=0.5)
     parts, params, played = parts_of(config), params_of(config, 2), play()
@@ -340,6 +347,7 @@ def test_a_fresh_share_is_searched_from_its_burnt_in_states() -> None:
         np.testing.assert_array_equal(fresh.stored[name][num_fresh:], windows.stored[name][num_fresh:])
 
 
+@pytest.mark.thorough
 def test_returns_bootstrap_from_remembering_states_to_an_episode_s_last_row() -> None:
     config = make_config(muzero__target_network_updates=1)
     parts, params, played = parts_of(config), params_of(config, 2), play()
@@ -354,6 +362,7 @@ def test_returns_bootstrap_from_remembering_states_to_an_episode_s_last_row() ->
     np.testing.assert_allclose(values[number, 1], expected[0], rtol=1e-4)
 
 
+@pytest.mark.thorough
 def test_the_consistency_loss_compares_with_later_states_and_teaches_them_nothing() -> None:
     config = make_config(muzero__consistency_weight=1.0)
     parts, params, played = parts_of(config), params_of(config, 2), play()
@@ -380,6 +389,7 @@ def test_the_consistency_loss_compares_with_later_states_and_teaches_them_nothin
         assert not any(np.any(leaf) for leaf in jax.tree.leaves(gradient[name])), name
 
 
+@pytest.mark.thorough
 def test_an_update_teaches_the_core_what_to_keep() -> None:
     config = make_config()
     agent, windows = muzero.make(config, cases.SPEC, "cpu"), windows_of(config)

@@ -80,6 +80,7 @@ def _update(config: configs.Config, windows: windowing.Windows) -> Any:
     return jax.jit(lambda key: muzero._update(parts, state, windows, key, None)[1:])(jax.random.key(0))
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("predicts_ends", [False, True])
 def test_logits_of_policy_and_value_have_no_gradient_where_others_moved(predicts_ends: bool) -> None:
     config = _config(
@@ -116,6 +117,7 @@ def test_with_a_model_of_opponents_windows_from_own_rows_teach_all_moves() -> No
     assert (found["reward"][:, 1:] > 1e-4).all()
 
 
+@pytest.mark.thorough
 def test_of_others_the_drawn_moves_are_learned_not_their_searches_policy() -> None:
     config = _config(league__opponent_model=True, search__gumbel_scale=4.0)
     agent = muzero.make(config, SPEC, "cpu")
@@ -143,6 +145,7 @@ def test_a_priority_is_the_error_of_the_first_own_value() -> None:
     np.testing.assert_allclose(priority, [*known, np.mean(known)], rtol=1e-4)
 
 
+@pytest.mark.thorough
 def test_windows_without_a_value_do_not_keep_a_new_row_s_priority() -> None:
     """They teach the model alone, and are drawn as often as the mean of the others that were sampled."""
     windows = _windows(_config())._replace(weight=jnp.array([1.0, 0.0, 1.0, 1.0]))
@@ -164,6 +167,7 @@ def test_own_values_that_are_not_trained_and_ends_that_are_make_priorities_too()
     np.testing.assert_allclose(priority, [5 / 2] * 4, rtol=1e-4)
 
 
+@pytest.mark.thorough
 def test_metrics_of_positions_are_means_over_own_ones() -> None:
     config = _config(muzero__policy_gradient_weight=1.0)
     windows = _windows(config)
@@ -181,6 +185,7 @@ def test_metrics_of_positions_are_means_over_own_ones() -> None:
     assert [float(metrics[name]) for name in ("value_mean", "value_target_mean", "policy_entropy")] == [0, 0, 0]
 
 
+@pytest.mark.thorough
 def test_windows_of_own_rows_teach_what_they_do_without_a_league() -> None:
     """The search's values of old windows and the policy gradient among it."""
     changes: dict[str, options.Value] = {"muzero__policy_gradient_weight": 0.5, "muzero__search_value_age": 3}

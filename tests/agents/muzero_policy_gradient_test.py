@@ -58,6 +58,7 @@ def _expected(advantage: list[float], log_taken: list[float], ratio: list[float]
     return float(errors[0] + errors[1:].sum() / 2)
 
 
+@pytest.mark.thorough
 def test_old_windows_keep_their_returns_where_values_learn_the_search_s() -> None:
     def update(**changes: options.Value) -> tuple[Any, Any]:
         config = _config(**changes)
@@ -123,6 +124,7 @@ def test_logits_of_illegal_actions_have_no_gradient() -> None:
     assert pull[0, 2] == pull[1, 1] == 0  # by hand, so above too
 
 
+@pytest.mark.thorough
 def test_acting_stores_the_legal_actions_for_the_policy_gradient() -> None:
     spec = dataclasses.replace(cases.SPEC, has_action_mask=True)
     config = cases.make_config(muzero__policy_gradient_weight=0.5)

@@ -61,6 +61,7 @@ def test_rewards_in_other_units_are_learned_alike(factor: float, target_updates:
     np.testing.assert_array_equal(factor * here.stored["value"], there.stored["value"])
 
 
+@pytest.mark.thorough
 def test_values_of_any_size_are_learned_and_none_ends_at_the_support() -> None:
     config = cases.make_config(**RATE, network__num_bins=121, network__support_limit=30.0, reward__discount=0.99)
     windows = _with_rewards(cases.make_windows(config), 0.0)
@@ -74,6 +75,7 @@ def test_values_of_any_size_are_learned_and_none_ends_at_the_support() -> None:
     assert float(metrics["value_target_mean"]) > 20_000
 
 
+@pytest.mark.thorough
 def test_targets_beyond_the_support_are_counted() -> None:
     config = cases.make_config(network__support_limit=5.0, reward__normalize=False, reward__discount=1.0)
     windows = _with_rewards(cases.make_windows(config), 0.0)
@@ -109,6 +111,7 @@ def test_clipped_rewards_are_what_is_learned() -> None:
     assert agent_cases.equal(seen(windows, reward__clip=0.5), seen(clipped))
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("factors", [[1e4] * 4, [1.0, 1e-3, 1.0, 1e3]], ids=["all", "each"])
 def test_observations_in_other_units_are_seen_alike(factors: list[float]) -> None:
     windows = cases.make_windows(cases.make_config())
@@ -122,6 +125,7 @@ def test_observations_in_other_units_are_seen_alike(factors: list[float]) -> Non
     assert np.ptp(np.asarray(here.stored["policy"]), axis=0).max() > 0.3
 
 
+@pytest.mark.thorough
 def test_acting_and_targets_have_statistics_of_their_own_that_no_optimizer_touches() -> None:
     config = cases.make_config(optimizer__learning_rate=1.0, muzero__target_network_updates=2)
     windows, state = cases.make_windows(config, 4), cases.init(config)
@@ -151,6 +155,7 @@ def _flat_model(noise: float) -> mcts.RecurrentFn:
     return step
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("policy", ["gumbel", "puct"])
 def test_rounding_errors_of_equal_values_make_no_policy(policy: str) -> None:
     """What the search prefers is learned, and searched again: a preference for errors would grow."""
@@ -169,6 +174,7 @@ def test_rounding_errors_of_equal_values_make_no_policy(policy: str) -> None:
     assert np.asarray(effective).min() > 5.5
 
 
+@pytest.mark.thorough
 def test_forced_visits_of_fatal_moves_do_not_lower_the_stored_value() -> None:
     """One of 6 actions is fatal, the policy knows it, and sequential halving visits it all the same."""
     config = cases.make_config(

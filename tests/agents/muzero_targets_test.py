@@ -95,6 +95,7 @@ def test_each_observation_that_consistency_and_bootstraps_need_comes_once(
 # The age of a step ---------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize(("start", "num_old"), [(50, 2), (51, 0)])
 def test_old_windows_learn_the_searchs_value_once_the_model_is_trusted(start: int, num_old: int) -> None:
     config = cases.make_config(muzero__search_value_age=10, muzero__search_value_start=start)
@@ -140,6 +141,7 @@ def test_between_two_players_targets_change_their_sign_with_the_mover() -> None:
     np.testing.assert_allclose(np.asarray(targets.value)[0], [7.5, 10.0, 12.5])
 
 
+@pytest.mark.thorough
 def test_values_of_the_target_network_change_their_sign_likewise() -> None:
     config = cases.make_config(muzero__target_network_updates=5)
     parts = muzero_model.make_parts(config, cases.SPEC, "cpu")

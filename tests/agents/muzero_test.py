@@ -21,6 +21,7 @@ from seedzero.networks import muzero_net
 from seedzero.ops import value_transforms
 
 
+@pytest.mark.thorough
 def test_an_update_reports_its_metrics_and_learns_the_batch() -> None:
     config = cases.make_config(optimizer__learning_rate=0.01)
     windows = cases.make_windows(config)
@@ -36,6 +37,7 @@ def test_an_update_reports_its_metrics_and_learns_the_batch() -> None:
     assert set(metrics) == of_loss | of_step | {"policy_entropy", types.TARGETS_CLIPPED}
 
 
+@pytest.mark.thorough
 def test_a_windows_priority_is_how_far_the_network_is_from_its_target() -> None:
     config = cases.make_config(reward__discount=0.5, optimizer__learning_rate=0.02)
     windows = cases.make_windows(config)
@@ -51,6 +53,7 @@ def test_a_windows_priority_is_how_far_the_network_is_from_its_target() -> None:
     assert np.asarray(priority).max() < 0.5
 
 
+@pytest.mark.thorough
 def test_rewards_of_the_search_sum_up_to_what_is_trained(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(muzero_model, "PREFIX_HORIZON", 2)
     config = cases.make_config(muzero__value_prefix=True, muzero__unroll_steps=3)
@@ -87,6 +90,7 @@ def test_rewards_of_the_search_sum_up_to_what_is_trained(monkeypatch: pytest.Mon
     np.testing.assert_allclose(again, rewards[:, 2], rtol=1e-5)
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("policy", ["gumbel", "puct"])
 def test_a_search_over_sums_of_rewards_finds_the_action_that_is_rewarded(
     policy: str, monkeypatch: pytest.MonkeyPatch
@@ -137,6 +141,7 @@ def test_the_value_to_store_is_the_mean_of_the_search_or_that_of_the_policy(jit:
     assert stored("root") == 5.0
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("policy", ["gumbel", "puct"])
 def test_samples_are_of_the_policy_of_a_search_without_noise(policy: str) -> None:
     config = cases.make_config(search__policy=policy, explore__epsilon=1.0)
@@ -177,6 +182,7 @@ def _choice(num_players: int, policy: str, **changes: options.Value) -> base.Out
     return act(inputs, jax.random.key(0))
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("policy", ["gumbel", "puct"])
 def test_the_search_counts_what_the_other_player_wins_as_lost(policy: str) -> None:
     alone, two = _choice(1, policy), _choice(2, policy)

@@ -54,6 +54,7 @@ def _loop(windows: windowing.Windows, row: int, k: int, n: int, discount: float)
     return total
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("n", [1, 2])
 def test_the_sign_of_a_return_follows_the_movers_in_the_rows(n: int) -> None:
     config = cases.make_config(muzero__n_step=n)
@@ -69,6 +70,7 @@ def test_the_sign_of_a_return_follows_the_movers_in_the_rows(n: int) -> None:
     assert targets.value_mask.sum() > 8
 
 
+@pytest.mark.thorough
 def test_where_movers_alternate_targets_are_those_of_alternating_games() -> None:
     for changes in ({}, FUNCTIONS):
         config = configs.override(cases.make_config(), changes)
@@ -101,6 +103,7 @@ def _turn_model(config: configs.Config, logit: float) -> muzero_model.Parts:
     return cases.model(config, SPEC, dynamics=dynamics, predict=predict)
 
 
+@pytest.mark.thorough
 def test_turns_are_learned_by_their_cross_entropy_and_nobody_moves_at_an_end() -> None:
     config = cases.make_config()
     windows = _windows(config)
@@ -124,6 +127,7 @@ def test_the_search_takes_the_sign_from_the_predicted_turn(logit: float, sign: f
     np.testing.assert_allclose(prediction.value, 2.0, rtol=1e-3)
 
 
+@pytest.mark.thorough
 def test_rows_store_the_mover_and_the_reward_head_has_one_logit_more() -> None:
     config = cases.make_config()
     agent = muzero.make(config, SPEC, "cpu")
@@ -136,6 +140,7 @@ def test_rows_store_the_mover_and_the_reward_head_has_one_logit_more() -> None:
     assert "mover" not in muzero.make(config, cases.SPEC, "cpu").stored
 
 
+@pytest.mark.thorough
 def test_the_mover_is_found_in_an_array_of_any_name() -> None:
     arrays = [types.ArraySpec("board", (5,), "float32")]
     agent = muzero.make(
@@ -147,6 +152,7 @@ def test_the_mover_is_found_in_an_array_of_any_name() -> None:
     assert outputs.stored["mover"].tolist() == [1, 0]
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize(
     "changes",
     [{"muzero.value_prefix": True}, {"muzero.predict_ends": True, "reanalyse.fresh_share": 1.0}, FUNCTIONS],

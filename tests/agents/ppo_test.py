@@ -96,6 +96,7 @@ class _Numpy:
         }
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("spec", [cases.SPEC, cases.VECTORS], ids=["numbers", "vectors"])
 @pytest.mark.parametrize(
     "settings",
@@ -158,6 +159,7 @@ def test_the_cases_of_rlax_cover_clips_of_both_kinds() -> None:
 # Minibatches --------------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize(("num_minibatches", "size"), [(1, 12), (3, 4), (5, 3), (12, 1)])
 def test_an_epoch_goes_over_all_steps_in_an_order_of_its_own(num_minibatches: int, size: int) -> None:
     rows = np.asarray(learning.minibatches(jax.random.key(0), 12, num_minibatches, 3))
@@ -167,6 +169,7 @@ def test_an_epoch_goes_over_all_steps_in_an_order_of_its_own(num_minibatches: in
     assert len({tuple(epoch) for epoch in epochs}) == 3
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize(
     ("num_unrolls", "num_minibatches", "num_devices", "sizes"),
     [(8, 4, 4, [2, 2, 2, 2]), (12, 4, 2, [3, 3, 3, 3]), (12, 5, 2, [2, 2, 3, 2, 3]), (4, 4, 4, [1, 1, 1, 1])],
@@ -199,6 +202,7 @@ def _updated_by_two_devices(config: configs.Config, windows: windowing.Windows) 
     return found
 
 
+@pytest.mark.thorough
 def test_a_minibatch_that_has_no_unroll_of_a_device_is_that_of_the_others() -> None:
     """Two devices of one unroll each, two minibatches: each step of the optimizer learns from one unroll."""
     settings: dict[str, Any] = {"normalize_advantages": True, "learning_rate": 0.02, "lstm_width": 8}
@@ -211,6 +215,7 @@ def test_a_minibatch_that_has_no_unroll_of_a_device_is_that_of_the_others() -> N
     jax.tree.map(lambda x, y: np.testing.assert_allclose(x, y, rtol=1e-5), found.params, expected.params)
 
 
+@pytest.mark.thorough
 def test_devices_normalize_the_advantages_of_a_minibatch_together() -> None:
     config, windows = _config(normalize_advantages=True, learning_rate=0.02), agent_cases.part(_windows(), slice(2))
     windows = windows._replace(reward=windows.reward * np.array([[30.0], [1.0]], np.float32))
@@ -221,6 +226,7 @@ def test_devices_normalize_the_advantages_of_a_minibatch_together() -> None:
     jax.tree.map(lambda x, y: np.testing.assert_allclose(x, y, rtol=1e-5), found.params, expected.params)
 
 
+@pytest.mark.thorough
 def test_a_few_updates_raise_the_likelihood_of_the_advantaged_action() -> None:
     """Action 1 is worth 1, the others nothing; values are 0. An observation stays the same."""
     config = _config(num_epochs=4, num_minibatches=3, learning_rate=0.02, trace_decay=0.0, discount=0.0)
@@ -260,6 +266,7 @@ def test_more_minibatches_than_steps_are_refused() -> None:
 # Statistics ---------------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.thorough
 def test_rewards_are_divided_by_the_standard_deviation_of_earlier_returns() -> None:
     config = _config(reward__normalize=True)
     windows = _windows()
@@ -308,6 +315,7 @@ def test_a_return_changes_its_sign_only_when_the_turn_passes(moves_again: bool, 
     np.testing.assert_allclose(outputs.stored["return"], [last], rtol=1e-6)
 
 
+@pytest.mark.thorough
 def test_what_acts_has_the_moments_that_updates_have_counted() -> None:
     agent = ppo.make(_config(network__normalize_observations=True), cases.SPEC, "cpu")
     state = jax.jit(agent.init)(jax.random.key(0))
@@ -348,6 +356,7 @@ def test_illegal_actions_are_never_learned() -> None:
     assert metrics["policy_entropy"] < np.log(2) + 1e-6
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize(("platform", "num_convolutions"), [("cpu", 0), ("gpu", 2)])
 def test_the_loop_of_an_update_holds_no_convolution_on_a_cpu(platform: str, num_convolutions: int) -> None:
     spec = types.EnvSpec((6, 5, 1), "uint8", 3, observation_low=0, observation_high=1)

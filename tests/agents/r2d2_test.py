@@ -14,6 +14,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import optax
+import pytest
 
 from seedzero.agents import learning, r2d2
 from seedzero.config import configs, options, shared
@@ -115,6 +116,7 @@ def _of(errors: list[float]) -> tuple[float, float]:
     return 0.9 * known.max() + 0.1 * known.mean(), 0.5 * np.sum(known**2)
 
 
+@pytest.mark.thorough
 def test_the_steps_behind_the_burn_in_have_n_step_double_q_targets() -> None:
     # Sums 13 to 16; online action 1 is best, worth 1 x the sum to the target network: 13, 14, 15, 16.
     # Targets: 10 + 20/2 + 15/4, 20 + 40/2 + 16/4, and 40 + 16/2, where the window ends. Predictions: 13, 28, 15.
@@ -208,6 +210,7 @@ def test_the_agent_is_as_configured() -> None:
     assert (memory.state.shape, memory.action.shape) == ((5, 12), (5,))
 
 
+@pytest.mark.thorough
 def test_unrolling_from_a_stored_state_repeats_what_acting_saw() -> None:
     config = _config()
     agent = r2d2.make(config, SPEC, "cpu")

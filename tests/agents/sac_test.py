@@ -111,6 +111,7 @@ def _drawn(observation: np.ndarray, noise: np.ndarray) -> tuple[np.ndarray, np.n
     return np.tanh(x), log_density - np.log(1 - np.tanh(x) ** 2)
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("temperature", [0.2, 1.5])
 def test_losses_and_their_gradients_are_what_numpy_computes(temperature: float) -> None:
     windows, weight = _windows(), np.asarray(_windows().weight, np.float64)
@@ -163,6 +164,7 @@ def test_target_critics_follow_slowly() -> None:
     assert np.all(after.params.critics.o != CRITICS.o)
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize(("entropy_per_dimension", "rises"), [(5.0, True), (-5.0, False)])
 def test_the_temperature_rises_where_the_entropy_is_too_low(entropy_per_dimension: float, rises: bool) -> None:
     config = _config(entropy_per_dimension=entropy_per_dimension)
@@ -171,6 +173,7 @@ def test_the_temperature_rises_where_the_entropy_is_too_low(entropy_per_dimensio
     assert bool(after.params.log_temperature > state.params.log_temperature) == rises
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("fill", [3.0, np.nan])
 def test_padding_changes_nothing_whatever_is_in_it(fill: float) -> None:
     config, windows = _config(learning_rate=0.1), _windows()
@@ -221,6 +224,7 @@ def test_actions_are_squashed_samples_and_greedy_ones_the_squashed_mean() -> Non
     np.testing.assert_allclose(outputs.action[:, 0], 1 + 3 * action, atol=1e-5)  # -1 to 1 are -2 to 4
 
 
+@pytest.mark.thorough
 def test_actions_before_the_first_update_are_even_over_the_bounds() -> None:
     action = np.asarray(_act(is_random=True).action[:4000, 0])
     np.testing.assert_allclose(np.histogram(action, bins=4, range=(-2, 4))[0] / 4000, 0.25, atol=0.03)

@@ -65,6 +65,7 @@ def _search(config: configs.Config) -> Any:
     return jax.jit(found)
 
 
+@pytest.mark.thorough
 def test_a_search_over_fixed_samples_is_the_discrete_search_over_them() -> None:
     config = _config()
     found, actions = _search(config)(jax.random.key(0), jnp.zeros(BATCH, bool))
@@ -101,6 +102,7 @@ def test_greedy_rows_do_not_see_the_key_and_exploring_ones_sample_anew() -> None
     assert not np.array_equal(once[1][0], once[1][1])
 
 
+@pytest.mark.thorough
 def test_a_wider_proposal_makes_likely_actions_of_the_policy_likely_again(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sampled, "_UNIFORM_SHARE", 0.5)
     config = _config()
@@ -160,6 +162,7 @@ def _windows(config: configs.Config, peak: float) -> windowing.Windows:
     return agent_cases.windows(random.normal(size=(BATCH, 1, 3)), stored=stored)
 
 
+@pytest.mark.thorough
 def test_the_agent_acts_in_the_environments_units_and_stores_its_own() -> None:
     agent, act, _, state = _agent(FAST)
     inputs = agent_cases.inputs(
@@ -190,6 +193,7 @@ def test_reanalysing_renews_the_samples_with_their_weights() -> None:
     assert {name: leaf.shape for name, leaf in changes.items()} == {"reanalyse_value_change": (BATCH,)}
 
 
+@pytest.mark.thorough
 def test_reanalysing_draws_new_samples_each_time_by_puct_too() -> None:
     config = _config(reanalyse__per_insert=1.0, search__policy="puct")
     agent = muzero.make(config, SPEC, "cpu")
@@ -199,6 +203,7 @@ def test_reanalysing_draws_new_samples_each_time_by_puct_too() -> None:
     assert not np.isin(np.asarray(one), np.asarray(other)).any()
 
 
+@pytest.mark.thorough
 def test_the_first_policy_loss_is_that_of_uniform_bins_and_falls() -> None:
     _, act, update, state = _agent(FAST)
     windows = _windows(FAST, 0.7)
@@ -218,6 +223,7 @@ def test_the_first_policy_loss_is_that_of_uniform_bins_and_falls() -> None:
     assert share > 0.7
 
 
+@pytest.mark.thorough
 def test_actions_behind_the_end_of_an_episode_are_vectors_of_the_policy() -> None:
     parts = muzero_model.Parts(FAST, SPEC, None, None, None)  # type: ignore[arg-type]
     num_dimensions, num_bins = len(SPEC.action_low), FAST.network.action_bins

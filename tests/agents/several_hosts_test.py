@@ -69,6 +69,7 @@ def _learned(variant: str, num_hosts: int, weight: np.ndarray) -> dict[str, np.n
     return {jax.tree_util.keystr(path): np.asarray(leaf) for path, leaf in leaves}
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("weight", [FULL, UNEVEN], ids=["full", "uneven"])
 @pytest.mark.parametrize("variant", CASES)
 def test_gradients_of_hosts_are_those_of_one_host_with_the_same_windows(

@@ -108,6 +108,7 @@ class _Numpy(cases.VtraceNumpy):
         return mean, np.sqrt(square - mean**2)
 
 
+@pytest.mark.thorough
 def test_losses_and_statistics_are_what_numpy_computes() -> None:
     before, after, metrics = _updated(0.0)
     expected = _Numpy(before, _agent(learning_rate=0.0)[1], _windows())
@@ -132,6 +133,7 @@ def test_new_statistics_change_no_value() -> None:
     np.testing.assert_allclose(_values(network, after, _windows()), expected, rtol=1e-4, atol=1e-4)
 
 
+@pytest.mark.thorough
 def test_values_of_other_tasks_stay_whatever_one_learns() -> None:
     before, after, _ = _updated(0.1)
     kernels = [np.asarray(state.params["Dense_1"]["kernel"]) for state in (before, after)]
@@ -150,6 +152,7 @@ def test_what_the_policy_learns_does_not_depend_on_the_rewards_unit() -> None:
     np.testing.assert_allclose(metrics["grad_norm"], _updated(0.0)[2]["grad_norm"], rtol=1e-4)
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("num_devices", [1, 2])
 def test_devices_that_see_different_tasks_keep_the_same_statistics(num_devices: int) -> None:
     agent, _ = _agent()
@@ -166,6 +169,7 @@ def test_devices_that_see_different_tasks_keep_the_same_statistics(num_devices: 
         np.testing.assert_allclose(a, b, rtol=1e-4, atol=1e-6)
 
 
+@pytest.mark.thorough
 def test_padding_counts_in_no_statistics() -> None:
     agent, _ = _agent(learning_rate=0.0)
     windows = _windows()

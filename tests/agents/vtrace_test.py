@@ -74,6 +74,7 @@ SETTINGS: list[dict[str, options.Value]] = [
 ]
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("settings", SETTINGS, ids=str)
 def test_loss_and_gradient_are_what_numpy_computes(settings: dict[str, options.Value]) -> None:
     config, windows = _config(**settings), _windows()
@@ -84,6 +85,7 @@ def test_loss_and_gradient_are_what_numpy_computes(settings: dict[str, options.V
     np.testing.assert_allclose(gradient.v, into_v, rtol=1e-3, atol=1e-5)
 
 
+@pytest.mark.thorough
 def test_the_loss_is_the_same_without_jit() -> None:
     config, windows = _config(**SETTINGS[2]), _windows()
     with jax.disable_jit():
@@ -207,6 +209,7 @@ def test_an_update_reports_its_metrics() -> None:
     np.testing.assert_allclose(metrics["grad_norm"], optax.tree.norm(gradient), rtol=1e-5)
 
 
+@pytest.mark.thorough
 def test_the_moments_of_pixels_are_those_of_the_rows_that_count() -> None:
     spec = types.EnvSpec((6, 5, 1), "uint8", 3, observation_low=0, observation_high=255)
     config = _config(normalize_pixels=True)

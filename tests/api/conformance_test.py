@@ -14,6 +14,8 @@ from seedzero.api import conformance
 from seedzero.config import configs
 from seedzero.core import types
 
+pytestmark = pytest.mark.thorough
+
 PQN = pathlib.Path(__file__).parents[2] / "examples" / "pqn"
 SPECS = [types.EnvSpec((3,), "float32", 4, has_action_mask=True), types.EnvSpec((4, 5, 1), "uint8", 3)]
 

@@ -151,6 +151,7 @@ def test_a_user_s_module_shows_its_spec_whatever_it_prints() -> None:
     assert shown == types.EnvSpec((4,), "float32", 0, observation_high=1, action_low=(-1, -1), action_high=(1, 1))
 
 
+@pytest.mark.thorough
 def test_a_user_s_game_shows_its_spec_and_what_seats_it(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(pathlib.Path(__file__).parents[1] / "envs")
     monkeypatch.delitem(sys.modules, "own_spiel_games", raising=False)
@@ -166,6 +167,7 @@ def test_a_game_of_chance_alone_is_known_as_such() -> None:
     assert found is not None and found.seated_by == "chance"
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize(
     ("env", "message"),
     [
@@ -186,6 +188,7 @@ def test_last_words_do_not_hide_the_spec() -> None:
     assert _show("Parting")
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("env", ["python:unguarded:make", "gym:unguarded:Mine-v0", "python:lazy:make"])
 def test_a_script_whose_probe_would_train_is_told_of_the_guard(env: str, tmp_path: pathlib.Path) -> None:
     (tmp_path / "unguarded.py").write_text(
@@ -264,6 +267,7 @@ def _hears_hangups() -> Iterator[None]:
     signal.signal(signal.SIGHUP, before)
 
 
+@pytest.mark.thorough
 @pytest.mark.usefixtures("_hears_hangups")
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
 def test_one_that_keeps_pythons_lock_ends_with_a_stopped_command(number: signal.Signals) -> None:
@@ -393,6 +397,7 @@ class _Mine(gymnasium.Env[np.ndarray, int]):
     action_space = gymnasium.spaces.Discrete(2)
 
 
+@pytest.mark.thorough
 @pytest.mark.usefixtures("_registry")
 @pytest.mark.parametrize(
     ("env_id", "entry", "module"),

@@ -22,6 +22,7 @@ def _draw(*lines: figures.Line, ending: str = ".png") -> bytes:
     return figures.draw(lines, title="catch", x="steps", y="mean return", ending=ending)
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize(("ending", "begin"), [(".png", b"\x89PNG"), (".svg", b"<?xml"), (".pdf", b"%PDF")])
 def test_a_file_has_the_format_of_its_ending(ending: str, begin: bytes) -> None:
     pytest.importorskip("matplotlib")

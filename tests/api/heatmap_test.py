@@ -39,6 +39,7 @@ def test_squares_of_returns_go_from_the_smallest_to_the_largest() -> None:
     assert {"#f7f7f7", "#dddddd"} <= (found := _colors(even, of_returns=True)) and "#2166ac" not in found
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("number", [1, 40, 41, 300])
 def test_a_league_of_any_size_is_drawn(number: int) -> None:
     names = [f"main-{place:012x}" for place in range(number)]

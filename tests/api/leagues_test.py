@@ -119,6 +119,7 @@ def playable(tmp_path_factory: pytest.TempPathFactory) -> pathlib.Path:
     return path
 
 
+@pytest.mark.thorough
 def test_players_of_the_run_meet_in_matches(playable: pathlib.Path) -> None:
     same = leagues.play(agent_choice.AgentChoice(playable), "runs/mine", ("main", saved_league.OLD), 20)
     assert (same["score"], same["games"], same["versions"]) == (0.5, 20, [90, 30])  # each pair's games are mirrored
@@ -128,6 +129,7 @@ def test_players_of_the_run_meet_in_matches(playable: pathlib.Path) -> None:
     assert one["score"] == pytest.approx(1 - other["score"]) and one["first"]["wins"] == other["second"]["losses"]
 
 
+@pytest.mark.thorough
 def test_players_meet_opponents_that_are_none_of_the_league(playable: pathlib.Path) -> None:
     choice = agent_choice.AgentChoice(playable)
     found = leagues.play(choice, "runs/mine", ("main", "mcts-200"), 20)
@@ -141,6 +143,7 @@ def test_a_player_that_the_league_has_not_is_named(playable: pathlib.Path) -> No
         leagues.play(agent_choice.AgentChoice(playable), "runs/mine", ("main", "nobody"), 20)
 
 
+@pytest.mark.thorough
 def test_a_frozen_player_is_loaded_and_scored_by_its_name(playable: pathlib.Path, tmp_path: pathlib.Path) -> None:
     policies = [seedzero.load(playable, player=name) for name in ("main", saved_league.OLD, saved_league.NEW)]
     assert [policy.step for policy in policies] == [90, 30, 30]

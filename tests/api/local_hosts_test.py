@@ -24,6 +24,7 @@ def test_each_host_has_its_index_and_all_meet_at_a_port_of_this_machine() -> Non
     assert int(meets.rpartition(":")[2]) > 0
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize(("code", "error"), [(0, None), (2, errors.UsageError), (1, errors.TrainingFailure)])
 def test_the_end_of_the_hosts_is_the_end_of_the_call(
     tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch, code: int, error: type[Exception] | None

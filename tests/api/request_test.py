@@ -213,6 +213,7 @@ def test_an_environment_is_tried_once_whatever_comes_of_it(monkeypatch: pytest.M
         tried.clear()
 
 
+@pytest.mark.thorough
 def test_an_environment_that_cannot_be_made_is_refused_where_it_would_run() -> None:
     for settings in ({}, {"worker.num": "0"}):  # a local worker evaluates
         asked = request.make({"preset": "vector"}, {**settings, "env.id": "gym:my_module:MyEnv-v0"})

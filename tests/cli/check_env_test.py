@@ -208,6 +208,7 @@ def test_it_tells_the_seats_of_a_game(capsys: pytest.CaptureFixture[str]) -> Non
     assert re.search(r"seats +2 \(first, second\), ", capsys.readouterr().out)
 
 
+@pytest.mark.thorough
 def test_it_tells_the_agents_of_an_environment(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

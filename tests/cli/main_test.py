@@ -103,6 +103,7 @@ def test_the_version_is_that_of_the_package(capsys: pytest.CaptureFixture[str]) 
     assert capsys.readouterr().out == f"seedzero {seedzero.__version__}\n"
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize(
     "args",
     [
@@ -126,6 +127,7 @@ def test_output_whose_reader_has_gone_ends_quietly() -> None:
     assert done.stdout.splitlines()[0].startswith("# preset atari")
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize(("args", "code"), [("agents >&-", 0), ("nonsense 2>&-", 2), ("nonsense >&- 2>&-", 2)])
 def test_a_command_works_though_its_standard_streams_are_closed(args: str, code: int) -> None:
     command = f"{sys.executable} -m seedzero.cli {args}"

@@ -34,6 +34,7 @@ def _plays(
     return json.loads(output.out.splitlines()[-1]), output.err
 
 
+@pytest.mark.thorough
 def test_games_are_played_by_numbers_and_names(
     runs: pathlib.Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
 ) -> None:
@@ -62,6 +63,7 @@ def test_the_whole_view_of_a_seat_of_poker(
     )
 
 
+@pytest.mark.thorough
 def test_the_inputs_end_leaves_the_game_and_keeps_its_record(
     runs: pathlib.Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
 ) -> None:
@@ -72,6 +74,7 @@ def test_the_inputs_end_leaves_the_game_and_keeps_its_record(
     assert _plays(runs / "ttt", "", monkeypatch, capfd)[0]["records"] == []
 
 
+@pytest.mark.thorough
 def test_ctrl_c_leaves_the_game_and_keeps_its_record(
     runs: pathlib.Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
 ) -> None:
@@ -87,6 +90,7 @@ def test_ctrl_c_leaves_the_game_and_keeps_its_record(
     assert records.read_record(found["records"][0]).header["ended"] == "left"
 
 
+@pytest.mark.thorough
 def test_games_are_played_and_counted_where_nothing_can_be_recorded(
     tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
 ) -> None:

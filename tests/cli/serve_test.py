@@ -28,6 +28,7 @@ def run(tmp_path_factory: pytest.TempPathFactory) -> pathlib.Path:
     return play_runs.make(tmp_path_factory.mktemp("runs") / "kuhn", "spiel:kuhn_poker")
 
 
+@pytest.mark.thorough
 def test_it_answers_clients_and_stops_by_a_signal(
     run: pathlib.Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
 ) -> None:

@@ -67,6 +67,7 @@ def _calls() -> list[str]:
     return pathlib.Path("out/calls").read_text().split()
 
 
+@pytest.mark.thorough
 def test_every_run_is_trained_once_and_the_command_repeated_skips_all(capsys: pytest.CaptureFixture[str]) -> None:
     assert commands.main([*_ARGS, *_SHORT]) == 0
     out, err = capsys.readouterr()
@@ -95,6 +96,7 @@ def test_a_run_s_lines_are_known_after_an_hour_and_after_days(seconds: float) ->
     assert not sweep._CONSOLE.match("seedzero: new run in 3:04")
 
 
+@pytest.mark.thorough
 def test_values_go_over_those_of_a_preset_s_file() -> None:
     pathlib.Path("own.preset").write_text(
         "--preset=catch\n--agent=ppo\n--optimizer.learning_rate=0.5\n--max_updates=5\n"
@@ -103,6 +105,7 @@ def test_values_go_over_those_of_a_preset_s_file() -> None:
     assert _calls()[::2] == ["optimizer.learning_rate=0.1_seed=1", "optimizer.learning_rate=0.2_seed=1"]
 
 
+@pytest.mark.thorough
 def test_a_failed_run_stops_no_other_and_is_named_with_its_log(capsys: pytest.CaptureFixture[str]) -> None:
     args = ["sweep", "--optimizer.learning_rate=0.5,0.2", "--seeds=1", "--run_dir=out", "--jobs=1", *_SHORT]
     assert commands.main(args) == 1
@@ -113,6 +116,7 @@ def test_a_failed_run_stops_no_other_and_is_named_with_its_log(capsys: pytest.Ca
     assert "it broke" in pathlib.Path("out/optimizer.learning_rate=0.5_seed=1.log").read_text()
 
 
+@pytest.mark.thorough
 def test_ctrl_c_ends_all_runs_and_says_how_to_go_on(capsys: pytest.CaptureFixture[str]) -> None:
     ended = threading.Event()
 
@@ -140,6 +144,7 @@ def test_ctrl_c_ends_all_runs_and_says_how_to_go_on(capsys: pytest.CaptureFixtur
 _SEARCH = ["sweep", "--trials=4", "--sampler=random", "--optimizer.learning_rate=0.1,0.2", *_ARGS[3:], *_FIXED]
 
 
+@pytest.mark.thorough
 def test_a_search_stops_bad_trials_and_prints_the_best_settings(capsys: pytest.CaptureFixture[str]) -> None:
     pytest.importorskip("optuna")
     assert commands.main([*_SEARCH, "--max_updates=50"]) == 0  # one with 0.1 would wait for ever

@@ -134,6 +134,7 @@ def test_a_program_that_the_path_finds_is_called_by_its_name(
     assert train.resume_command("r", _read("--preset=catch")).startswith("seedzero train --preset=catch")
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize(
     ("env", "reason"),
     [

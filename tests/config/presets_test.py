@@ -17,6 +17,7 @@ MACHINES = [
 PARTS = [(name, agent) for agent, parts in presets.PARTS.items() for name in parts]
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("found", MACHINES, ids=lambda found: found.platform)
 @pytest.mark.parametrize(("name", "agent"), PARTS)
 def test_every_preset_is_possible_on_every_machine_for_every_agent(
@@ -29,6 +30,7 @@ def test_every_preset_is_possible_on_every_machine_for_every_agent(
         assert configs.flatten(resolved)[key] != options.AUTO
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize(
     ("name", "agent"),
     [

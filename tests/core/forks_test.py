@@ -91,6 +91,7 @@ print(forked(connect), forked(compilation_cache.enable))
 """
 
 
+@pytest.mark.thorough
 def test_a_library_in_use_before_a_fork_is_refused_after_it_and_no_other() -> None:
     command = [sys.executable, "-W", "ignore", "-c", LEFT]
     done = subprocess.run(command, capture_output=True, text=True, timeout=600, check=False)

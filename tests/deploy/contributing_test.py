@@ -67,16 +67,19 @@ def _python(path: pathlib.Path, *words: str) -> str:
     return subprocess.run(command, cwd=path, env=environment, capture_output=True, text=True, check=True).stdout
 
 
+@pytest.mark.thorough
 def test_the_agent_and_its_setting_are_listed(copy: pathlib.Path) -> None:
     assert "\ntoy: " in _seedzero(copy, "agents")
     assert "toy.bonus=0" in _seedzero(copy, "config", "--preset=catch", "--agent=toy")
 
 
+@pytest.mark.thorough
 def test_the_family_is_listed_and_plays(copy: pathlib.Path) -> None:
     assert "guess the side that is shown" in _seedzero(copy, "envs")
     assert "2 discrete" in _seedzero(copy, "check-env", "coin", "--steps=50")
 
 
+@pytest.mark.thorough
 def test_the_metric_is_returned_by_the_loss(copy: pathlib.Path) -> None:
     source = (copy / "seedzero" / "agents" / "toy.py").read_text(encoding="utf-8")
     assert '"q_max": jnp.max(q)' in source and "reward = reward + parts.config.bonus" in source

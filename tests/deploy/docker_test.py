@@ -54,6 +54,7 @@ def _instructions(path: pathlib.Path) -> list[tuple[str, str]]:
     return [(words[0], words[2]) for line in joined.splitlines() if (words := line.partition(" "))[0]]
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("path", [COMPOSE, GPU, HOSTS], ids=lambda path: path.name)
 def test_compose_would_take_the_file(path: pathlib.Path) -> None:
     done = _validate(path)

@@ -67,6 +67,7 @@ def _pgx_here(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(environment, "_is_of_user", is_elsewhere)
 
 
+@pytest.mark.thorough
 @pytest.mark.usefixtures("_pgx_here")
 @pytest.mark.parametrize("name", DOCUMENTS)
 def test_seedzero_takes_the_command_lines(name: str, tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch) -> None:

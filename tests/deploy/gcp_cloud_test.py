@@ -89,6 +89,7 @@ def cloud(google: Any, bare: Cloud) -> Cloud:
     return bare
 
 
+@pytest.mark.thorough
 def test_a_job_is_submitted(cloud: Cloud) -> None:
     done = cloud.run("train_cartpole.sh", "--run=pole-1", "--spot", "--build=none")
     assert done.stdout.split()[-1] == f"{PLACE}/customJobs/1"

@@ -176,6 +176,7 @@ def test_a_script_explains_itself(script: str, path: str) -> None:
     assert not [name for name in declared if f"  --{name}" not in done.stdout]
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("script", SCRIPTS)
 def test_the_examples_of_the_help_are_taken(script: str, path: str) -> None:
     text = _run(script, "--help", path=path).stdout
@@ -425,6 +426,7 @@ def test_a_machine_without_a_price_is_said_to_have_none(path: str) -> None:
     assert re.search("prices.tsv .*: c4-highcpu-96", done.stderr)
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize(
     ("script", "accelerator"),
     [*(("train_atari.sh", name) for name in ACCELERATORS), *(("train_atari_tpu_vm.sh", name) for name in TPUS)],
@@ -446,6 +448,7 @@ def test_prices_name_their_date_and_source() -> None:
         assert vertex == "-" or 1.1 < float(vertex) / float(compute) < 1.25, name
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize(
     ("script", "workers"),
     [(script, workers) for script in VERTEX for workers in (0, 1, 6) if workers or script not in NO_LOCAL_WORKERS],
@@ -527,6 +530,7 @@ def test_a_tpu_slice_has_a_host_for_each_learner(path: str, files: gcp.Files) ->
     assert " --rules=tcp --source-tags=seedzero-host --target-tags=seedzero-host " in text and " --size=8 " in text
 
 
+@pytest.mark.thorough
 def test_a_seedzero_that_is_installed_refuses_wrong_settings_first(path: str, tmp_path: pathlib.Path) -> None:
     program = tmp_path / "tools" / "seedzero"
     program.write_text(f'#!/bin/sh\nPYTHONPATH={ROOT} exec {sys.executable} -m seedzero.cli "$@"\n')

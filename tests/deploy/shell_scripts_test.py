@@ -29,6 +29,7 @@ def test_there_are_scripts_in_every_folder_that_has_them() -> None:
     assert {"run_local.sh", "gcp/lib.sh", "docker/smoke_test.sh", "scripts/lock"} <= set(map(str, SCRIPTS))
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("script", SCRIPTS, ids=str)
 def test_shellcheck_finds_nothing(script: pathlib.Path) -> None:
     command = [_shellcheck(), "--external-sources", "--source-path=SCRIPTDIR", str(script)]

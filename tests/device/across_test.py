@@ -67,6 +67,7 @@ def alone(agent: str, filled: list[np.ndarray]) -> Learned:
     return _learned(across_program.make(agent, 1, 2), strategies.Strategy(), filled)
 
 
+@pytest.mark.thorough
 def test_one_host_alone_learns_the_same_bits(agent: str, filled: list[np.ndarray], alone: Learned) -> None:
     made = across_program.make(agent, 1, 2)
     together = _learned(made, across.AcrossHosts(made, 3), filled)
@@ -74,6 +75,7 @@ def test_one_host_alone_learns_the_same_bits(agent: str, filled: list[np.ndarray
     assert all(one.tobytes() == other.tobytes() for one, other in zip(alone[1], together[1], strict=True))
 
 
+@pytest.mark.thorough
 def test_hosts_wait_for_each_other_twice_an_update_of_muzero_with_priorities() -> None:
     made = across_program.make("muzero", 1, 2)
     learning = across.AcrossHosts(made, 3)
@@ -82,6 +84,7 @@ def test_hosts_wait_for_each_other_twice_an_update_of_muzero_with_priorities() -
     assert traced.lower().as_text().count("stablehlo.collective_permute") == 2
 
 
+@pytest.mark.thorough
 def test_two_hosts_learn_as_one_with_their_devices(
     agent: str, filled: list[np.ndarray], alone: Learned, tmp_path: pathlib.Path
 ) -> None:

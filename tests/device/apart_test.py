@@ -61,6 +61,7 @@ def _fake_setup(agent: base.Agent, num_acting: int = 1, num_learning: int = 1, *
     return setup._replace(**_split(num_acting, num_learning), **changes)
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize(("num_acting", "num_learning"), [(1, 3), (3, 1)])
 def test_more_or_fewer_devices_learn_the_same_from_the_same_windows(num_acting: int, num_learning: int) -> None:
     found = []
@@ -77,6 +78,7 @@ def test_more_or_fewer_devices_learn_the_same_from_the_same_windows(num_acting: 
     jax.tree.map(lambda one, other: np.testing.assert_allclose(one, other, rtol=1e-5), *found)
 
 
+@pytest.mark.thorough
 def test_acting_goes_on_while_an_update_learns() -> None:
     may_learn, agent = threading.Event(), fake_agent.make(PRIORITIZED)
 
@@ -103,6 +105,7 @@ def test_acting_goes_on_while_an_update_learns() -> None:
     assert (np.asarray(world.actor.rings.weight) != written).any()
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize(("num_more", "num_kept"), [(6, 5), (9, 2), (12, 0)])
 def test_priorities_that_come_late_reach_no_other_rows(
     num_more: int, num_kept: int, monkeypatch: pytest.MonkeyPatch
@@ -129,6 +132,7 @@ def test_priorities_that_come_late_reach_no_other_rows(
     assert is_own[:, ~is_new].any() == (num_kept > 0) and np.count_nonzero(~is_new) == num_kept
 
 
+@pytest.mark.thorough
 def test_a_queue_is_learned_from_apart() -> None:
     queue = sources.Queue(length=2, batch_size=12, max_lag=2, wait_seconds=0.0)
     found = []

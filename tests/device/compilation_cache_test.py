@@ -122,6 +122,7 @@ jax.block_until_ready(jax.jit(lambda x: x + 1)(1))
 """
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("words", [(), ("write",)])
 def test_a_host_that_is_not_the_first_writes_programs_when_told(
     words: tuple[str, ...], tmp_path: pathlib.Path

@@ -34,6 +34,7 @@ def opened() -> Iterator[list[device_world.World]]:
         world.close()
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("num_devices", [1, 2])
 def test_every_size_acts_and_the_update_learns(opened: list[device_world.World], num_devices: int) -> None:
     setup = fake_agent.make_setup(fake_agent.make(), num_devices, num_evaluate=2, sizes=(4, 8))
@@ -53,6 +54,7 @@ def test_every_size_acts_and_the_update_learns(opened: list[device_world.World],
     assert world.strategy.whole(world.actor.rings) is world.actor.rings
 
 
+@pytest.mark.thorough
 def test_programs_beyond_the_device_are_refused_at_the_request(
     opened: list[device_world.World], monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -82,6 +84,7 @@ def test_an_update_from_a_queue_is_fed_unrolls(opened: list[device_world.World])
     assert metrics["batch_padding"] == 0.5
 
 
+@pytest.mark.thorough
 def test_targets_are_refreshed_where_the_agent_does_that(opened: list[device_world.World]) -> None:
     world = device_world.World(fake_agent.make_setup(fake_agent.make(reanalyse=REANALYSE), 2))
     opened.append(world)
@@ -93,6 +96,7 @@ def test_targets_are_refreshed_where_the_agent_does_that(opened: list[device_wor
     assert metrics == pytest.approx({"change": 1.0, "refresh_age": 1.0, "refreshed_share": 4 / 64})
 
 
+@pytest.mark.thorough
 def test_programs_take_whatever_acting_needs(opened: list[device_world.World]) -> None:
     agent = fake_agent.make(acting=lambda state: (state.params, state.num_updates), reanalyse=REANALYSE)
     world = device_world.World(fake_agent.make_setup(agent))
@@ -101,6 +105,7 @@ def test_programs_take_whatever_acting_needs(opened: list[device_world.World]) -
     world.reanalyse(version=1)
 
 
+@pytest.mark.thorough
 def test_smaller_batches_come_after_what_a_run_needs_to_begin(
     opened: list[device_world.World], monkeypatch: pytest.MonkeyPatch
 ) -> None:

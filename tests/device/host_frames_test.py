@@ -50,6 +50,7 @@ def _whole(world: device_world.World) -> Any:
     return jax.tree.map(np.asarray, rings)
 
 
+@pytest.mark.thorough
 def test_acting_learning_and_refreshing_give_the_same_bits_wherever_the_frames_are() -> None:
     """On two devices; tests/e2e/deterministic_run_test.py has the same for one."""
     device, host = (_world(2, on_host=on_host) for on_host in (False, True))
@@ -79,6 +80,7 @@ def test_a_run_goes_on_behind_the_rows_that_came_back() -> None:
     assert before.array[..., 0].tolist() == after.array[..., 0].tolist() == [[5, 6, 3, 4], [1, 3, 5, 6]]
 
 
+@pytest.mark.thorough
 def test_programs_draw_ahead_what_acting_does_not_overwrite() -> None:
     world, random = _world(1, on_host=True, ahead=True), np.random.default_rng(0)
     assert isinstance(world.strategy, host_frames.FramesWithHost)
@@ -194,6 +196,7 @@ class _Numbered:
         return self.seen[-1]
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("num_acts", [1, host_frames.HOST_LAG, host_frames.HOST_LAG + 1, 3 * _SHORT])
 def test_frames_read_after_more_acting_are_those_that_were_drawn(num_acts: int) -> None:
     world = _Numbered()

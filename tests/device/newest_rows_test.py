@@ -22,6 +22,7 @@ STORED = {
 }
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("num_rows", [3, 7, 11])
 def test_the_newest_rows_are_read_in_their_order(num_rows: int) -> None:
     rings = ring_store.create(SPEC, STORED, 2, 8)

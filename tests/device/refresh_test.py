@@ -144,6 +144,7 @@ def test_refreshed_targets_are_those_of_a_search_by_hand_and_nothing_else_change
     jax.tree.map(np.testing.assert_array_equal, after, before)
 
 
+@pytest.mark.thorough
 def test_targets_that_are_young_are_left_alone() -> None:
     host = _gumbel()
     before = host.filled()
@@ -175,6 +176,7 @@ def test_every_device_draws_its_share_from_its_own_rings() -> None:
 # Windows of several positions --------------------------------------------------------------------------------------
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("num_devices", [1, 2])
 def test_a_target_may_follow_from_several_positions(num_devices: int) -> None:
     """Here from the sum of the rewards on the way to the next three rows, as far as the episode goes."""
@@ -222,6 +224,7 @@ def _windows() -> windowing.Windows:
     return windowing.Windows({types.OBSERVATION: np.ones((16, 1, 2), np.float32)}, row, *arrays)
 
 
+@pytest.mark.thorough
 def test_gumbel_samples_its_actions_with_the_papers_noise_however_acting_explores() -> None:
     """With two of three actions considered the noise decides which; PUCT's search by hand, above, has none."""
 
@@ -239,6 +242,7 @@ def test_gumbel_samples_its_actions_with_the_papers_noise_however_acting_explore
     assert not np.array_equal(narrow, paper)
 
 
+@pytest.mark.thorough
 def test_rings_hold_more_only_where_positions_are_reanalysed() -> None:
     off, on = _config(reanalyse__per_insert=0.0), _config()
 

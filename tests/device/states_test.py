@@ -65,6 +65,7 @@ def test_the_acting_state_has_rings_for_training_slots_and_memory_for_all() -> N
     assert _shapes(carried) == _shapes(actor.carried)
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("size", [2, 2000])
 def test_environments_take_and_put_what_they_carry(size: int) -> None:
     """Large frames lie in rows of 128 numbers."""

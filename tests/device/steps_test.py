@@ -92,6 +92,7 @@ class _Host:
             self.stored += NUM_TRAIN
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("num_devices", DEVICES)
 def test_acting_writes_each_row_into_the_ring_of_its_slot(num_devices: int) -> None:
     host = _Host(num_devices, is_prioritized=True)
@@ -226,6 +227,7 @@ def _learned(setup: setups.Setup, *calls: tuple[batches.Batch, np.ndarray], stor
     return actions.tolist(), float(metrics["time_mean"])
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("num_devices", DEVICES)
 def test_the_agent_is_told_the_numbers_of_the_slots_of_the_whole_run(num_devices: int) -> None:
     setup = fake_agent.make_setup(fake_agent.make(), num_devices, num_train=8, num_evaluate=4, sizes=(12,))
@@ -237,6 +239,7 @@ def test_the_agent_is_told_the_numbers_of_the_slots_of_the_whole_run(num_devices
     assert actor.rings.stored["slot"][[0, 3, 4, 7], 0].tolist() == numbers[[1, 3, 5, 2]].tolist()
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("num_devices", [1, 2])
 def test_the_task_of_a_row_lies_beside_it_in_its_ring(num_devices: int) -> None:
     setup = fake_agent.make_setup(fake_agent.make(), num_devices)
@@ -244,6 +247,7 @@ def test_the_task_of_a_row_lies_beside_it_in_its_ring(num_devices: int) -> None:
     assert actor.rings.stored["task"][:, :2].tolist() == [[5, 6], [0, 0], [0, 0], [7, 7]]
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("num_devices", [1, 2])
 def test_memory_stays_with_its_environment(num_devices: int) -> None:
     stored = {"count": sources.Stored((), np.dtype(np.int32))}
@@ -256,6 +260,7 @@ def test_memory_stays_with_its_environment(num_devices: int) -> None:
     assert actor.rings.stored["count"][:, :3].tolist() == [[1, 0, 0], [0, 0, 0], [1, 0, 0], [1, 2, 3]]
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("num_devices", [1, 2])
 def test_acting_keeps_every_nth_row_of_an_array(num_devices: int) -> None:
     stored = {"count": sources.Stored((), np.dtype(np.int32), every=4)}
@@ -265,6 +270,7 @@ def test_acting_keeps_every_nth_row_of_an_array(num_devices: int) -> None:
     assert actor.rings.stored["count"].tolist() == [[9, 13], [0, 0], [9, 13], [9, 13]]
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("num_devices", [1, 2])
 def test_a_call_says_whose_rows_it_writes_where_rings_store_that(num_devices: int) -> None:
     def act_twice(stored: dict[str, sources.Stored]) -> Any:
@@ -309,6 +315,7 @@ def test_priorities_from_acting_weigh_the_transitions_that_they_complete() -> No
         np.testing.assert_allclose(weight, expected or [[1, 1, 1, 0], [1, 1, 0, 0]], rtol=1e-6)
 
 
+@pytest.mark.thorough
 def test_importance_weights_have_the_least_share_that_is_configured() -> None:
     found = []
     for least in (0.0, 1.0):
@@ -347,6 +354,7 @@ def test_windows_that_cross_episodes_may_begin_in_the_last_row_of_one(crosses: b
     assert actor.rings.weight[2, :4].tolist() == [1, crosses, 1, 0]
 
 
+@pytest.mark.thorough
 def test_another_seed_acts_and_samples_otherwise_and_the_same_repeats() -> None:
     def act(params: Any, memory: Any, inputs: base.Inputs, key: jax.Array) -> Any:
         memory, outputs = made.act(params, memory, inputs, key)
@@ -363,6 +371,7 @@ def test_another_seed_acts_and_samples_otherwise_and_the_same_repeats() -> None:
 # The windows of an update ------------------------------------------------------------------------------------------
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("num_devices", [1, 2])
 def test_an_update_gets_windows_of_the_agents_stride(num_devices: int) -> None:
     wanted = sources.Replay(length=1, observe=(0,), stride=6)
@@ -399,6 +408,7 @@ def _queue_update(num_devices: int, *unrolls: tuple[int, int, float]) -> tuple[M
     return params, metrics
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize(
     ("num_devices", "padded"),
     [

@@ -50,6 +50,7 @@ def test_state_that_a_program_is_not_given_lies_beside_its_arguments() -> None:
     assert with_host.trace_update(tracer_of_host)["learn"]().elsewhere == 2 * params + carried
 
 
+@pytest.mark.thorough
 def test_runs_of_other_seeds_find_the_programs_in_the_cache() -> None:
     texts = []
     for seed in (1, 2):
@@ -60,6 +61,7 @@ def test_runs_of_other_seeds_find_the_programs_in_the_cache() -> None:
     assert texts[0] == texts[1] and len(set(texts[0])) == 3
 
 
+@pytest.mark.thorough
 def test_the_seed_is_an_argument_of_the_programs_and_no_part_of_them() -> None:
     setup = fake_agent.make_setup(fake_agent.make(), 2)
     traced, losses = _update(_tracer(setup)), []

@@ -10,6 +10,8 @@ import own_agents
 import pytest
 import run_state
 
+pytestmark = pytest.mark.thorough
+
 LOCK_STEP = (
     "--env=pettingzoo:own_agents:Herd",
     '--env.kwargs={"unequal": true, "masks": true, "late": true, "limit": 6}',

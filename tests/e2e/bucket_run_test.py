@@ -39,6 +39,7 @@ def _large(programs: set[str]) -> set[str]:
     return {name for name in programs if name.startswith(("jit_act-", "jit_update-"))}
 
 
+@pytest.mark.thorough
 def test_a_run_outlives_its_machine_and_is_read_from_anywhere(host: harness.Host, gcs: fake_gcs.FakeGcs) -> None:
     host.environment |= gcs.environment | {"SEEDZERO_SCRATCH": str(_copy().parent)}
     host.environment.pop("JAX_COMPILATION_CACHE_DIR")  # of all tests; runs in a bucket have one of their own

@@ -79,6 +79,7 @@ def test_catch_is_learned_on_devices_apart(host: harness.Host, tmp_path: pathlib
     assert "finished: " in ended.err and " 1, --stop_at_return=1" in ended.err
 
 
+@pytest.mark.thorough
 def test_a_finished_run_is_scored_and_watched(host: harness.Host, brief: Brief, tmp_path: pathlib.Path) -> None:
     assert "score it: " in brief.second.err and "seedzero.cli evaluate --run_dir=" in brief.second.err
     evaluated = host.seedzero("evaluate", f"--run_dir={brief.run}", "--step=last", "--episodes=10", "--seed=5").ok()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import e2e_harness as harness
+import pytest
 
 SMALL = (
     *harness.TINY,
@@ -12,6 +13,7 @@ SMALL = (
 )
 
 
+@pytest.mark.thorough
 def test_a_run_of_continuous_actions_is_trained_and_evaluated(host: harness.Host) -> None:
     path = host.directory / "pendulum"
     host.train(path, *SMALL).wait().ok()

@@ -31,6 +31,7 @@ def reference(module_host: harness.Host) -> pathlib.Path:
     return run
 
 
+@pytest.mark.thorough
 def test_a_seed_gives_the_same_bits_and_metrics_though_killed_and_resumed(
     host: harness.Host, reference: pathlib.Path
 ) -> None:

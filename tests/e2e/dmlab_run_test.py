@@ -6,6 +6,7 @@ import os
 import pathlib
 
 import e2e_harness as harness
+import pytest
 
 from seedzero.envs import dmlab
 
@@ -28,6 +29,7 @@ SMALL = (
 )
 
 
+@pytest.mark.thorough
 def test_all_30_levels_are_played_and_scored_one_by_one(host: harness.Host, tmp_path: pathlib.Path) -> None:
     host.environment["PYTHONPATH"] += f"{os.pathsep}{STAND_INS}"
     run, levels = host.directory / "run", tmp_path / "levels"

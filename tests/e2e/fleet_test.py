@@ -59,6 +59,7 @@ def fleet(module_host: harness.Host) -> Fleet:
     return Fleet(learner, worker, token, str(token_file), str(files.ca), directory)
 
 
+@pytest.mark.thorough
 def test_workers_that_are_refused_say_why_and_end(fleet: Fleet, host: harness.Host, tmp_path: pathlib.Path) -> None:
     wrong, stranger = tmp_path / "wrong", certificates.make(tmp_path / "stranger", ["127.0.0.1"])
     wrong.write_text("a-guess-of-some-length")
@@ -75,6 +76,7 @@ def test_workers_that_are_refused_say_why_and_end(fleet: Fleet, host: harness.Ho
     assert fleet.learner.trains_on()["workers"] == 2
 
 
+@pytest.mark.thorough
 def test_a_worker_with_tls_at_a_learner_without_says_why_and_ends(fleet: Fleet, host: harness.Host) -> None:
     """The learner's other half is not needed: nobody gets as far as that."""
     plain = servers.Server(None, sections.TransportConfig(listen="127.0.0.1:0"))  # type: ignore[arg-type]
@@ -135,6 +137,7 @@ def test_the_token_is_in_its_file_and_nowhere_else(fleet: Fleet) -> None:
     assert holders == [fleet.token_file]
 
 
+@pytest.mark.thorough
 def test_a_machine_that_is_taken_away_leaves_a_checkpoint_and_no_run_behind(fleet: Fleet, host: harness.Host) -> None:
     """Last: it ends the learner. SIGTERM comes to every process of a machine."""
     fleet.worker.send(signal.SIGTERM)

@@ -68,6 +68,7 @@ def _check_ledgers(run: pathlib.Path) -> int:
     return stored
 
 
+@pytest.mark.thorough
 def test_two_hosts_learn_the_same_though_one_is_killed(host: harness.Host, tmp_path: pathlib.Path) -> None:
     run = tmp_path / "run"
     learner = host.train(run, *HOSTS)

@@ -6,10 +6,12 @@ import signal
 
 import e2e_harness as harness
 import numpy as np
+import pytest
 
 import seedzero
 
 
+@pytest.mark.thorough
 def test_the_newest_parameters_of_a_running_learner_are_served(host: harness.Host) -> None:
     for name in ("workers", "pool"):
         (host.directory / name).write_text(f"the token of the {name}".replace(" ", "-"))

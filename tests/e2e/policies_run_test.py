@@ -37,6 +37,7 @@ def reference(module_host: harness.Host) -> pathlib.Path:
     return module_host.trained(*LOCK_STEP)
 
 
+@pytest.mark.thorough
 def test_each_policy_counts_its_own_rows_though_agents_end_early(reference: pathlib.Path) -> None:
     counters = run_state.newest(reference).counters
     assert counters["players"].keys() == set(NAMES)
@@ -55,11 +56,13 @@ def test_each_policy_counts_its_own_rows_though_agents_end_early(reference: path
     assert evaluated and all(row.keys() >= {f"evaluation_mean_return/{name}" for name in NAMES} for row in evaluated)
 
 
+@pytest.mark.thorough
 def test_a_killed_run_repeats_its_bits(host: harness.Host, reference: pathlib.Path) -> None:
     run = run_state.killed_and_resumed(host, *LOCK_STEP, checkpoint=2)
     assert run_state.state(run) == run_state.state(reference)
 
 
+@pytest.mark.thorough
 def test_saved_policies_play_together_and_each_alone(host: harness.Host, reference: pathlib.Path) -> None:
     found = json.loads(host.seedzero("evaluate", f"--run_dir={reference}", "--episodes=12").out)
     assert found["episodes"] == 12 and found["task_returns"].keys() == set(NAMES) and "player" not in found
@@ -84,6 +87,7 @@ def test_policies_that_are_not_there_are_named(host: harness.Host, reference: pa
         seedzero.load(reference, player=None if command == "load" else "eel", trust_run_dir=True)
 
 
+@pytest.mark.thorough
 def test_a_central_value_trains_and_a_saved_policy_has_nothing_of_it(host: harness.Host) -> None:
     run = host.directory / "central"
     flags = [flag for flag in LOCK_STEP if not flag.startswith(("--max_updates", "--checkpoint.every_updates"))]

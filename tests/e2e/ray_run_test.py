@@ -132,6 +132,7 @@ def _all_command_lines() -> str:
     return "\n".join(lines)
 
 
+@pytest.mark.thorough
 def test_it_trains_to_a_budget_and_leaves_nothing_behind(
     host: harness.Host, cluster: Callable[..., Any], tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -32,6 +32,7 @@ def running(module_host: harness.Host) -> Running:
     return Running(learner, switch)
 
 
+@pytest.mark.thorough
 def test_status_of_a_running_learner_by_directory_and_by_address(host: harness.Host, running: Running) -> None:
     for where in (f"--run_dir={running.learner.run}", f"--server={running.learner.address}"):
         ended = host.seedzero("status", where)
@@ -42,6 +43,7 @@ def test_status_of_a_running_learner_by_directory_and_by_address(host: harness.H
         harness.check_accounting(ended.json)
 
 
+@pytest.mark.thorough
 def test_an_occupied_run_directory_is_refused_with_the_pid(host: harness.Host, running: Running) -> None:
     host.environment["E2E_RAISE"] = str(running.switch)
     ended = host.train(running.learner.run, *SWITCHED).wait()
@@ -50,6 +52,7 @@ def test_an_occupied_run_directory_is_refused_with_the_pid(host: harness.Host, r
     running.learner.trains_on()
 
 
+@pytest.mark.thorough
 def test_a_worker_that_cannot_make_its_environment_is_refused(running: Running) -> None:
     raw = raw_worker.RawWorker(running.learner.address)
     raw.hello()
@@ -60,6 +63,7 @@ def test_a_worker_that_cannot_make_its_environment_is_refused(running: Running) 
     assert running.learner.trains_on()["workers"] == 1
 
 
+@pytest.mark.thorough
 def test_workers_leave_with_success_when_told(host: harness.Host, running: Running) -> None:
     learner = running.learner
     host.environment["E2E_RAISE"] = str(running.switch)
@@ -73,6 +77,7 @@ def test_workers_leave_with_success_when_told(host: harness.Host, running: Runni
         learner.trains_on()
 
 
+@pytest.mark.thorough
 def test_an_environment_that_raises_once_is_started_again(running: Running) -> None:
     learner = running.learner
     running.switch.touch()
@@ -84,6 +89,7 @@ def test_an_environment_that_raises_once_is_started_again(running: Running) -> N
     learner.until(lambda found: found["environments"] == 8, "its environments are back")
 
 
+@pytest.mark.thorough
 def test_an_environment_that_crashes_its_worker_is_started_again(running: Running) -> None:
     learner = running.learner
     before = learner.trains_on()["steps_discarded"]["worker_lost"]
@@ -93,6 +99,7 @@ def test_an_environment_that_crashes_its_worker_is_started_again(running: Runnin
     learner.trains_on()
 
 
+@pytest.mark.thorough
 def test_an_environment_may_fork_within_a_step(running: Running) -> None:
     learner = running.learner
     before = learner.trains_on()

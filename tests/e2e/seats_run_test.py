@@ -32,6 +32,7 @@ def reference(module_host: harness.Host) -> pathlib.Path:
     return module_host.trained(*LOCK_STEP)
 
 
+@pytest.mark.thorough
 def test_rows_are_counted_once_and_matches_by_their_seats(reference: pathlib.Path) -> None:
     run_state.check_league(reference)
     saved, counts = leagues.read(reference, ""), run_state.newest(reference).counters["ledger"]
@@ -50,6 +51,7 @@ def test_rows_are_counted_once_and_matches_by_their_seats(reference: pathlib.Pat
     assert evaluated and all(row.keys() >= chairs for row in evaluated)
 
 
+@pytest.mark.thorough
 def test_a_killed_run_repeats_its_bits(host: harness.Host, reference: pathlib.Path) -> None:
     run = run_state.killed_and_resumed(host, *LOCK_STEP, checkpoint=2)
     assert run_state.state(run) == run_state.state(reference)
@@ -95,6 +97,7 @@ def _worker(host: harness.Host, address: str, name: str, *words: str) -> harness
     return host.start(command, name)
 
 
+@pytest.mark.thorough
 def test_seats_of_a_workers_own_game_learn_though_one_is_killed(host: harness.Host) -> None:
     """Seats end early, and the last one has more rows than the others."""
     run = host.directory / "own"

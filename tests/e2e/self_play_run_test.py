@@ -11,6 +11,8 @@ import run_state
 
 from seedzero.api import leagues
 
+pytestmark = pytest.mark.thorough
+
 SMALL = (
     *harness.TINY,
     "--env=spiel:tic_tac_toe",

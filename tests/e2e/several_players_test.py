@@ -32,6 +32,7 @@ def reference(module_host: harness.Host) -> pathlib.Path:
     return run
 
 
+@pytest.mark.thorough
 def test_every_kind_of_match_and_decision_occurs(reference: pathlib.Path) -> None:
     saved = leagues.read(reference, "")
     kinds = [member.kind for member in saved.pool.members if member.learns]

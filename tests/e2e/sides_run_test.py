@@ -44,6 +44,7 @@ def reference(module_host: harness.Host) -> pathlib.Path:
     return run
 
 
+@pytest.mark.thorough
 def test_rows_are_counted_once_and_main_plays_both_sides(reference: pathlib.Path) -> None:
     _check_counts(reference)
     evaluated = [row for row in harness.metrics_rows(reference) if "evaluation_mean_return" in row]
@@ -74,11 +75,13 @@ def _check_counts(run: pathlib.Path) -> None:
     assert steps <= counts["acknowledged"] <= steps + 16 * (saved.num_void + 8)
 
 
+@pytest.mark.thorough
 def test_a_killed_run_repeats_its_bits(host: harness.Host, reference: pathlib.Path) -> None:
     run = run_state.killed_and_resumed(host, *LOCK_STEP, checkpoint=2)
     assert run_state.state(run) == run_state.state(reference)
 
 
+@pytest.mark.thorough
 def test_matches_and_evaluations_are_played_from_both_sides(host: harness.Host, reference: pathlib.Path) -> None:
     old, *_ = leagues.read(reference, "").pool.frozen
     played = host.seedzero("league", "match", "main", old, f"--run_dir={reference}", "--games=20", "--json")

@@ -10,6 +10,7 @@ import e2e_harness as harness
 import pytest
 
 
+@pytest.mark.thorough
 def test_one_signal_saves_and_leaves_and_the_same_command_goes_on_from_there(
     host: harness.Host, tmp_path: pathlib.Path
 ) -> None:
@@ -89,6 +90,7 @@ def test_ctrl_c_while_nobody_has_joined_leaves_with_success(host: harness.Host, 
     learner.wait().ok()
 
 
+@pytest.mark.thorough
 def test_a_budget_that_is_over_before_anybody_joins_is_a_failure(host: harness.Host, tmp_path: pathlib.Path) -> None:
     ended = host.train(tmp_path / "run", *harness.PACED, "--workers=0", "--max_seconds=1").wait()
     assert ended.code == 1
@@ -125,6 +127,7 @@ def test_an_environment_that_always_fails_ends_training_with_its_reason(
     assert ended.err.count(" again in ") == 4
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize(
     "env, reason",
     [

@@ -23,6 +23,7 @@ def _may_make_namespaces() -> bool:
     return subprocess.run([*_NAMESPACES, *link], capture_output=True, check=False).returncode == 0
 
 
+@pytest.mark.thorough
 def test_hosts_meet_though_the_name_of_their_machine_is_loopback(tmp_path: pathlib.Path) -> None:
     if not _may_make_namespaces():
         pytest.skip("network namespaces are not permitted here")

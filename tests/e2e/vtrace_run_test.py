@@ -49,6 +49,7 @@ def brief(module_host: harness.Host) -> pathlib.Path:
     return run
 
 
+@pytest.mark.thorough
 def test_fewer_environments_than_a_batch_has_unrolls_are_no_reason_to_wait(brief: pathlib.Path) -> None:
     paddings = [row["batch_padding"] for row in harness.metrics_rows(brief) if "batch_padding" in row]
     assert paddings and min(paddings) > 0.5

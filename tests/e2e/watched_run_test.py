@@ -46,6 +46,7 @@ def _events(lines: Iterator[str]) -> Iterator[dict[str, Any]]:
     return (json.loads(line.removeprefix("data: ")) for line in lines if line.startswith("data: "))
 
 
+@pytest.mark.thorough
 def test_calls_and_steps_of_a_running_learner_are_shown(learner: harness.Learner, url: str) -> None:
     kinds: set[str] = set()
 
@@ -70,6 +71,7 @@ def test_calls_and_steps_of_a_running_learner_are_shown(learner: harness.Learner
     assert policies and all(abs(sum(policy) - 1) < 0.01 for policy in policies)
 
 
+@pytest.mark.thorough
 def test_hostile_readers_get_named_answers_and_training_goes_on(learner: harness.Learner, url: str) -> None:
     host, port = url.removeprefix("http://").rstrip("/").split(":")
     assert httpx.get(f"{url}api/live?run=.", headers={"host": "evil.example"}).status_code == 421
@@ -109,6 +111,7 @@ def test_without_the_token_a_learner_tells_nothing(learner: harness.Learner) -> 
     assert "calls" in probe.LiveProbe(learner.address, access).ask(messages.LiveAsk(0, None, 0))[0]
 
 
+@pytest.mark.thorough
 def test_a_hostile_worker_s_name_stays_a_text(host: harness.Host, learner: harness.Learner, url: str) -> None:
     token = f"--token_file={learner.run.parent / 'token'}"
     worker = host.worker(learner.address, f"--worker_id={EVIL}", token)
@@ -119,6 +122,7 @@ def test_a_hostile_worker_s_name_stays_a_text(host: harness.Host, learner: harne
     learner.trains_on(2)
 
 
+@pytest.mark.thorough
 def test_the_page_may_die_and_ends_with_the_run(host: harness.Host, learner: harness.Learner, url: str) -> None:
     pages = [child for child in learner.children() if "page" in child.cmdline()]
     (page,) = pages

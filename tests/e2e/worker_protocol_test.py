@@ -128,6 +128,7 @@ def raw(learner: harness.Learner) -> Iterator[raw_worker.RawWorker]:
     worker.close()
 
 
+@pytest.mark.thorough
 def test_a_worker_from_the_proto_alone_plays(learner: harness.Learner, raw: raw_worker.RawWorker) -> None:
     before = learner.until(lambda found: True, "a status")
     assign = raw.join()
@@ -186,12 +187,14 @@ def test_too_many_environments_are_told_to_try_again(learner: harness.Learner) -
             worker.close()
 
 
+@pytest.mark.thorough
 def test_a_remote_run_cannot_be_evaluated_here_and_says_so(learner: harness.Learner, host: harness.Host) -> None:
     ended = host.seedzero("evaluate", f"--run_dir={learner.run}", "--episodes=1")
     assert ended.code == 2 and "--env=remote" in ended.err
     learner.trains_on()
 
 
+@pytest.mark.thorough
 def test_a_worker_without_an_environment_of_its_own_is_refused(learner: harness.Learner, host: harness.Host) -> None:
     ended = host.worker(learner.address).wait()
     assert ended.code == 1 and "--env=remote" in ended.err

@@ -13,6 +13,7 @@ def make(game="breakout", num_envs=1, **settings):
     return atari.Atari(game, sections.EnvConfig(**settings), num_envs, threads=1)
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("frame_skip", [1, 4, 5])
 def test_a_step_emulates_exactly_frame_skip_frames(frame_skip):
     env = make("pong", num_envs=2, frame_skip=frame_skip)
@@ -75,6 +76,7 @@ def test_a_lost_life_ends_the_episode_only_where_asked_and_the_game_goes_on():
     assert len(game_ends) == 1
 
 
+@pytest.mark.thorough
 def test_sticky_actions_come_from_the_configuration():
     def frames(sticky):
         env = make("pong", num_envs=2, sticky_actions=sticky)
@@ -95,6 +97,7 @@ def test_rewards_are_not_clipped():
     assert np.max(rewards) >= 10
 
 
+@pytest.mark.thorough
 def test_noop_starts_have_at_most_noop_max_frames():
     env = make("pong", num_envs=6, noop_max=1)
     env.reset(range(6))

@@ -223,6 +223,7 @@ def test_one_process_plays_all_games_of_a_command_and_another_follows_a_dead_one
     second.close()
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("env_id", [f"spiel:{HEX}", "pgx:hex(size=3)"])
 def test_evaluations_play_an_engine_from_both_sides(env_id: str) -> None:
     names = (f"gtp:{FAKE} plays", "mcts-2")
@@ -263,6 +264,7 @@ def test_places_have_the_names_that_openspiel_gives_them(name: str, kind: str, s
         assert board.action(board.vertex(action)) == board.action(board.vertex(action).lower()) == action
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize(
     ("name", "expected"),
     [

@@ -209,6 +209,7 @@ def play(env, num_steps, seeds=SEEDS):
     return steps
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize(("env_id", "settings", "num_steps"), EVERY)
 def test_every_step_has_the_shapes_dtypes_and_bounds_of_the_spec(env_id, settings, num_steps, played):
     steps, spec = played(env_id, settings, num_steps)
@@ -247,6 +248,7 @@ def test_the_step_after_a_final_one_is_a_first_one_without_reward_and_flags(env_
     assert np.all(ends >= 1)
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize(("env_id", "settings", "num_steps"), FAMILIES)
 def test_seeds_reproduce_every_step_in_new_and_in_used_environments(env_id, settings, num_steps, played):
     with contextlib.closing(make(env_id, settings, threads=1)) as env:
@@ -257,6 +259,7 @@ def test_seeds_reproduce_every_step_in_new_and_in_used_environments(env_id, sett
             np.testing.assert_array_equal(one, other)
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize(("env_id", "settings", "num_steps"), SEEDED)
 def test_each_environment_follows_its_own_seed(env_id, settings, num_steps, played):
     with contextlib.closing(make(env_id, settings)) as env:
@@ -277,6 +280,7 @@ WRONG_ACTIONS = (
 )
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize(("env_id", "settings", "num_steps"), EVERY)
 def test_steps_share_no_memory_and_what_is_wrong_is_refused_and_harms_nothing(env_id, settings, num_steps):
     env = make(env_id, settings)

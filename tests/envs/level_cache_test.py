@@ -100,6 +100,7 @@ def test_what_a_killed_process_left_is_deleted_once_it_is_old(tmp_path: pathlib.
     assert not old.exists() and new.exists()  # the other's process may still be writing
 
 
+@pytest.mark.thorough
 def test_two_processes_share_a_cache_without_a_torn_level_though_they_are_killed(tmp_path: pathlib.Path) -> None:
     seen = level_cache_kills.run(tmp_path, 6)
     assert seen.torn == 0 and seen.failures == []

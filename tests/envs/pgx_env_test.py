@@ -45,6 +45,7 @@ def played(name: str, num_steps: int = 30) -> tuple[pgx_env.PgxGames, list[types
 # States ------------------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("name", GAMES)
 def test_a_shown_state_goes_on_by_the_rules_as_the_game_itself(name: str) -> None:
     env, steps, actions = played(name)
@@ -123,6 +124,7 @@ def test_in_evaluation_the_agent_has_every_turn_and_moves_first_in_every_other_g
     assert {1.0, -1.0} == set(totals)
 
 
+@pytest.mark.thorough
 def test_openings_are_random_moves_that_end_no_game() -> None:
     env = make("tic_tac_toe", num_envs=64, random_opening=9)
     step = env.reset(list(range(64)))
@@ -180,6 +182,7 @@ def test_where_a_player_moves_again_the_last_number_is_the_mover(has_state: bool
     assert found == {True, False}
 
 
+@pytest.mark.thorough
 def test_in_evaluation_an_opponent_moves_until_it_is_the_agent_s_turn() -> None:
     env, generator = make(LUCKY, num_envs=32, role=types.Role.EVALUATE), np.random.default_rng(2)
     step, totals, num_again = env.reset(list(range(32))), [], 0
@@ -276,6 +279,7 @@ def test_games_with_hidden_cards_are_named_as_openspiel_names_them() -> None:
     assert len(named) == 2 and set(named) <= set(pyspiel.registered_names())
 
 
+@pytest.mark.thorough
 def test_a_tree_search_plays_games_of_a_user_s_own_as_well_as_they_can_be_played() -> None:
     env, generator = (
         make(NIM, role=types.Role.EVALUATE, opponents="mcts-300", game_state=True),
@@ -310,6 +314,7 @@ def test_bots_move_where_they_are_named_and_a_tree_search_plays_well() -> None:
     assert num_searched > 5
 
 
+@pytest.mark.thorough
 def test_bots_follow_the_seed_and_the_match_whatever_was_played_before() -> None:
     def second_match(seed: int, *, has_bot: bool) -> list[int]:
         """Returns a bot's moves in the second match; has_bot: it plays the first match, too."""

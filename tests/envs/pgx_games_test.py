@@ -53,6 +53,7 @@ def test_what_an_opponent_earns_in_its_opening_counts_as_in_single_games() -> No
         assert [step.final.any() for step in steps] == [False, True, False] * 2
 
 
+@pytest.mark.thorough
 def test_the_first_move_after_a_random_opening_earns_what_it_pays_alone() -> None:
     game = pgx_games.PgxGame("jax_nim:PAID")
     group = pgx_env.PgxGames(pgx_rules.game("jax_nim:PAID"), 8, random_opening=3)

@@ -34,6 +34,7 @@ def test_a_name_is_checked_before_jax_is_there_and_leaves_its_devices_alone() ->
     assert _printed(script) == "False None"
 
 
+@pytest.mark.thorough
 def test_rules_on_the_learner_leave_its_devices_alone() -> None:
     script = """
         import os

@@ -111,6 +111,7 @@ def test_a_refused_move_is_named():
 # --- rows ------------------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("role", types.Role)
 @pytest.mark.parametrize(
     ("name", "sum_is_zero"),

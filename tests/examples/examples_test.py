@@ -41,18 +41,21 @@ def trained(host: harness.Host) -> tuple[pathlib.Path, str]:
     return run, _run(host, "train_and_act.py", str(run))
 
 
+@pytest.mark.thorough
 def test_a_training_is_loaded_and_plays(trained: tuple[pathlib.Path, str]) -> None:
     _, output = trained
     assert re.search(rf"^--max_updates={BUDGET} .*: \d+ steps, {BUDGET} updates, .*\d", output, re.M)
     assert re.search(rf"^the policy of update {BUDGET} .*\d", output, re.M)
 
 
+@pytest.mark.thorough
 def test_a_run_is_scored_and_its_search_is_shown(host: harness.Host, trained: tuple[pathlib.Path, str]) -> None:
     output = _run(host, "evaluate_run.py", str(trained[0]), "3")
     assert len(re.findall(rf"^update {BUDGET}: return \d.* in 3 episodes", output, re.M)) == 2
     assert re.search(r"^action [01], value .*, visits \[\d+ +\d+\], prior", output, re.M) and "digraph" in output
 
 
+@pytest.mark.thorough
 def test_what_the_document_shows_runs(host: harness.Host, trained: tuple[pathlib.Path, str]) -> None:
     pytest.importorskip("flatbuffers")
     text = (harness.ROOT / "docs" / "python.md").read_text(encoding="utf-8")
@@ -68,6 +71,7 @@ def test_what_the_document_shows_runs(host: harness.Host, trained: tuple[pathlib
     assert (host.directory / "exported" / "manifest.json").is_file()
 
 
+@pytest.mark.thorough
 def test_the_parts_alone_run_as_shown() -> None:
     text = (harness.ROOT / "docs" / "libraries.md").read_text(encoding="utf-8")
     shown = "".join(re.findall(r"^```python\n(.*?)^```", text, re.M | re.S))
@@ -80,11 +84,13 @@ def test_a_checkpoint_that_is_not_there_is_named(trained: tuple[pathlib.Path, st
         seedzero.load(trained[0], 5)
 
 
+@pytest.mark.thorough
 def test_the_search_runs_alone(host: harness.Host) -> None:
     output = _run(host, "search_alone.py")
     assert re.findall(r"^cell (\d): action 1,", output, re.M) == ["5", "6", "7", "8"]
 
 
+@pytest.mark.thorough
 def test_an_environment_of_one_s_own_needs_no_registration(host: harness.Host) -> None:
     output = _run(host, "own_environment.py", str(host.directory / "corridor"))
     assert re.search(r": \[\d", output)
@@ -97,6 +103,7 @@ def test_an_environment_of_one_s_own_needs_no_registration(host: harness.Host) -
     assert refused.code == 2 and "names code" in refused.err and "--env=python:own_environment:Corridor" in refused.err
 
 
+@pytest.mark.thorough
 def test_a_bonus_of_one_s_own_counts_and_goes_on(host: harness.Host) -> None:
     (host.directory / "bonus").mkdir()
     found = harness.Host(host.directory / "bonus")
@@ -120,6 +127,7 @@ def test_a_network_of_one_s_own_learns(host: harness.Host) -> None:
     assert '"network.module": "own_network:make"' in (run / "config.json").read_text()
 
 
+@pytest.mark.thorough
 def test_agents_have_policies_of_their_own(host: harness.Host) -> None:
     run = host.directory / "carts"
     output = _run(host, "four_carts.py", str(run))

@@ -49,6 +49,7 @@ def test_the_copy_trains(host: harness.Host) -> None:
     _run(host, *_command("seedzero train --preset=cartpole.preset --run_dir=runs/max"), *BUDGET)
 
 
+@pytest.mark.thorough
 def test_the_copy_is_changed_and_trains(host: harness.Host) -> None:
     assert "toy.trace_decay" in _run(host, *_command("seedzero config ")).out
     before = (host.directory / "toy_agent.py").read_text()

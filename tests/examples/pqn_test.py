@@ -59,6 +59,7 @@ def run(host: harness.Host) -> pathlib.Path:
     return run
 
 
+@pytest.mark.thorough
 def test_a_killed_run_goes_on_with_its_own_settings(run: pathlib.Path) -> None:
     saved = json.loads((run / "config.json").read_text())
     assert saved["preset"] == "cartpole" and saved["given"]["run.agent"] == "pqn_agent:AGENT"
@@ -68,6 +69,7 @@ def test_a_killed_run_goes_on_with_its_own_settings(run: pathlib.Path) -> None:
     assert 0.19 < row["epsilon"] < 1 and row["loss"] >= 0
 
 
+@pytest.mark.thorough
 def test_it_is_scored_exported_and_refused_to_others(host: harness.Host, run: pathlib.Path) -> None:
     ended = host.start(host.command("evaluate", f"--run_dir={run}", "--episodes=2"), "evaluate").wait()
     assert ended.code == 0 and ended.json["mean_return"] > 0, ended.err

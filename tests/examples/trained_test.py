@@ -41,6 +41,7 @@ def test_an_agent_has_what_acting_needs_and_nothing_else(path: pathlib.Path) -> 
     }
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("path", AGENTS, ids=NAMES)
 def test_an_agent_plays_a_game_and_asks_for_no_consent(path: pathlib.Path) -> None:
     before = {file: file.stat().st_mtime_ns for file in path.rglob("*")}
@@ -52,6 +53,7 @@ def test_an_agent_plays_a_game_and_asks_for_no_consent(path: pathlib.Path) -> No
     assert before == {file: file.stat().st_mtime_ns for file in path.rglob("*")}
 
 
+@pytest.mark.thorough
 def test_the_first_agent_balances_its_pole() -> None:
     path = FOLDER / "cartpole"
     assert run_dirs.read_saved(path).config.env.id == "gym:CartPole-v1"

@@ -27,6 +27,7 @@ def host(tmp_path_factory: pytest.TempPathFactory) -> Iterator[harness.Host]:
     found.end()
 
 
+@pytest.mark.thorough
 def test_the_tutorial_is_followed(host: harness.Host) -> None:
     assert [words[0] for words in COMMANDS] == ["check-env", *["train"] * 3, "evaluate", "play", "compare"]
     outputs = []

@@ -38,6 +38,7 @@ def trained(monkeypatch: pytest.MonkeyPatch) -> list[tuple[str, ...]]:
     return runs
 
 
+@pytest.mark.thorough
 def test_every_agent_and_seed_is_trained_once_however_often_it_is_started(
     trained: list[tuple[str, ...]], tmp_path: pathlib.Path
 ) -> None:

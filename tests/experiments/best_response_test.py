@@ -53,6 +53,7 @@ def _random(seed: int, *, zeros: bool) -> best_response.Policy:
     return policy
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("board", BOARDS)
 @pytest.mark.parametrize(
     "policy",

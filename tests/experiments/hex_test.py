@@ -55,6 +55,7 @@ def test_results_are_those_of_an_exhaustive_search(hexes: Any) -> None:
     assert seen == {True, False}
 
 
+@pytest.mark.thorough
 def test_a_perfect_player_holds_all_openings_and_a_bad_one_does_not(hexes: Any) -> None:
     pytest.importorskip("pgx")
     from seedzero.envs import pgx_games

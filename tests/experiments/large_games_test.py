@@ -16,6 +16,7 @@ from seedzero.api import exploitability
 pytest.importorskip("pyspiel")
 
 
+@pytest.mark.thorough
 def test_a_learned_response_wins_what_the_exact_one_does(
     tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -18,6 +18,7 @@ def league_nash() -> Any:
     return importlib.import_module("league_nash")
 
 
+@pytest.mark.thorough
 def test_a_run_has_a_point_for_each_snapshot(league_nash: Any, tmp_path: pathlib.Path) -> None:
     path = saved_league.make_seats(tmp_path / "run")
     (first, second), weights = league_nash.judged(path, 0.5)

@@ -23,6 +23,7 @@ def test_a_window_knows_where_a_ball_that_comes_nearer_reaches_the_paddle() -> N
     assert np.isnan(pong_vision.windows(away).landing).all()
 
 
+@pytest.mark.thorough
 def test_a_small_network_learns_and_its_errors_are_printed(capsys: pytest.CaptureFixture[str]) -> None:
     network = ["--network.channels=4", "--network.width=16", "--env.frame_size=24"]
     pong_vision.main(["--steps=700", "--passes=2", *network])

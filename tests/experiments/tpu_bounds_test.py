@@ -61,6 +61,7 @@ def test_all_programs_of_the_learner_are_there(small: tuple[setups.Setup, config
     assert list(tpu.traces(without))[2:] == [("update", 16)]
 
 
+@pytest.mark.thorough
 def test_traces_are_those_of_the_shapes(small: tuple[setups.Setup, configs.Config]) -> None:
     setup, _ = small
     assert all(trace().function.jaxpr.jaxpr.eqns for trace in tpu.traces(setup, on_host=True).values())

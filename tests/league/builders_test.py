@@ -185,6 +185,7 @@ def test_matches_of_the_main_player_at_home_count_for_its_exploiter() -> None:
     assert {action.player for action in _star(pool, payoff, 100)} == {"main", "main_exploiter_0"}
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("probability", [0.0, 0.25, 1.0])
 def test_a_league_exploiter_is_reset_with_its_probability(probability: float) -> None:
     pool, one = _pool(league_exploiters=1).freeze("main", "0a", version=5, env_steps=50)

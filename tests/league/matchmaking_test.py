@@ -65,6 +65,7 @@ def test_every_weighting_of_the_settings_has_a_formula() -> None:
     assert fields["weighting"].metadata["choices"] == tuple(matchmaking.WEIGHTINGS)
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize(("known", "share"), [(True, 0.81), (False, 0.57)])
 def test_draws_have_the_shares_of_squared_weights_and_not_of_linear_ones(known: bool, share: float) -> None:
     rates = np.full(len(FROZEN), 0.9)
@@ -84,6 +85,7 @@ def test_draws_are_independent_of_each_other() -> None:
     assert stats.chi2_contingency(counts).pvalue > 1e-3
 
 
+@pytest.mark.thorough
 def test_a_key_s_draws_repeat_and_other_seeds_differ() -> None:
     assert _draw(_payoff()) == _draw(_payoff())
     assert _draw(_payoff(), seed=1) != _draw(_payoff())

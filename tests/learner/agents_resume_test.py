@@ -206,6 +206,7 @@ def _answers(world: loop_world.World) -> list[tuple[int, list[Any], int]]:
     return [(request.group, actions, version) for request, actions, version in world.replies]
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("has_replay", [False, True])
 @pytest.mark.parametrize("is_deterministic", [False, True])
 def test_a_run_that_goes_on_begins_at_random_again_unless_it_repeats(is_deterministic: bool, has_replay: bool) -> None:

@@ -84,6 +84,7 @@ def _is_same(one: Any, other: Any) -> bool:
     return all(np.array_equal(x, y) for x, y in zip(*map(jax.tree.leaves, (one, other)), strict=True))
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("agent", SETTINGS)
 def test_parameters_and_statistics_are_the_other_run_s_and_the_rest_begins_anew(
     agent: str, tmp_path: pathlib.Path
@@ -103,6 +104,7 @@ def test_parameters_and_statistics_are_the_other_run_s_and_the_rest_begins_anew(
     assert told == [f"starts from update 30 of {tmp_path / 'run'}; optimizer and counters begin at 0"]
 
 
+@pytest.mark.thorough
 def test_a_central_value_begins_anew_from_a_frozen_player_and_ends_with_it(tmp_path: pathlib.Path) -> None:
     _, setup = _setup("ppo, central")
     source, new = _trained(setup), states.init_train(setup, 3)
@@ -115,6 +117,7 @@ def test_a_central_value_begins_anew_from_a_frozen_player_and_ends_with_it(tmp_p
     assert _is_same(without.params, acting(source).params)
 
 
+@pytest.mark.thorough
 def test_a_damaged_newest_checkpoint_is_named(tmp_path: pathlib.Path) -> None:
     _, setup = _setup("ppo")
     source, told = _trained(setup), list[str]()
@@ -126,6 +129,7 @@ def test_a_damaged_newest_checkpoint_is_named(tmp_path: pathlib.Path) -> None:
     assert "checkpoint 40 is skipped: manifest.json is damaged: it is that of checkpoint 30, not 40" in told[0]
 
 
+@pytest.mark.thorough
 def test_a_player_of_a_league_is_named(tmp_path: pathlib.Path) -> None:
     _, setup = _setup("ppo")
     place = tmp_path / "run"
@@ -138,6 +142,7 @@ def test_a_player_of_a_league_is_named(tmp_path: pathlib.Path) -> None:
         _make("ppo", f"{place}:wolf")
 
 
+@pytest.mark.thorough
 def test_policies_without_a_first_one_are_named(tmp_path: pathlib.Path) -> None:
     train = _trained(_setup("ppo")[1])
     _write(tmp_path / "run", "ppo", {"sheep": train, "wolf": train})
@@ -147,6 +152,7 @@ def test_policies_without_a_first_one_are_named(tmp_path: pathlib.Path) -> None:
         _make("ppo", str(tmp_path / "run"))
 
 
+@pytest.mark.thorough
 def test_arrays_of_other_shapes_are_named_with_the_setting(tmp_path: pathlib.Path) -> None:
     _write(tmp_path / "run", "ppo", {"main": _trained(_setup("ppo")[1])})
     with pytest.raises(errors.ResumeError, match=r"\[8, 3\].*\[4, 3\].*--network\.width=8 there, 4 here"):
@@ -159,6 +165,7 @@ def test_another_agent_is_refused(tmp_path: pathlib.Path) -> None:
         _make("apex", str(tmp_path / "run"))
 
 
+@pytest.mark.thorough
 def test_statistics_that_the_other_run_lacks_begin_anew_with_a_message(tmp_path: pathlib.Path) -> None:
     without = ("reward.normalize", False)
     _write(tmp_path / "run", "ppo", {"main": _trained(_setup("ppo", without)[1])}, without)
@@ -169,6 +176,7 @@ def test_statistics_that_the_other_run_lacks_begin_anew_with_a_message(tmp_path:
     assert "returns" in told[1]
 
 
+@pytest.mark.thorough
 def test_a_run_in_a_bucket_is_fetched_without_its_replay(gcs: fake_gcs.FakeGcs, tmp_path: pathlib.Path) -> None:
     _, setup = _setup("muzero")
     source = _trained(setup)
@@ -181,6 +189,7 @@ def test_a_run_in_a_bucket_is_fetched_without_its_replay(gcs: fake_gcs.FakeGcs, 
         assert _is_same(setup.agent.acting(made), setup.agent.acting(source))
 
 
+@pytest.mark.thorough
 def test_hosts_behind_the_first_and_resumes_read_nothing(tmp_path: pathlib.Path) -> None:
     config, setup = _setup("ppo")
     new = states.init_train(setup, 3)

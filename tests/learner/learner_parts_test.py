@@ -177,6 +177,7 @@ def _asked(world: loop_world.World, pool: learner_parts.LearnerPool, player: str
     return found
 
 
+@pytest.mark.thorough
 def test_a_copy_has_the_newest_parameters_and_stays_as_it_is(
     world: loop_world.World, directory: run_dirs.RunDir
 ) -> None:

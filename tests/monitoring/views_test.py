@@ -373,6 +373,7 @@ def test_a_constant_rate_and_other_agents_are_not_warned() -> None:
         assert not views.Decay(_config(agent)).observe(_snapshot(10**9))
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("preset", presets.PRESETS)
 @pytest.mark.parametrize("agent", configs.agent_names())
 def test_no_preset_is_warned(preset: str, agent: str) -> None:

@@ -79,6 +79,7 @@ def _policy(found: Any) -> Any:
     return found[1].policy if isinstance(found[1], actor_critic.PpoPrediction) else found[1]
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize(("frame_stack", "lstm_width", "platform"), [(1, 0, "cpu"), (3, 6, "gpu")])
 @pytest.mark.parametrize(
     ("head", "spec", "torso"),
@@ -151,6 +152,7 @@ def test_a_torso_that_does_not_fit_is_refused_by_the_settings_name() -> None:
         _make("dueling", kind="nature")
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("lstm_width", [0, 6])
 @pytest.mark.parametrize("spec", [VECTOR, GRID, IMAGE], ids=["mlp", "conv", "deep"])
 def test_activations_are_bfloat16_on_accelerators_unless_told(spec: types.EnvSpec, lstm_width: int) -> None:
@@ -165,6 +167,7 @@ def test_activations_are_bfloat16_on_accelerators_unless_told(spec: types.EnvSpe
     assert not computes_in_bfloat16("gpu", compute_dtype="float32")
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize(
     ("head", "spec", "lstm_width"),
     [("vtrace", VECTOR, 0), ("vtrace", IMAGE_AND_VECTOR, 0), ("ppo", VECTOR, 0), ("ppo", VECTOR, 6)],
@@ -181,6 +184,7 @@ def test_bfloat16_tells_near_vectors_apart(head: str, spec: types.EnvSpec, lstm_
     assert np.any(policy[0] != policy[1])
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize(
     ("spec", "lstm_width"), [(VECTOR, 0), (VECTOR, 32), (GRID, 32), (IMAGE, 0)], ids=["mlp", "lstm", "conv", "deep"]
 )
@@ -222,6 +226,7 @@ def test_steps_are_independent_without_an_lstm() -> None:
 # The LSTM -----------------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("compute_dtype", ["float32", "bfloat16"])
 def test_an_unroll_is_its_steps_one_by_one(compute_dtype: str) -> None:
     network, steps = _make("vtrace", lstm_width=6, compute_dtype=compute_dtype), _steps(VECTOR)
@@ -236,6 +241,7 @@ def test_an_unroll_is_its_steps_one_by_one(compute_dtype: str) -> None:
     np.testing.assert_allclose(state, end, atol=1e-5)
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize(
     ("head", "spec"), [("vtrace", VECTOR), ("dueling", VECTOR), ("ppo", VECTOR), ("ppo", CONTINUOUS)]
 )
@@ -268,6 +274,7 @@ def test_an_lstm_sees_the_last_action_and_reward_and_begins_anew_with_an_episode
     assert np.all(np.abs(_policy(whole)[1, 2:] - _policy(anew)[1]).max(axis=-1) > 1e-4)
 
 
+@pytest.mark.thorough
 def test_gradients_do_not_cross_an_episodes_beginning() -> None:
     network, steps = _make("vtrace", lstm_width=6), _steps(VECTOR)
     params = _large(network)
@@ -328,6 +335,7 @@ def test_an_untrained_policy_of_vectors_is_nearly_even_and_as_wide_as_configured
     np.testing.assert_allclose(again.value, found.value, rtol=1e-4)
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize(
     ("spec", "lstm_width", "of_values"),
     [(VECTOR, 0, {"value", "value_0", "value_1"}), (VECTOR, 6, {"value"}), (GRID, 0, {"value"})],
@@ -342,6 +350,7 @@ def test_policy_and_value_share_a_torso_for_pictures_and_with_an_lstm_alone(
     assert silent == of_values
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("spec", [VECTOR, GRID, IMAGE], ids=["vector", "grid", "image"])
 def test_a_loop_computes_the_same_as_acting(spec: types.EnvSpec) -> None:
     network = _make("ppo", spec)
@@ -367,6 +376,7 @@ def _encode(*texts: str) -> np.ndarray:
     return np.asarray(_encoded(packing.encode_texts(texts, 40)))
 
 
+@pytest.mark.thorough
 def test_other_words_and_another_order_are_other_features() -> None:
     found = _encode("red door", "blue door", "door red", "red door")
     assert found.shape == (4, actor_critic.LSTM_WIDTH)
@@ -374,6 +384,7 @@ def test_other_words_and_another_order_are_other_features() -> None:
     assert not np.allclose(found[0], found[1]) and not np.allclose(found[0], found[2])
 
 
+@pytest.mark.thorough
 def test_the_last_word_ends_a_text_whatever_stands_beside_it_in_a_batch() -> None:
     alone, beside = _encode("red door"), _encode("red door", "a much longer text of words")
     np.testing.assert_allclose(beside[0], alone[0], rtol=1e-4, atol=1e-6)
@@ -406,11 +417,13 @@ def _logits(network: actor_critic.RecurrentNetwork[Any], stack: int, *texts: str
     return np.asarray(_unroll(network)(steps)[:, 0])
 
 
+@pytest.mark.thorough
 def test_policy_and_value_depend_on_the_text() -> None:
     found = _logits(_network(lstm_width=6), 1, "go left", "go right", "go left")
     assert np.array_equal(found[0], found[2]) and not np.array_equal(found[0], found[1])
 
 
+@pytest.mark.thorough
 def test_of_stacked_texts_the_newest_is_read() -> None:
     network = _network(frame_stack=2)
     assert np.array_equal(_logits(network, 2, "old", "go left"), _logits(network, 2, "older", "go left"))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import jax
 import numpy as np
+import pytest
 
 from seedzero.config import shared
 from seedzero.core import packing, types
@@ -20,6 +21,7 @@ def _seen(joint: float) -> dict[str, np.ndarray]:
     return {"observation": np.ones((2, 4, 2), np.float32), "joint": np.full((2, 4, 3), joint, np.float32)}
 
 
+@pytest.mark.thorough
 def test_the_value_follows_the_joint_observation_and_its_moments() -> None:
     found = actor_critic.make_central_value(shared.NetworkConfig(width=8, normalize_observations=True), SPEC, "cpu")
     params, moments = jax.jit(found.init)(jax.random.key(1)), found.no_moments()

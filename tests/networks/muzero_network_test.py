@@ -74,6 +74,7 @@ def test_the_large_network_has_about_32_million_parameters() -> None:
     assert _num_params(muzero_net.make(config, FRAME, "gpu")) == pytest.approx(32e6, rel=0.02)
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize(("size", "channels", "millions"), [("small", 64, 0.59), ("middle", 128, 2.52)])
 @pytest.mark.parametrize("frame_size", [84, 96])
 def test_frames_become_6x6_hidden_states(size: str, channels: int, millions: float, frame_size: int) -> None:
@@ -87,6 +88,7 @@ def test_frames_become_6x6_hidden_states(size: str, channels: int, millions: flo
     assert _num_params(network) == pytest.approx(millions * 1e6, rel=0.02)
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("shape", [(6, 6), (5, 2), (1, 1)], ids=str)
 @pytest.mark.parametrize("is_continuous", [False, True])
 def test_the_images_action_is_convolved_as_constant_planes_would_be(
@@ -108,6 +110,7 @@ def test_the_images_action_is_convolved_as_constant_planes_would_be(
     np.testing.assert_allclose(jax.jit(convolution.apply)(params, hidden, action), expected, atol=1e-5)
 
 
+@pytest.mark.thorough
 @every_kind
 def test_an_untrained_network_is_uniform_and_expects_exactly_nothing(spec: types.EnvSpec) -> None:
     network = muzero_net.make(_config(), spec, "cpu")
@@ -153,6 +156,7 @@ def test_hidden_states_differ_by_continuous_actions() -> None:
     assert not np.allclose(other, third, atol=1e-4)
 
 
+@pytest.mark.thorough
 @every_kind
 def test_hidden_states_differ_by_observation_and_action_and_keep_their_scale(spec: types.EnvSpec) -> None:
     network = muzero_net.make(_config(), spec, "cpu")
@@ -225,6 +229,7 @@ def test_convolutions_over_vectors_are_refused_by_name() -> None:
         muzero_net.make(_config(kind="resnet"), VECTOR, "cpu")
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize(("platform", "expected"), [("cpu", "float32"), ("gpu", "bfloat16")])
 @every_kind
 def test_parameters_and_logits_are_float32_whatever_is_computed_in(
@@ -252,6 +257,7 @@ def _leaves(tree: Any) -> list[tuple[Any, Any]]:
     return jax.tree_util.tree_flatten_with_path(tree)[0]
 
 
+@pytest.mark.thorough
 def test_bfloat16_tells_near_observations_and_their_values_apart() -> None:
     network, exact = (muzero_net.make(_config(compute_dtype=name), VECTOR, "cpu") for name in ("bfloat16", "float32"))
     shapes = jax.eval_shape(network.init, jax.random.key(0))
@@ -273,6 +279,7 @@ def test_bfloat16_tells_near_observations_and_their_values_apart() -> None:
     assert (logits != np.asarray(rounded)).any()
 
 
+@pytest.mark.thorough
 @every_kind
 def test_normalized_observations_do_not_depend_on_their_units(spec: types.EnvSpec) -> None:
     spec = dataclasses.replace(spec, observation_dtype="float32", observation_low=-np.inf, observation_high=np.inf)
@@ -306,6 +313,7 @@ def test_normalize_gives_mean_0_and_variance_1_over_all_but_the_batch() -> None:
     np.testing.assert_allclose(mlp.normalize(x), expected, rtol=1e-5)
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize(("spec", "size", "bottleneck"), [(VECTOR, 32, 16), (GRID, 32, 16), (IMAGE, 1024, 512)])
 def test_projections_are_extra_parameters_by_kind(spec: types.EnvSpec, size: int, bottleneck: int) -> None:
     plain = muzero_net.make(_config(), spec, "cpu")
@@ -321,6 +329,7 @@ def test_projections_are_extra_parameters_by_kind(spec: types.EnvSpec, size: int
     assert params["predictor"]["Dense_0"]["kernel"].shape == (size, bottleneck)
 
 
+@pytest.mark.thorough
 def test_a_projection_leaves_the_initial_values_of_the_rest() -> None:
     plain, projecting = (
         jax.jit(muzero_net.make(_config(), VECTOR, "cpu", muzero_config.MuZeroConfig(consistency_weight=weight)).init)(
@@ -340,6 +349,7 @@ def test_cosines_are_of_the_angle_alone() -> None:
     assert np.isfinite(jax.grad(lambda a: cosine(a, b).sum())(a)).all()
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize(("spec", "units"), [(VECTOR, 16), (GRID, 16), (IMAGE, 512)], ids=["mlp", "conv", "resnet"])
 def test_sums_of_rewards_take_the_place_of_rewards(spec: types.EnvSpec, units: int) -> None:
     muzero = muzero_config.MuZeroConfig(value_prefix=True)

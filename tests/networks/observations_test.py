@@ -177,6 +177,7 @@ def _muzero(spec: types.EnvSpec, **changes: Any) -> muzero_net.Network:
     return muzero_net.make(shared.NetworkConfig(num_bins=11, width=16, head_width=16, **changes), spec, "cpu")
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("spec", [SPEC, LARGE, VECTORS], ids=["conv", "resnet", "mlp"])
 def test_muzeros_hidden_state_depends_on_every_array(spec: types.EnvSpec) -> None:
     network, seen = _muzero(spec), _show(spec)
@@ -199,6 +200,7 @@ def test_vectors_beside_images_keep_float32_in_bfloat16_networks() -> None:
     assert cast["representation"]["Conv_0"]["kernel"].dtype == jnp.bfloat16
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("torso", ["conv", "deep", "mlp"])
 def test_an_actor_critics_logits_depend_on_every_array(torso: str) -> None:
     network = actor_critic.actor_critic(shared.NetworkConfig(torso, width=8), SPEC, "cpu")
@@ -216,6 +218,7 @@ def test_an_actor_critics_logits_depend_on_every_array(torso: str) -> None:
         assert np.abs(np.asarray(value(changed) - before)).max() > 1e-5, array.name
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("make", [actor_critic.actor_critic, actor_critic.dueling])
 def test_networks_see_pixels_normalized_by_the_moments_among_their_parameters(make: Any) -> None:
     plain, normalizing = (

@@ -84,6 +84,7 @@ def test_an_agent_takes_a_torso(agent: str) -> None:
         agent_table.make(_config(agent, "none"), spec, "cpu")
 
 
+@pytest.mark.thorough
 def test_sac_shows_images_to_it() -> None:
     spec = types.EnvSpec((6, 6, 2), "uint8", 0, action_low=(-1.0,), action_high=(1.0,))
     made = agent_table.make(_config("sac", "torso"), spec, "cpu")
@@ -104,6 +105,7 @@ def _muzero_config(module: str, **changes: Any) -> shared.NetworkConfig:
     return dataclasses.replace(shared.NetworkConfig(num_bins=21, width=8, module=module), **changes)
 
 
+@pytest.mark.thorough
 def test_the_example_has_the_interface_of_a_network() -> None:
     network = muzero_net.make(_muzero_config("own_network:make", frame_stack=2), DISCRETE, "cpu")
 

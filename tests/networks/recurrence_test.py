@@ -78,6 +78,7 @@ def test_a_core_follows_its_equations_and_begins_anew_with_each_episode(kind: st
     assert recurrence.state_width(kind, UNITS) == WIDTHS[kind] == after.shape[-1]
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("kind", ["lstm", "gru"])
 def test_a_state_that_begins_later_is_the_one_before_that_step(kind: str) -> None:
     """Row 0 begins at step 0, row 1 at step 2, row 2 at step 4; a first step still begins with nothing."""
@@ -102,6 +103,7 @@ def test_the_past_is_a_clipped_reward_and_an_action_and_nothing_at_a_beginning()
     np.testing.assert_allclose(found[0], [[1, 0, 0], [1, -0.5, 0.2], [1, 1, 0.3]], rtol=1e-6)
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("shape", [(7,), (2, 3, 5)], ids=["vectors", "images"])
 def test_hidden_states_keep_their_shape_and_scale(shape: tuple[int, ...]) -> None:
     module = recurrence.HiddenCore("gru", UNITS, 2, jnp.float32)

@@ -15,6 +15,7 @@ VECTOR = types.EnvSpec((4,), "float32", 0, action_low=(-1.0, -1.0), action_high=
 GRID = types.EnvSpec((3, 5, 2), "uint8", 0, action_low=(-1.0, -1.0), action_high=(1.0, 1.0))
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("platform", ["cpu", "gpu"])
 @pytest.mark.parametrize("frame_stack", [1, 3])
 @pytest.mark.parametrize("spec", [VECTOR, GRID], ids=["vector", "grid"])
@@ -30,6 +31,7 @@ def test_an_actor_and_two_critics(spec: types.EnvSpec, frame_stack: int, platfor
     assert all(leaf.dtype == jnp.float32 for leaf in jax.tree.leaves((actor, critics)))
 
 
+@pytest.mark.thorough
 def test_critics_begin_apart_and_see_the_action() -> None:
     network = sac_net.make(shared.NetworkConfig(width=16), VECTOR, "cpu")
     params = jax.jit(network.init_critics)(jax.random.key(0))
@@ -50,6 +52,7 @@ def test_standard_deviations_are_bounded() -> None:
     assert np.min(log_std) == sac_net.LOWEST_LOG_STD and np.max(log_std) == sac_net.HIGHEST_LOG_STD
 
 
+@pytest.mark.thorough
 def test_bfloat16_tells_near_observations_and_actions_apart() -> None:
     network = sac_net.make(shared.NetworkConfig(width=64, compute_dtype="bfloat16"), VECTOR, "gpu")
     actor, critics = jax.jit(network.init_actor)(jax.random.key(0)), jax.jit(network.init_critics)(jax.random.key(1))

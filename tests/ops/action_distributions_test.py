@@ -75,6 +75,7 @@ def test_weighted_by_the_prior_samples_of_any_proposal_have_the_policys_mean() -
         assert jnp.mean(weights * samples.actions[..., 0]) == pytest.approx(expected, abs=1e-3)
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("num_bins", [2, 15, 255])
 def test_a_sample_never_falls_into_another_bin_than_its_own(num_bins: int) -> None:
     # All of the policy is in one bin, whose edges the lowest and highest numbers hit.

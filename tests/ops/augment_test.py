@@ -32,6 +32,7 @@ def test_each_image_is_a_random_crop_of_itself_with_a_repeated_edge(dtype: type)
     assert len(seen) == 25  # every move is drawn: the chance of missing one of 25 is below 1 %, and the key is fixed
 
 
+@pytest.mark.thorough
 def test_height_and_width_may_be_any_axes() -> None:
     images = np.random.default_rng(0).integers(0, 255, (6, 5, 3, 7))
     key = jax.random.key(3)

@@ -47,6 +47,7 @@ def _sums(traced: Any) -> list[str]:
     return [*found, *(name for each in inner for name in _sums(each))]
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("num_devices", [2, 4])
 @pytest.mark.parametrize("function", [_mean, _chain, _loop])
 def test_joined_sums_have_the_same_bits(function: Callable[[Any], Any], num_devices: int) -> None:

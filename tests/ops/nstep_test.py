@@ -40,6 +40,7 @@ def _assert_values(targets: nstep.Targets, expected: list[float]) -> None:
     np.testing.assert_allclose(np.where(targets.value_mask, targets.value, X), expected)
 
 
+@pytest.mark.thorough
 def test_targets_are_the_same_without_jit() -> None:
     no = np.zeros((1, 5), bool)
     seen = nstep.Experience(jnp.array([REWARD]), jnp.array([VALUE]), no, no, ~no)
@@ -84,6 +85,7 @@ def test_what_lies_behind_the_last_position_has_no_influence() -> None:
     np.testing.assert_allclose(_make_targets(num_valid=4).value[2], 24.0)
 
 
+@pytest.mark.thorough
 def test_targets_stay_finite_where_invalid_positions_hold_no_numbers() -> None:
     invalid = jnp.array([[True, True, False]])
     nan = jnp.where(invalid, 1.0, jnp.nan)

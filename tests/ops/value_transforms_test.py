@@ -84,6 +84,7 @@ def test_bins_of_symlog_reach_far_beyond_those_of_the_square_root() -> None:
     assert decoded("hyperbolic")[3] < 200
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("name", ["hyperbolic", "symlog"])
 def test_what_exceeds_the_bins_is_what_two_hot_clips(name: str) -> None:
     x = jnp.asarray(np.geomspace(1.0, 1e6, 61, dtype=np.float32))

@@ -144,6 +144,7 @@ def test_no_gradient_goes_through_the_targets() -> None:
     assert not any(np.asarray(gradient).any() for gradient in gradients)
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("case", RLAX, ids=lambda case: f"lambda{case['trace_decay']}-clip{case['clip_rho']}")
 def test_targets_and_advantages_are_those_of_rlax(case: dict[str, Any]) -> None:
     found = _make_targets(

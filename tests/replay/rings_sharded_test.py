@@ -62,6 +62,7 @@ def draw(replay: ring_store.Rings, key: jax.Array, beta: float | None = None) ->
     return windowing.read(replay, drawn)
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("num_devices", [2, 4])
 def test_weights_correct_shards_with_unequal_steps(num_devices: int) -> None:
     mesh = jax.sharding.Mesh(np.array(jax.devices()[:num_devices]), ("devices",))
@@ -80,6 +81,7 @@ def test_weights_correct_shards_with_unequal_steps(num_devices: int) -> None:
     assert np.mean(drawn.reward[:, 0]) != pytest.approx(truth, rel=0.1)
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("num_devices", [2, 4])
 def test_importance_weights_correct_priorities_and_unequal_shards_together(num_devices: int) -> None:
     mesh = jax.sharding.Mesh(np.array(jax.devices()[:num_devices]), ("devices",))

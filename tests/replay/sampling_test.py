@@ -48,6 +48,7 @@ def test_sampling_follows_weights_that_are_not_one() -> None:
     assert counts[3] == pytest.approx(3_000, abs=120)
 
 
+@pytest.mark.thorough
 def test_steps_older_than_the_capacity_do_not_count() -> None:
     replay = one_by_one(harness.create(1, 32), *range(11))
     # Rows 0 to 9 were inserted as number 0 to 9; of 10 steps the newest 4 are 6 to 9.
@@ -152,6 +153,7 @@ def test_a_million_skewed_priorities_are_drawn_as_often_as_they_should_be() -> N
     assert expected[rare].sum() > 1_000
 
 
+@pytest.mark.thorough
 def test_single_rows_are_drawn_with_their_own_probability() -> None:
     weight = np.exp(2 * np.random.default_rng(1).standard_normal((3, 70)))
     weight[1, 10:50] = 0.0
@@ -161,6 +163,7 @@ def test_single_rows_are_drawn_with_their_own_probability() -> None:
     assert chi_square_is_ordinary(counts.reshape(-1), expected.reshape(-1))
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("num_children", [3, 32, 5_000])
 def test_nothing_of_weight_zero_is_chosen_whatever_the_random_number(num_children: int) -> None:
     random = np.random.default_rng(num_children)
@@ -198,6 +201,7 @@ def test_importance_weights_are_those_of_the_paper(beta: float) -> None:
     np.testing.assert_allclose(drawn.weight, unscaled / unscaled.max(), rtol=1e-6)
 
 
+@pytest.mark.thorough
 def test_importance_weights_have_a_least_share_of_the_largest() -> None:
     weight = np.array([[1.0, 4.0, 16.0]])
     drawn = harness.sample(harness.weighted(weight), 64, beta=1.0, least=0.1)

@@ -177,6 +177,7 @@ def check_windows(
     return found
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize(
     ("ring_length", "stack", "length", "capacity", "crosses", "stride", "prioritized"),
     [
@@ -262,6 +263,7 @@ def _look_back() -> Any:
     )
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("num_rows", [12, 20, 37])
 def test_rows_before_a_window_are_its_episode_s_and_all_still_there(num_rows: int) -> None:
     rings = _with_states(num_rows)
@@ -297,6 +299,7 @@ def test_without_rows_before_a_window_fewer_are_kept() -> None:
     assert _look_back()(rings, np.zeros(1, int), np.array([4])).places.shape == (1, NUM_BEFORE + 2, 2)
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize(("before", "oldest"), [(0, 6), (3, 9)])
 def test_rows_about_to_be_overwritten_are_not_looked_back_to(before: int, oldest: int) -> None:
     rings = harness.history(harness.create(1, 16), *range(16), first=(0,))

@@ -14,6 +14,8 @@ import pytest
 
 from seedzero import search as mcts
 
+pytestmark = pytest.mark.thorough
+
 PUCT = mcts.SearchConfig(policy="puct", num_simulations=24)
 
 

@@ -142,6 +142,7 @@ def mdp_step(params: Any, action: jax.Array, state: jax.Array) -> tuple[mcts.Pre
     return mcts.Prediction(reward[state, action], discount, even, value[following]), following
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("policy", ["gumbel", "puct"])
 def test_more_simulations_find_better_actions_of_small_mdps(policy: str) -> None:
     params, q = mdps()

@@ -19,6 +19,7 @@ def _p_value(drawn: float, supposed: float) -> float:
     return float(stats.kstest(draws, stats.gamma(supposed).cdf).pvalue)
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("alpha", [0.03, 0.3, 1.0, 5.0])
 def test_draws_are_distributed_as_gamma(alpha: float) -> None:
     assert _p_value(alpha, alpha) > 0.01
@@ -28,12 +29,14 @@ def test_the_test_sees_a_wrong_alpha() -> None:
     assert _p_value(0.3, 0.32) < 0.001
 
 
+@pytest.mark.thorough
 def test_logarithms_are_finite_where_draws_are_too_small_for_a_float() -> None:
     draws = engine.log_gamma(jax.random.key(1), 0.001, (10_000,))
     assert np.isfinite(draws).all()
     assert np.min(draws) < -1000
 
 
+@pytest.mark.thorough
 def test_draws_repeat_with_the_key_and_differ_from_each_other() -> None:
     draw = jax.jit(engine.log_gamma, static_argnums=(1, 2))
     np.testing.assert_array_equal(draw(jax.random.key(2), 0.3, (5,)), draw(jax.random.key(2), 0.3, (5,)))

@@ -68,6 +68,7 @@ def agrees(found: reference.Found, result: mcts.Result, row: int) -> bool:
     )
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("of", reference.with_large(CASES, LARGE), ids=str)
 def test_rows_equal_the_reference_but_where_a_decision_was_close(of: reference.Case) -> None:
     margins = differing_margins(of)

@@ -155,6 +155,7 @@ def test_puct_hardly_ever_decides_otherwise_than_mctx(cases: list[reference.Case
     assert (~same).mean() <= 0.01
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("of", ALL_GUMBEL, ids=str)
 def test_gumbel_equals_mctx_where_nothing_is_halved(of: reference.Case) -> None:
     comparable = never_halves(of)
@@ -189,6 +190,7 @@ def test_puct_equals_the_reference(of: reference.Case) -> None:
         assert int(result.action[row]) == found.action
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("of", [PUCT[-1], GUMBEL[-1]], ids=str)
 def test_the_same_key_gives_the_same_bits(of: reference.Case) -> None:
     for first, second in zip(reference.engine(of), reference.engine_again(of), strict=True):
@@ -209,6 +211,7 @@ def mixed_step(tables: Any, action: jax.Array, embedding: Any) -> tuple[mcts.Pre
     return prediction._replace(reward=bonus), following
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("policy", ["puct", "gumbel"])
 def test_states_may_be_trees_of_any_dtype(policy: str) -> None:
     of = case(policy, 6, 20, 64, num_considered=2)

@@ -3,6 +3,7 @@
 import jax
 import jax.numpy as jnp
 import numpy as np
+import pytest
 
 from seedzero.search import outcomes
 
@@ -12,6 +13,7 @@ def test_more_simulations_draw_more_outcomes_and_fewer_than_they_are() -> None:
     assert found == [1, 4, 32, 45, 91, 181]
 
 
+@pytest.mark.thorough
 def test_keys_follow_from_the_searchs_key_the_row_and_the_outcomes_so_far() -> None:
     roots = np.concatenate([outcomes.root_keys(jax.random.key(seed), 3) for seed in (0, 1)])
     drawn, behind = outcomes.outcome_keys(jnp.asarray(roots).repeat(4, axis=0), jnp.tile(jnp.arange(4), 6))

@@ -39,6 +39,7 @@ def _whole_numbers(below: int, *shape: int) -> np.ndarray:
     return np.random.default_rng(1).integers(below, size=shape).astype(np.int32)
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("between", [(), (6,)])
 def test_numbers_at_a_node(way: str, between: tuple[int, ...]) -> None:
     table, node = _table(N, *between, T), _whole_numbers(N, T)

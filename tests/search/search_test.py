@@ -71,6 +71,7 @@ def test_greedy_rows_do_not_depend_on_the_key_and_exploring_rows_do(policy: str)
     assert not np.array_equal(values[0, 8:], values[1, 8:])
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("policy", POLICIES)
 @pytest.mark.parametrize(
     ("name", "value"),
@@ -97,6 +98,7 @@ def test_it_searches_with_every_setting_of_jax(name: str, value: Any, policy: st
         jax.config.update(name, before)
 
 
+@pytest.mark.thorough
 def test_of_equal_actions_the_first_is_taken() -> None:
     result = _run(_even, mcts.Root(jnp.zeros((1, A)), jnp.zeros(1), ()), policy="puct", num_simulations=2)
     assert result.visit_counts.tolist() == [[1, 1, 0, 0, 0]]
@@ -144,6 +146,7 @@ def test_a_row_without_a_legal_action_gives_numbers_and_disturbs_no_other(policy
     np.testing.assert_array_equal(result.visit_counts[0], undisturbed.visit_counts[0])
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("policy", POLICIES)
 def test_the_root_value_is_the_mean_of_what_was_backed_up(policy: str) -> None:
     def step(params: Any, action: jax.Array, embedding: jax.Array) -> tuple[mcts.Prediction, jax.Array]:
@@ -157,6 +160,7 @@ def test_the_root_value_is_the_mean_of_what_was_backed_up(policy: str) -> None:
     assert np.asarray(result.visit_counts).sum() == 1
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize(("max_depth", "deepest"), [(1, 1.0), (2, 2.0), (0, 3.0)])
 def test_paths_end_at_the_largest_depth(max_depth: int, deepest: float) -> None:
     seen: list[float] = []
@@ -204,6 +208,7 @@ def _draws(num_rows: int, **changes: Any) -> mcts.Result:
     return _run(step, root, explore=True, **settings)
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize(
     "changes",
     [
@@ -256,6 +261,7 @@ def _game_step(params: None, action: jax.Array, state: jax.Array) -> tuple[mcts.
     return mcts.Prediction(zeros, zeros - 1.0, logits, value), depth
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("policy", POLICIES)
 def test_with_a_model_of_the_opponent_values_are_expected_against_its_policy(policy: str) -> None:
     config = mcts.SearchConfig(policy=policy, num_simulations=33, max_depth=2)

@@ -105,6 +105,7 @@ def test_loops_within_loops_and_within_called_functions_are_seen() -> None:
     assert not any("while" in loop for loop in flat)
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize(("policy", "masked"), CASES)
 def test_no_loop_inside_the_simulation_loop(policy: str, masked: bool) -> None:
     loops = _simulation_loops(_lower(policy, masked, 200))
@@ -115,6 +116,7 @@ def test_no_loop_inside_the_simulation_loop(policy: str, masked: bool) -> None:
         assert "sort" not in loop
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize(("policy", "masked"), CASES)
 def test_a_simulation_is_the_same_operations_however_deep_and_many_they_are(policy: str, masked: bool) -> None:
     few, many = (_simulation_loops(_lower(policy, masked, number))[0] for number in (24, 200))
@@ -140,6 +142,7 @@ def test_sweeps_have_as_many_actions_as_there_are() -> None:
     assert mcts.sweep_widths(puct, 18) == (1, 1, 1)
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize(
     ("num_considered", "rounds", "widths"),
     [(8, 0, (8, 4, 2, 2)), (8, 2, (8, 4, 4)), (8, 1, (8, 8)), (16, 1, (16,))],  # the last: one call behind the root's

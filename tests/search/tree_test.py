@@ -33,6 +33,7 @@ def _search(policy: str, *, mask: bool = False, max_depth: int = 0, return_tree:
     return result
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize(
     ("policy", "mask", "max_depth"), [("gumbel", True, 0), ("gumbel", False, 2), ("puct", False, 0), ("puct", True, 2)]
 )
@@ -79,6 +80,7 @@ def test_values_are_means_of_what_lies_below() -> None:
         assert abs(own) <= 2.0 + 1e-4  # the model's values lie within -2 and 2
 
 
+@pytest.mark.thorough
 def test_a_search_without_a_tree_finds_the_same() -> None:
     result = _search("gumbel")
     assert result.tree is not None
@@ -88,6 +90,7 @@ def test_a_search_without_a_tree_finds_the_same() -> None:
     np.testing.assert_array_equal(bare.action, result.action)
 
 
+@pytest.mark.thorough
 def test_a_drawing_names_every_node_and_edge_once() -> None:
     result = _search("gumbel", mask=True)
     assert result.tree is not None

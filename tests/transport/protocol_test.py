@@ -146,6 +146,7 @@ def _chaos(seed: int) -> None:
     machine.teardown()
 
 
+@pytest.mark.thorough
 def test_no_step_is_lost_doubled_or_spliced_and_all_workers_are_answered() -> None:
     for seed in range(300):
         try:
@@ -247,6 +248,7 @@ DEFECTS: dict[str, Plant] = {
 """Defects by name, as they could be written."""
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("defect", DEFECTS)
 def test_a_planted_defect_is_found(defect: str, monkeypatch: pytest.MonkeyPatch) -> None:
     _chaos(0)

@@ -563,6 +563,7 @@ def test_an_unreadable_address_is_bad_usage(caplog, server):
     assert server in caplog.text or "'nonsense'" in caplog.text
 
 
+@pytest.mark.thorough
 def test_a_whole_session_of_every_family_never_imports_jax(serve, address):
     # In a process of its own: other tests put stand-ins of packages into this one.
     listed = """
@@ -619,6 +620,7 @@ def test_a_whole_session_of_every_family_never_imports_jax(serve, address):
     ]
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
 def test_signals_end_a_process_with_goodbye_and_exit_code_0(serve, address, number):
     learner = serve()
@@ -697,6 +699,7 @@ def test_sys_exit_is_a_failure_with_its_line_and_episodes_make_it_a_later_one(se
     assert told.startswith("failed: environments of group ") and "SystemExit (worker/worker_test.py, line" in told
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize(
     ("how", "code", "told"),
     [

@@ -40,6 +40,7 @@ def _policy(spec: types.EnvSpec = _VECTOR, **changes: options.Value) -> acting_p
     return policies.policy(spec, **changes)
 
 
+@pytest.mark.thorough
 def test_one_observation_gives_one_action_and_a_batch_gives_a_batch() -> None:
     policy = _policy()
     one, batch = policy(_SEEN[0, 0]), policy(_SEEN[0])
@@ -50,6 +51,7 @@ def test_one_observation_gives_one_action_and_a_batch_gives_a_batch() -> None:
     assert (policy.step, policy.spec.observation_space.shape, policy.spec.num_actions) == (7, (4,), 3)
 
 
+@pytest.mark.thorough
 def test_rows_carry_frames_until_their_reset() -> None:
     policy = _policy(network__frame_stack=3)
     for observation in _SEEN[:2]:
@@ -63,6 +65,7 @@ def test_rows_carry_frames_until_their_reset() -> None:
     assert partly[1] == anew[1] != carried[1]
 
 
+@pytest.mark.thorough
 def test_rows_are_independent_and_other_rows_need_a_reset() -> None:
     policy = _policy(network__frame_stack=3)
     together = [policy(observation) for observation in _SEEN]
@@ -99,6 +102,7 @@ def test_an_lstm_carries_its_state_and_needs_rewards() -> None:
         policy(_SEEN[1], reward=0.0, num_simulations=4)
 
 
+@pytest.mark.thorough
 def test_a_search_with_a_memory_looks_back_and_a_reset_forgets() -> None:
     policy = _policy(muzero__memory="lstm", muzero__memory_width=6)
     begun = policy.search(_SEEN[1]).value
@@ -115,6 +119,7 @@ def test_a_search_with_a_memory_looks_back_and_a_reset_forgets() -> None:
     assert found[1] == begun[1] and found[0] != begun[0]
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("agent", ["vtrace", "ppo", "r2d2"])
 def test_an_episode_begins_alike_whatever_its_first_reward(agent: str) -> None:
     policy = _policy(run__agent=agent, **{"network__lstm_width": 6})
@@ -134,6 +139,7 @@ def test_an_episode_begins_alike_whatever_its_first_reward(agent: str) -> None:
     assert (went_on != other_went_on).any()
 
 
+@pytest.mark.thorough
 def test_a_search_tells_what_it_found_and_remembers_nothing() -> None:
     policy = _policy()
     found = policy.search(_SEEN[0], return_tree=True)
@@ -151,6 +157,7 @@ def test_a_search_tells_what_it_found_and_remembers_nothing() -> None:
         policy(_SEEN[0], num_simulations=0)
 
 
+@pytest.mark.thorough
 def test_illegal_actions_are_not_taken_and_masks_are_required() -> None:
     masked = types.EnvSpec((4,), "float32", 3, has_action_mask=True)
     policy = _policy(masked)
@@ -169,6 +176,7 @@ def test_illegal_actions_are_not_taken_and_masks_are_required() -> None:
         _policy()(_SEEN[0], action_mask=mask)
 
 
+@pytest.mark.thorough
 def test_a_mask_may_be_a_part_of_observations() -> None:
     parts = spaces.Dict(seen=spaces.Box(-9.0, 9.0, (4,)), action_mask=spaces.Box(0.0, 1.0, (3,)))
     spec, _, _ = gym_spaces.read("mine", parts, spaces.Discrete(3, start=7), masks=True)
@@ -194,6 +202,7 @@ def test_masks_of_several_numbers_are_as_the_environment_shows_them() -> None:
     assert policy(_SEEN[0, 0], action_mask=joint).tolist() == [2, 11]  # type: ignore[union-attr]
 
 
+@pytest.mark.thorough
 def test_exploration_follows_the_seed_and_greedy_play_does_not() -> None:
     def play(seed: int, explore: bool) -> list[Any]:
         policy = policies.policy(_VECTOR, seed=seed)
@@ -213,6 +222,7 @@ def _drawing(seed: int = 0, spec: types.EnvSpec = _VECTOR, **changes: options.Va
     return acting_policy.Policy(saved._replace(params=params, mode=types.SAMPLE), seed=seed)
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("agent", ["muzero", "ppo", "vtrace"])
 def test_draws_follow_from_the_seed_and_the_number_of_the_call(agent: str) -> None:
     def play(seed: int) -> list[Any]:
@@ -224,6 +234,7 @@ def test_draws_follow_from_the_seed_and_the_number_of_the_call(agent: str) -> No
     assert any(actions != drawn[0] for actions in drawn)
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("agent", ["ppo", "vtrace"])
 def test_drawn_actions_are_as_frequent_as_the_policy_says(agent: str) -> None:
     masked = types.EnvSpec((4,), "float32", 3, has_action_mask=True)
@@ -242,6 +253,7 @@ def test_drawn_actions_are_as_frequent_as_the_policy_says(agent: str) -> None:
     assert found[1, 1] == 0 and found[0].min() > 0.05
 
 
+@pytest.mark.thorough
 def test_muzero_draws_from_the_policy_of_its_search() -> None:
     policy, rows = _drawing(), np.repeat(_SEEN[0], 500, axis=0)
     expected = policy.search(rows)
@@ -264,6 +276,7 @@ def test_vectors_are_drawn_around_the_greedy_one(agent: str) -> None:
     assert ((drawn.min(axis=0) <= one) & (one <= drawn.max(axis=0))).all()
 
 
+@pytest.mark.thorough
 def test_continuous_actions_lie_within_their_bounds() -> None:
     spec = types.EnvSpec((4,), "float32", 0, action_low=(-2.0, 0.0), action_high=(2.0, 1.0))
     policy = _policy(spec, search__num_sampled=3)
@@ -314,6 +327,7 @@ def test_a_wrong_observation_is_refused(spec: types.EnvSpec, observation: Any, m
         _policy(spec)(observation)
 
 
+@pytest.mark.thorough
 def test_an_environment_that_shows_several_arrays_takes_a_dictionary() -> None:
     policy = _policy(_ARRAYS)
     one = policy.search(_SHOWN)
@@ -322,6 +336,7 @@ def test_an_environment_that_shows_several_arrays_takes_a_dictionary() -> None:
     np.testing.assert_allclose(batch.network_value, [one.network_value] * 2, rtol=1e-5)
 
 
+@pytest.mark.thorough
 def test_a_sample_of_several_arrays_is_what_a_call_takes() -> None:
     policy = _policy(_ARRAYS)
     sample = policy.spec.observation_space.sample()
@@ -332,6 +347,7 @@ def test_a_sample_of_several_arrays_is_what_a_call_takes() -> None:
     policy(sample)
 
 
+@pytest.mark.thorough
 def test_a_frozen_player_acts_by_its_name(tmp_path: pathlib.Path) -> None:
     saved = _saved_run(tmp_path, _VECTOR, "muzero")
     loaded = acting_policy.load(agent_choice.AgentChoice(tmp_path, player=_FROZEN))

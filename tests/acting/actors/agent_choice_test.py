@@ -69,6 +69,7 @@ OF_TURNS: dict[str, Callable[[pathlib.Path], Any]] = {
 }
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize(
     ("env_id", "step", "doors"),
     [

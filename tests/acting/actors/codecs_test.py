@@ -81,6 +81,7 @@ def _codec(shown: spaces.Space[Any], taken: spaces.Space[Any] = TAKEN["discrete"
 PAIRS = [(shown, taken) for shown, taken in zip(SHOWN, [*TAKEN, *list(TAKEN)[:4]], strict=True)]
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize(("shown", "taken"), PAIRS)
 def test_an_environment_steps_by_its_own_observations_and_the_policy_s_actions(shown: str, taken: str) -> None:
     env = _Env(SHOWN[shown], TAKEN[taken])
@@ -142,6 +143,7 @@ def test_a_part_action_mask_is_observed_by_runs_without_masks() -> None:
         assert codec.observation_space == parts
 
 
+@pytest.mark.thorough
 def test_actions_are_listed_in_the_order_of_masks() -> None:
     spec = _spec(SHOWN["box"], spaces.MultiDiscrete([2, 2], start=[5, 0]))
     policy = acting_policy.Policy(policies.saved(spec))

@@ -32,6 +32,7 @@ def _after(name: str, moves: list[int]) -> tuple[dict[str, np.ndarray], np.ndarr
     return {key: array[0] for key, array in named.items()}, game.legal_mask(state)
 
 
+@pytest.mark.thorough
 def test_nodes_have_the_boards_that_the_search_saw() -> None:
     moves = [0, 1, 2, 4, 3, 5, 7]  # 6 or 8 is left to O, then the other one to X
     thought = _think("tic_tac_toe", *_after("tic_tac_toe", moves), search__num_simulations=8)
@@ -52,6 +53,7 @@ def test_nodes_have_the_boards_that_the_search_saw() -> None:
     assert len(ends) == 2 and "X O X" in thought.to_svg()
 
 
+@pytest.mark.thorough
 def test_outcomes_of_chance_are_those_of_the_search() -> None:
     rules, env = pgx_rules.game(DICE), pgx_env.PgxGames(pgx_rules.game(DICE), 1, has_state=True)
     step = env.reset([0])
@@ -87,6 +89,7 @@ def test_observations_without_a_state_have_no_position() -> None:
     assert positions.of_observation("catch", vector, np.zeros((1, 4)), np.ones((1, 3), bool), key) is None
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize(
     ("name", "moves", "expected"),
     [

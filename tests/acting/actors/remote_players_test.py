@@ -59,6 +59,7 @@ def test_an_actor_without_a_turn_asks_its_server_nothing(
     assert served["kuhn"].engine.counts.rows == 0
 
 
+@pytest.mark.thorough
 def test_games_with_a_server_are_those_with_the_run(
     runs: dict[str, pathlib.Path], served: dict[str, policy_world.World]
 ) -> None:
@@ -76,6 +77,7 @@ def test_games_with_a_server_are_those_with_the_run(
     assert there == here and there["versions"] == [90, 90]
 
 
+@pytest.mark.thorough
 def test_a_token_is_given_to_the_opponent_s_server(
     runs: dict[str, pathlib.Path], tmp_path: pathlib.Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -26,6 +26,7 @@ WATCH = f"/{policy_codec.SERVICE}/Watch"
 FRAMES = np.random.default_rng(0).normal(size=(4, 3)).astype(np.float32)
 
 
+@pytest.mark.thorough
 def test_actions_and_findings_are_those_of_the_loaded_policy() -> None:
     saved = policy_world.agent(policy_world.MASKED, run__agent="muzero")
     mask = np.array([True, False, True, True])
@@ -47,6 +48,7 @@ def test_actions_and_findings_are_those_of_the_loaded_policy() -> None:
     assert world.server.num_sessions == 0
 
 
+@pytest.mark.thorough
 def test_memory_goes_on_after_a_lost_connection_and_begins_with_an_episode() -> None:
     saved = policy_world.agent(policy_world.PLAIN, run__agent="ppo", network__lstm_width=4)
     policy = acting_policy.Policy(saved)
@@ -191,6 +193,7 @@ def test_threads_that_share_a_policy_get_the_answers_to_their_own_requests() -> 
         assert world.server.num_sessions == 1
 
 
+@pytest.mark.thorough
 def test_a_dropped_policy_frees_its_rows(monkeypatch: pytest.MonkeyPatch) -> None:
     saved = policy_world.agent(policy_world.PLAIN, run__agent="ppo")
     with policy_world.serving({"main": saved}) as world:

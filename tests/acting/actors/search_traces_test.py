@@ -29,6 +29,7 @@ def _policy(spec: types.EnvSpec = _VECTOR, **changes: options.Value) -> acting_p
     return policies.policy(spec, **changes)
 
 
+@pytest.mark.thorough
 def test_the_numbers_are_those_of_the_policy_s_search_bit_for_bit() -> None:
     policy = _policy()
     found, thought = policy.search(_SEEN, return_tree=True), policy.think(_SEEN)
@@ -56,6 +57,7 @@ def test_the_numbers_are_those_of_the_policy_s_search_bit_for_bit() -> None:
         assert int(tree.parent[made][node.number]) == parent and int(tree.action[made][node.number]) == node.action
 
 
+@pytest.mark.thorough
 def test_the_numbers_are_those_of_the_search_alone() -> None:
     # rewards in one unit inside the search and outside
     saved = policies.saved(_VECTOR, reward__normalize=False)
@@ -88,6 +90,7 @@ def test_the_numbers_are_those_of_the_search_alone() -> None:
     assert thought.root is not None and thought.root.value == result.root_value[0]
 
 
+@pytest.mark.thorough
 def test_thinking_changes_neither_memory_nor_draws() -> None:
     policy = _policy(network__frame_stack=3)
     policy(_SEEN)
@@ -97,6 +100,7 @@ def test_thinking_changes_neither_memory_nor_draws() -> None:
     assert first.action == policy(_SEEN * 2)
 
 
+@pytest.mark.thorough
 def test_other_numbers_of_simulations_are_searched() -> None:
     thought = _policy().think(_SEEN, num_simulations=5)
     assert thought.num_simulations == 5 and len(thought.nodes) == 6
@@ -131,6 +135,7 @@ def _think(played: list[int], **given: Any) -> seedzero.Thought:
     return policy.think(game.observe(state), action_mask=game.legal_mask(state), **given)
 
 
+@pytest.mark.thorough
 def test_nodes_of_games_have_real_positions_or_are_marked() -> None:
     pytest.importorskip("pyspiel")
     moves = [0, 1, 2, 4, 3, 5, 7]  # x plays 6 or 8 is left to o
@@ -189,6 +194,7 @@ def test_an_agent_without_probabilities_and_a_batch_are_refused() -> None:
         _policy().think([_SEEN, _SEEN])
 
 
+@pytest.mark.thorough
 def test_vectors_are_those_sampled_at_the_root() -> None:
     spec = types.EnvSpec((4,), "float32", 0, action_low=(-2.0, 0.0), action_high=(2.0, 1.0))
     policy = _policy(spec, search__num_sampled=3)
@@ -200,6 +206,7 @@ def test_vectors_are_those_sampled_at_the_root() -> None:
     assert json.loads(json.dumps(thought.to_json()))["action"] == thought.action.tolist()
 
 
+@pytest.mark.thorough
 def test_the_table_names_the_chosen_action_and_the_best_ones() -> None:
     many = types.EnvSpec((4,), "float32", 20)
     text = str(_policy(many).think(_SEEN))
@@ -231,6 +238,7 @@ def test_a_notebook_gets_a_picture() -> None:
     assert picture.count("<g>") == 4 and thought.to_svg(most_nodes=3).count("<g>") == 3
 
 
+@pytest.mark.thorough
 def test_afterstates_and_codes_are_nodes_with_their_probabilities() -> None:
     policy = _policy(muzero__chance_codes=4)
     found, thought = policy.search(_SEEN, return_tree=True), policy.think(_SEEN)

@@ -62,6 +62,7 @@ def _played(game: seats.SeatGame, agent: base.Agent, params: base.Params, num_st
     return found
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize(
     ("name", "changes"),
     [
@@ -84,6 +85,7 @@ def test_tables_are_as_the_agent_acts(name: str, changes: dict[str, options.Valu
         np.testing.assert_allclose(expected[key], probabilities, rtol=1e-5, atol=1e-6)
 
 
+@pytest.mark.thorough
 def test_memory_matters() -> None:
     """The same observation and another past: an LSTM's probabilities differ, and without memory they are equal."""
     game, tree = spiel_seats.SpielSeats(OPEN_GOOFSPIEL), game_tree.build(spiel.load(OPEN_GOOFSPIEL))
@@ -107,6 +109,7 @@ def test_probabilities_are_exact_sums_over_legal_actions() -> None:
         np.testing.assert_allclose(sums, 1.0, atol=1e-15)
 
 
+@pytest.mark.thorough
 def test_parameters_of_an_agent_are_judged_while_it_learns() -> None:
     saved = policies.saved(spiel_seats.SpielSeats("kuhn_poker").spec, **PPO)
     judge = tabular.judging(saved.agent, "spiel:kuhn_poker")

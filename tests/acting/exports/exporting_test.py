@@ -105,6 +105,7 @@ def exported(tmp_path_factory: pytest.TempPathFactory) -> pathlib.Path:
     return path
 
 
+@pytest.mark.thorough
 def test_programs_act_like_the_policy_without_this_package(exported: pathlib.Path) -> None:
     found = np.load(exported / "found.npz")
     searching = acting_policy.Policy(policies.saved(_MASKED, network__frame_stack=2))
@@ -188,6 +189,7 @@ def _named(shown: Any, name: str = "observation") -> dict[str, np.ndarray]:
     return {title: array for key, part in parts for title, array in _named(part, f"{name}/{key}").items()}
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize(
     ("spec", "settings"),
     [
@@ -219,6 +221,7 @@ def test_a_program_takes_batches_of_any_size(
         np.testing.assert_allclose(found, action, rtol=1e-5, atol=1e-5)
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("agent", ["muzero", "vtrace"])
 def test_a_program_that_samples_draws_from_its_key_like_the_policy(agent: str, tmp_path: pathlib.Path) -> None:
     saved = policies.saved(_VECTOR, run__agent=agent)
@@ -258,6 +261,7 @@ def test_the_manifest_says_names_shapes_and_sizes(exported: pathlib.Path) -> Non
     assert other["functions"].keys() == {"act"} and "reward" in other["functions"]["act"]["inputs"]
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize(
     ("spec", "changes"),
     [

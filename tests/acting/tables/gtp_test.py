@@ -70,6 +70,7 @@ def test_mistakes_are_answered_by_errors_and_the_engine_goes_on(line: str, answe
     assert answers(f"{line}\nboardsize 3 3") == [answer, "="]
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("name", ["go(board_size=5,komi=6.5)", "pgx:go(size=5, komi=6.5)"])
 def test_go_has_komi_and_ends_after_two_passes(name: str) -> None:
     lines = "boardsize 5\nkomi 6.5\nkomi 7\nkomi\nplay b pass\nplay w pass\ngenmove b"
@@ -78,6 +79,7 @@ def test_go_has_komi_and_ends_after_two_passes(name: str) -> None:
     assert found[4:] == ["=", "=", "? the game is over"]
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("name", ["othello", "pgx:othello"])
 def test_othello_is_played_to_its_end_by_legal_moves_of_both_colors(name: str) -> None:
     playing, number = session(name), 0

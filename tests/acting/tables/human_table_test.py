@@ -39,6 +39,7 @@ def _play_out(table: human_table.HumanTable) -> None:
         table.play(moves[0].action)
 
 
+@pytest.mark.thorough
 def test_both_sides_move_in_turn_by_the_games_own_names() -> None:
     table = _table(TIC_TAC_TOE)
     assert table.seats == ("first", "second") and table.names == []
@@ -48,12 +49,14 @@ def test_both_sides_move_in_turn_by_the_games_own_names() -> None:
     assert table.text().count("x") == table.text().count("o") == 1 and len(table.moves()) == 7
 
 
+@pytest.mark.thorough
 def test_in_the_second_seat_the_agent_begins() -> None:
     table = _table(TIC_TAC_TOE, "second")
     assert table.seat == 1 and len(table.names) == 1 and table.names[0].startswith("x")
     assert all(move.name.startswith("o") for move in table.moves())
 
 
+@pytest.mark.thorough
 def test_a_lost_row_of_three_is_counted() -> None:
     table = _table(TIC_TAC_TOE)
     _play_out(table)
@@ -66,6 +69,7 @@ def test_a_lost_row_of_three_is_counted() -> None:
     )
 
 
+@pytest.mark.thorough
 def test_moves_taken_back_leave_the_position_and_the_agents_answers_as_they_were() -> None:
     table = _table(TIC_TAC_TOE)
     positions, num_legal = [table.text()], [9]
@@ -85,6 +89,7 @@ def test_moves_taken_back_leave_the_position_and_the_agents_answers_as_they_were
         table.undo()
 
 
+@pytest.mark.thorough
 def test_an_ended_game_that_is_taken_back_counts_no_more() -> None:
     table = _table(TIC_TAC_TOE)
     _play_out(table)
@@ -96,6 +101,7 @@ def test_an_ended_game_that_is_taken_back_counts_no_more() -> None:
     assert table.to_json()["losses"] == 0 and table.moves()
 
 
+@pytest.mark.thorough
 def test_a_seat_of_poker_sees_its_own_card_alone() -> None:
     """Kuhn poker's information state begins with the seat's own card; the other one differs."""
     for seed in range(6):
@@ -125,6 +131,7 @@ def test_a_game_of_three_seats_has_an_agent_in_the_others() -> None:
     assert table.is_over and table.result()[0] is None
 
 
+@pytest.mark.thorough
 def test_games_of_pgx_are_drawn_with_names_of_their_cells() -> None:
     table = _table("pgx:tic_tac_toe", "second")
     assert table.text().count("X") == 1 and table.has_undo
@@ -148,6 +155,7 @@ def test_agents_of_an_environment_of_ones_own_share_it_with_a_person() -> None:
     assert table.is_over and table.result()[0] is None
 
 
+@pytest.mark.thorough
 def test_a_hint_is_the_agents_own_move_and_remembers_nothing() -> None:
     table = _table(TIC_TAC_TOE, simulations=8)
     move = table.hint()
@@ -164,6 +172,7 @@ def test_an_agent_without_a_search_thinks_in_probabilities_with_the_games_names(
     assert {choice.name for choice in thought.choices} == {"Pass", "Bet"} and thought.name in ("Pass", "Bet")
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize(
     ("env_id", "agent"), [(TIC_TAC_TOE, ""), (KUHN, ""), ("pgx:tic_tac_toe", "alphazero"), ("pgx:tic_tac_toe", "")]
 )
@@ -222,6 +231,7 @@ def test_a_game_that_cannot_be_written_leaves_no_file(tmp_path: pathlib.Path, mo
     assert not list(tmp_path.iterdir())
 
 
+@pytest.mark.thorough
 def test_mistakes_are_named() -> None:
     with pytest.raises(errors.UsageError, match=r"--human.*one seat"):
         _table("catch")

@@ -168,6 +168,7 @@ def test_an_opening_never_ends_a_game(tic_tac_toe: spiel.Game) -> None:
     assert max(state.move_number() for state in begun) > 4
 
 
+@pytest.mark.thorough
 def test_an_agent_s_moves_do_not_depend_on_what_shares_its_batch(tic_tac_toe: spiel.Game) -> None:
     changes = {"network.width": 8, "network.head_width": 8, "search.num_simulations": 3}
     config = configs.override(presets.get("tictactoe"), changes)
@@ -294,6 +295,7 @@ def test_what_does_not_fit_is_refused_by_name(
         scoring.against_each_other(alone, [None, None], 4)
 
 
+@pytest.mark.thorough
 def test_a_game_that_is_watched_begins_at_its_start(tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch) -> None:
     run = _run(tmp_path / "run", "tictactoe", env__random_opening=6, network__width=8)
 

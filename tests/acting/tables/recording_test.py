@@ -46,6 +46,7 @@ def run_path(tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch) -> Any:
     return make
 
 
+@pytest.mark.thorough
 def test_episodes_are_those_of_an_evaluation(tmp_path: pathlib.Path, run_path: Any) -> None:
     path, told = run_path("catch"), list[recording.RecordedEpisode]()
     result = recording.record(agent_choice.AgentChoice(path, seed=5), tmp_path / "out", 3, recorded=told.append)
@@ -106,6 +107,7 @@ def test_an_environment_that_cannot_be_made_with_pictures_is_recorded_without(
     assert recording.record(agent_choice.AgentChoice(path, seed=5), tmp_path / "out", 1)["episodes"] == 1
 
 
+@pytest.mark.thorough
 def test_a_game_of_two_players_has_the_moves_of_both(tmp_path: pathlib.Path, run_path: Any) -> None:
     pytest.importorskip("pyspiel")
     path = run_path("spiel:tic_tac_toe", mode=types.SAMPLE)
@@ -123,6 +125,7 @@ def test_a_game_of_two_players_has_the_moves_of_both(tmp_path: pathlib.Path, run
         assert game.header["return"] == (arrays["reward"] * signs).sum()
 
 
+@pytest.mark.thorough
 def test_players_of_pgx_alternate_and_have_opposite_values(tmp_path: pathlib.Path, run_path: Any) -> None:
     pytest.importorskip("pgx")
     path = run_path("pgx:tic_tac_toe", mode=types.SAMPLE)
@@ -152,6 +155,7 @@ def test_a_game_of_seats_has_one_seat_s_turns(tmp_path: pathlib.Path, run_path: 
     assert all(1 <= record.num_steps <= 2 and "mover" not in record.arrays for record in found)
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize(("agent", "has_policy"), [("ppo", True), ("apex", False)])
 def test_an_agent_without_a_search_has_no_arrays_of_one(
     agent: str, has_policy: bool, tmp_path: pathlib.Path, run_path: Any
@@ -165,6 +169,7 @@ def test_an_agent_without_a_search_has_no_arrays_of_one(
         recording.record(agent_choice.AgentChoice(path, simulations=4), tmp_path / "other", 1)
 
 
+@pytest.mark.thorough
 def test_a_longer_search_is_made_and_kept(
     tmp_path: pathlib.Path, run_path: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -41,6 +41,7 @@ def _recorded(
     return found, rethinking.load(agent_choice.AgentChoice(opened.path), found[0].header)
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("changes", [{}, {"network__frame_stack": 3}], ids=["one frame", "three frames"])
 def test_the_numbers_are_those_of_the_recording(
     tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch, changes: dict[str, Any]
@@ -62,6 +63,7 @@ def test_the_numbers_are_those_of_the_recording(
             np.testing.assert_allclose(q_values, arrays["q_value"], rtol=1e-5, atol=1e-6)
 
 
+@pytest.mark.thorough
 def test_a_frozen_player_thinks_in_place_of_a_checkpoint(
     tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -73,6 +75,7 @@ def test_a_frozen_player_thinks_in_place_of_a_checkpoint(
     assert (found.step, again.think(record, 2).step) == (5, 7)
 
 
+@pytest.mark.thorough
 def test_nodes_of_games_have_real_positions(tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch) -> None:
     pytest.importorskip("pyspiel")
     (record, _), again = _recorded(tmp_path, monkeypatch, "spiel:tic_tac_toe", mode=types.SAMPLE)
@@ -82,6 +85,7 @@ def test_nodes_of_games_have_real_positions(tmp_path: pathlib.Path, monkeypatch:
     assert {node.is_legal for node in thought.nodes} <= {True, False}
 
 
+@pytest.mark.thorough
 def test_an_lstm_remembers_the_record_s_actions(tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch) -> None:
     changes = {"run__agent": "vtrace", "network__lstm_width": 4}
     (record, _), again = _recorded(tmp_path, monkeypatch, "catch", mode=types.SAMPLE, **changes)
@@ -93,6 +97,7 @@ def test_an_lstm_remembers_the_record_s_actions(tmp_path: pathlib.Path, monkeypa
     assert again.nearest(record, 4, shown) == {}
 
 
+@pytest.mark.thorough
 def test_a_search_with_a_memory_begins_with_what_the_record_saw_and_did(
     tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -107,6 +112,7 @@ def test_a_search_with_a_memory_begins_with_what_the_record_saw_and_did(
     assert again.nearest(record, 4, again.think(record, 4)) == {}
 
 
+@pytest.mark.thorough
 def test_the_nearest_observation_is_so_by_latent_distance(
     tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

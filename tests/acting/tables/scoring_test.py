@@ -79,6 +79,7 @@ def test_a_player_carries_memory_and_frames_and_begins_anew(run: Run, monkeypatc
     player.env.close()
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("agent", ["muzero", "vtrace"])
 def test_agents_of_either_kind_play_whole_episodes(agent: str, run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
     changes = {"network.width": 8, "search.num_simulations": 2, "network.lstm_width": 6, "network.frame_stack": 2}
@@ -117,6 +118,7 @@ def test_a_choice_of_simulations_replaces_those_of_training(run: Run) -> None:
         scoring.evaluate(agent_choice.AgentChoice(run("vtrace"), simulations=9), 5)
 
 
+@pytest.mark.thorough
 def test_drawn_episodes_repeat_by_their_seed_and_are_named(
     tmp_path: pathlib.Path, run: Run, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -176,6 +178,7 @@ runpy.run_module("seedzero.acting.tables", run_name="__main__")
 """
 
 
+@pytest.mark.thorough
 def test_what_filmed_environments_started_ends_with_the_process(tmp_path: pathlib.Path) -> None:
     os.mkfifo(tmp_path / "left")
     command = [sys.executable, "-c", _FILMS_FOR_EVER, str(tmp_path / "left"), str(tmp_path / "film.gif")]

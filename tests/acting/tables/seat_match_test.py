@@ -21,6 +21,7 @@ LEAST = 0.02
 """Least standard error of a mean return that is compared: exact values need not be hit better."""
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize(
     ("game", "lstm_width"),
     [("kuhn_poker", 0), ("matrix_brps", 0), ("kuhn_poker", 4)],
@@ -53,6 +54,7 @@ def test_a_seat_without_a_turn_remembers_what_it_saw(tmp_path: pathlib.Path) -> 
         assert np.any([leaf.reshape(2, -1).any(axis=1) for leaf in changed], axis=0).tolist() == shown
 
 
+@pytest.mark.thorough
 def test_another_run_of_the_game_and_a_frozen_player_are_opponents(tmp_path: pathlib.Path) -> None:
     mine, other = (saved_league.make_seats(tmp_path / name) for name in ("mine", "other"))
     found = seedzero.evaluate(mine, 30, opponent=other, player=saved_league.NEW).to_json()

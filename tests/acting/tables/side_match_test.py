@@ -65,6 +65,7 @@ def test_games_without_a_result_end_with_a_reason() -> None:
     assert [game.outcome for game in one_side] == [1] * 4  # the right's return is known
 
 
+@pytest.mark.thorough
 def test_neither_side_has_an_advantage_between_equal_players() -> None:
     found = _play([actor.RandomActor(3, 1), actor.RandomActor(3, 2)], 600)
     left = sum(game.outcome == 1 if game.is_first else game.outcome == -1 for game in found)

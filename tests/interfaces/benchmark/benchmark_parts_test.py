@@ -39,6 +39,7 @@ def _check(figures: Mapping[str, Any]) -> None:
         assert "milliseconds" in row and all(math.isfinite(number) and number > 0 for number in numbers)
 
 
+@pytest.mark.thorough
 def test_acting_is_measured_over_all_devices() -> None:
     settings = {**TINY, "training.num_devices": 2}
     figures = acting.run("catch", settings, seconds=SECONDS)
@@ -49,6 +50,7 @@ def test_acting_is_measured_over_all_devices() -> None:
     assert row.keys() >= {"ratio_to_act", "ratio_to_network"}
 
 
+@pytest.mark.thorough
 def test_every_compiled_batch_is_measured(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(acting.subjects, "interleave", lambda programs, seconds: {x: [1.0] for x in programs})
     figures = acting.run("catch", {**TINY, "batcher.max_batch": 32})
@@ -60,6 +62,7 @@ def test_acting_is_measured_where_sums_of_rewards_are_predicted() -> None:
     _check(acting.run("catch", {**TINY, "muzero.value_prefix": True}, seconds=SECONDS))
 
 
+@pytest.mark.thorough
 def test_replay_is_measured_with_full_rings(monkeypatch: pytest.MonkeyPatch) -> None:
     interleave = subjects.interleave
 
@@ -83,6 +86,7 @@ def test_replay_is_measured_with_full_rings(monkeypatch: pytest.MonkeyPatch) -> 
         assert row["bytes_per_second"] == pytest.approx(250 * row["bytes"])
 
 
+@pytest.mark.thorough
 def test_the_parts_of_an_update_are_measured() -> None:
     figures = update.run("catch", {**TINY, "muzero.target_network_updates": 10}, seconds=SECONDS)
     _check(figures)

@@ -9,6 +9,7 @@ from seedzero.core import errors, types
 from seedzero.interfaces.benchmark import environments
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize(("env_id", "num_bytes"), [("catch", 50), ("gym:Pendulum-v1", 12), ("spiel:tic_tac_toe", 144)])
 def test_benchmark_reports_both_rates_and_their_share(env_id: str, num_bytes: int) -> None:
     settings = {"env.id": env_id, "worker.envs_per_group": 3, "worker.num_groups": 2, "worker.threads": 1}
@@ -47,6 +48,7 @@ def test_an_environment_that_cannot_be_made_is_refused_before_anything_starts() 
         environments.run(settings={"env.id": "gym:nothing-v0"})
 
 
+@pytest.mark.thorough
 def test_rows_that_are_seats_are_measured_in_whole_games() -> None:
     figures = environments.run(settings={"env.id": "spiel:kuhn_poker(players=3)", "worker.threads": 1}, seconds=0.2)
     assert figures["environments"] == 2 * 18 and figures["steps_per_second"] > 0  # of 16 in each group

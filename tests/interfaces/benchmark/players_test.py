@@ -27,6 +27,7 @@ TINY: Mapping[str, options.Value] = {
 }
 
 
+@pytest.mark.thorough
 def test_every_player_acts_in_its_part_of_the_rows(monkeypatch: pytest.MonkeyPatch) -> None:
     calls: list[int] = []
     make_act = acting.make_act

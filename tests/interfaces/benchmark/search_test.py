@@ -31,6 +31,7 @@ def _fixed_times(programs: Any, seconds: float) -> dict[str, list[float]]:
     return {"search": [2.0], "mctx": [6.0], "network": [1.0]}
 
 
+@pytest.mark.thorough
 def test_a_row_has_its_case_and_its_figures() -> None:
     reported: list[search.subjects.Row] = []
     figures = search.run(
@@ -55,6 +56,7 @@ def test_the_ratio_to_mctx_is_a_speed_and_that_to_the_network_a_time(monkeypatch
     assert (row["simulations"], row["considered"]) == (3, 0)
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize(
     ("platform", "batches", "networks"),
     [("cpu", (8, 32, 128), ("free", "small")), ("gpu", (8, 32, 128, 512), ("free", "small", "middle"))],
@@ -81,6 +83,7 @@ def test_the_command_line_knows_the_same_rows() -> None:
     assert benchmark.ROWS == {"batch": search.BATCHES, "network": search.NETWORKS, "policy": search.POLICIES}
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("policy", search.POLICIES)
 def test_mctx_and_the_search_get_the_same_budget(policy: str) -> None:
     calls: list[int] = []
@@ -129,6 +132,7 @@ def test_the_free_model_never_tells_two_paths_alike() -> None:
     np.testing.assert_array_equal(prediction.discount, np.full(8, 0.997, np.float32))
 
 
+@pytest.mark.thorough
 def test_the_networks_are_those_of_atari_and_tell_states_apart() -> None:
     model = search._model("small")
     root = model.roots(2)

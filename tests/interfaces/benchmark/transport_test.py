@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import pytest
+
 from seedzero.interfaces.benchmark import transport
 
 
+@pytest.mark.thorough
 def test_benchmark_reports_both_rates_and_their_ratio() -> None:
     figures = transport.run(num_workers=2, num_envs=4, observation_bytes=64, seconds=0.3)
     assert list(figures) == [

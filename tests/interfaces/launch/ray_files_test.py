@@ -130,6 +130,7 @@ def _check_extras(commands: list[str]) -> None:
     assert asked and asked <= known, f"extras {sorted(asked - known)} are unknown"
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("name", FILES)
 def test_a_file_for_ray_up_is_as_ray_and_the_cloud_want_it(name: str) -> None:
     check(_load(name))
@@ -176,6 +177,7 @@ MACHINE = (*NODE, "node_config")
 TPU = ("available_node_types", "learner-tpu", "node_config")
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize(
     ("name", "change", "text"),
     [

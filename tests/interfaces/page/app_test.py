@@ -149,6 +149,7 @@ def test_the_browsers_part_is_served_and_names_no_other_place(client: page_clien
     assert not [text for text in own if absolute.search(text)]
 
 
+@pytest.mark.thorough
 def test_the_scripts_are_well_formed() -> None:
     node = shutil.which("node")
     if node is None:

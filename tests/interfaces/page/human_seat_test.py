@@ -36,6 +36,7 @@ def _client(seat: human_seat.HumanSeat, root: pathlib.Path, token: str = "") -> 
     )
 
 
+@pytest.mark.thorough
 def test_a_game_is_played_taken_back_and_resigned(runs: pathlib.Path) -> None:
     seat = _seat(runs / "ttt")
     client = _client(seat, runs)
@@ -76,6 +77,7 @@ def test_what_cannot_be_done_is_told_with_the_present_position(
     assert answer.status_code == code and len(answer.json()["state"]["moves"]) == 9 and answer.json()["error"]
 
 
+@pytest.mark.thorough
 def test_another_game_begins_though_the_last_one_cannot_be_recorded(
     runs: pathlib.Path, tmp_path: pathlib.Path
 ) -> None:
@@ -90,6 +92,7 @@ def test_another_game_begins_though_the_last_one_cannot_be_recorded(
     assert client.post("/api/play", json={"do": "move", "action": 4, "turn": 2}).status_code == 200
 
 
+@pytest.mark.thorough
 def test_only_the_page_s_own_json_makes_moves(runs: pathlib.Path) -> None:
     client = _client(_seat(runs / "ttt"), runs)
     move = {"do": "move", "action": 4, "turn": 0}
@@ -113,6 +116,7 @@ def _sent(runs: pathlib.Path, seed: int) -> tuple[str, str, list[bytes]]:
     return mine, other, [client.get(path).content for path in paths]
 
 
+@pytest.mark.thorough
 def test_the_opponents_card_is_in_no_byte_before_the_end(runs: pathlib.Path) -> None:
     """What is sent depends on the person's card alone: with another opponent's card it is the same to the byte."""
     found: dict[str, dict[str, list[bytes]]] = {}

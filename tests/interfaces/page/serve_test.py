@@ -54,6 +54,7 @@ def _events(lines: Iterator[str]) -> Iterator[str]:
     return (line.removeprefix("event: ") for line in lines if line.startswith("event: "))
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
 def test_a_stream_tells_new_rows_and_a_signal_ends_it(root: pathlib.Path, number: signal.Signals) -> None:
     with _serving(f"--run_dir={root}") as (process, url), httpx.Client(base_url=url, timeout=_SECONDS) as client:
@@ -71,6 +72,7 @@ def test_a_stream_tells_new_rows_and_a_signal_ends_it(root: pathlib.Path, number
         assert process.stderr is not None and process.stderr.read() == ""
 
 
+@pytest.mark.thorough
 def test_a_supervised_page_leaves_with_its_input(root: pathlib.Path) -> None:
     command = [sys.executable, "-m", "seedzero.cli", "page", f"--run_dir={root}", "--supervised"]
     process = subprocess.Popen(command, stdin=subprocess.PIPE, stderr=subprocess.PIPE)
@@ -81,6 +83,7 @@ def test_a_supervised_page_leaves_with_its_input(root: pathlib.Path) -> None:
         assert process.wait(_SECONDS) == 0
 
 
+@pytest.mark.thorough
 def test_a_deleted_run_ends_its_stream_and_the_server_goes_on(root: pathlib.Path) -> None:
     with _serving(f"--run_dir={root}") as (_, url), httpx.Client(base_url=url, timeout=_SECONDS) as client:
         with client.stream("GET", "/api/stream", params={"run": "a", "cursor": ""}) as answer:
@@ -91,6 +94,7 @@ def test_a_deleted_run_ends_its_stream_and_the_server_goes_on(root: pathlib.Path
         assert client.get("/api/runs").json()["runs"] == []
 
 
+@pytest.mark.thorough
 def test_a_real_browser_line_cannot_leave_the_files_nor_use_another_name(root: pathlib.Path) -> None:
     with _serving(f"--run_dir={root}") as (_, url):
         host, port = url.removeprefix("http://").rstrip("/").split(":")
@@ -108,6 +112,7 @@ def test_a_real_browser_line_cannot_leave_the_files_nor_use_another_name(root: p
         assert "server:" not in ask("GET /").lower()
 
 
+@pytest.mark.thorough
 def test_idle_connections_shut_nobody_out(root: pathlib.Path) -> None:
     with contextlib.ExitStack() as undo:
         _, url = undo.enter_context(_serving(f"--run_dir={root}"))
@@ -118,6 +123,7 @@ def test_idle_connections_shut_nobody_out(root: pathlib.Path) -> None:
         assert httpx.get(f"{url}api/runs", timeout=_SECONDS).status_code == 200
 
 
+@pytest.mark.thorough
 def test_another_address_asks_for_the_token(root: pathlib.Path, tmp_path: pathlib.Path) -> None:
     token_file = tmp_path / "token"
     token_file.write_text("correct-horse-battery\n")

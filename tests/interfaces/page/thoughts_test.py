@@ -140,6 +140,7 @@ def test_answers_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
     assert [choice["name"] for choice in answer["choices"]] == ["b"] and answer["num_choices"] == 2
 
 
+@pytest.mark.thorough
 def test_the_process_answers_lines_and_ends_with_its_input(tmp_path: pathlib.Path) -> None:
     question = json.dumps(_question(tmp_path)).encode() + b"\n"
     done = subprocess.run(

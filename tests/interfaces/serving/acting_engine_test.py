@@ -64,6 +64,7 @@ def test_rows_of_several_clients_have_the_actions_of_a_policy_alone() -> None:
     assert {acted.version for acted in found.values()} == {7}
 
 
+@pytest.mark.thorough
 def test_a_row_keeps_its_memory_until_an_episode_begins() -> None:
     saved = policy_world.agent(policy_world.PLAIN, **RECURRENT)
     engine, policy = acting_engine.ActingEngine({"main": saved}, num_slots=4, max_batch=4), acting_policy.Policy(saved)
@@ -90,6 +91,7 @@ def _leaves(engine: acting_engine.ActingEngine) -> list[np.ndarray]:
     return [np.asarray(leaf) for leaf in jax.tree.leaves(engine._memory)]
 
 
+@pytest.mark.thorough
 def test_masks_and_findings_are_each_row_s_own() -> None:
     saved = policy_world.agent(policy_world.MASKED, run__agent="muzero")
     engine = acting_engine.ActingEngine({"main": saved}, num_slots=4, max_batch=4)

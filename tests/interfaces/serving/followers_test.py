@@ -189,6 +189,7 @@ def _go_back(path: pathlib.Path) -> None:
     shutil.rmtree(path / "checkpoints" / "steps" / f"{90:012d}")
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize(
     ("change", "part"),
     [

@@ -98,6 +98,7 @@ def _found(app: policy_serving.HttpActing, **fields: Any) -> tuple[int, dict[str
     return _asked(app, _environ(json.dumps(fields).encode()))
 
 
+@pytest.mark.thorough
 def test_an_observation_has_the_action_of_a_policy(world: World) -> None:
     policy = acting_policy.Policy(world.saved)
     for mask in (MASK, [0, 1, 0, 0]):

@@ -66,6 +66,7 @@ def _numbers(tree: Any) -> np.ndarray:
     return np.concatenate([[], *(np.ravel(np.asarray(leaf, np.float64)) for leaf in jax.tree.leaves(tree))])
 
 
+@pytest.mark.thorough
 def test_a_builder_runs_at_fixed_counts_of_all_updates(world: World) -> None:
     world.exploiter.num_updates = 40
     for number in (99, 100, 101, 200):
@@ -126,6 +127,7 @@ def test_without_seats_there_is_no_judge(world: World) -> None:
         world.asked[-1][2]["main"].nash_conv()
 
 
+@pytest.mark.thorough
 def test_a_reset_player_has_first_parameters_an_empty_replay_and_its_counts(world: World) -> None:
     player, setup = world.exploiter, world.exploiter.place.setup
     player.train = jax.tree.map(lambda x: x, states.init_train(setup, 77))._replace(num_updates=np.int32(9))
@@ -173,6 +175,7 @@ _TAKEN = {
 """The fields of the train state that another player's parameters come with."""
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("source", [members.INITIAL, "main", "snapshot"])
 @pytest.mark.parametrize("agent", _AGENTS)
 def test_a_reset_takes_parameters_with_the_statistics_of_their_values(
@@ -261,6 +264,7 @@ def test_a_player_whose_snapshot_is_refused_is_not_reset(world: World) -> None:
 # ------------------------------------------------------------------------------------ players that come and go
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("source", [members.INITIAL, "main", "snapshot"])
 def test_an_added_player_begins_as_its_source_and_with_numbers_of_its_own(
     device: loop_world.Device, monkeypatch: pytest.MonkeyPatch, source: str
@@ -349,6 +353,7 @@ def shared() -> loop_world.Device:
     return loop_world.make_device({**settings, "muzero.n_step": 2, "league.max_players": 3}, spec).without_refresh
 
 
+@pytest.mark.thorough
 def test_nobody_draws_the_rows_before_a_group_changed_its_home(
     shared: loop_world.Device, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -390,6 +395,7 @@ def test_a_queue_goes_on_at_the_rows_where_another_player_left_it(monkeypatch: p
     assert discarded == {"home_changed": 2 * (loop_world.UNROLL + 1), "home_changed_pending": 2}
 
 
+@pytest.mark.thorough
 def test_players_that_have_retired_leave_nothing_on_the_devices(monkeypatch: pytest.MonkeyPatch) -> None:
     others = jax.live_arrays()  # of earlier tests, kept: else they may be collected at any time
     world = World(loop_world.without_programs(loop_world.PPO), monkeypatch, max_players=3)

@@ -381,6 +381,7 @@ def test_scripted_members_move_their_side_and_their_matches_count() -> None:
     assert again.to_json() == seating.to_json() and again.num_matches() == counts
 
 
+@pytest.mark.thorough
 def test_active_sets_of_a_run_match_the_shares_of_matchmaking() -> None:
     """A chi-square test of all sets that were drawn while matches were played."""
     from scipy import stats

@@ -140,6 +140,7 @@ def test_the_newest_steps_are_kept(make: loop_world.Make, monkeypatch: pytest.Mo
     assert _numbers(observer) == [3, 4, 5]
 
 
+@pytest.mark.thorough
 def test_a_watched_run_is_the_same_bit_for_bit(make_any: loop_world.Make) -> None:
     alone, watched = make_any(run__deterministic=True), make_any(run__deterministic=True)
     observer = _watched(watched)

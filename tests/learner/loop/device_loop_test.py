@@ -56,6 +56,7 @@ def test_no_more_calls_are_in_flight_than_the_settings_say(make: loop_world.Make
     assert len(world.replies) == most + 1
 
 
+@pytest.mark.thorough
 def test_acting_is_answered_while_updates_of_other_devices_are_not_complete() -> None:
     device = loop_world.make_device(loop_world.MUZERO, num_learning=1).without_refresh
     world = loop_world.World(device, training__max_in_flight=1)
@@ -81,6 +82,7 @@ def taking_turns() -> loop_world.Device:
     return loop_world.make_device(loop_world.PPO, num_learning=1)
 
 
+@pytest.mark.thorough
 def test_acting_waits_for_an_update_apart_if_no_older_parameters_may_act(taking_turns: loop_world.Device) -> None:
     world = loop_world.World(taking_turns, evaluation__every_updates=1000)
     session, watched = world.join(), world.join(types.Role.EVALUATE, "evaluator")
@@ -604,6 +606,7 @@ class TestQueue:
         assert len(world.replies) == 2 + 8 * loop_world.UNROLL
         assert world.num_updates >= 3
 
+    @pytest.mark.thorough
     @pytest.mark.parametrize("batch_size", [4, 3])
     def test_a_lock_step_run_resumed_from_a_checkpoint_equals_one_that_went_on(
         self, queued: loop_world.Device, batch_size: int

@@ -410,6 +410,7 @@ def _world(device: loop_world.Device, num_seats: int = 0, **which: bool) -> tupl
     return world, session if not num_seats else world.people.begin(session.session_id, num_seats=num_seats)
 
 
+@pytest.mark.thorough
 def test_the_rings_hold_the_moves_that_were_played(playing: loop_world.Device) -> None:
     """Each row's action leads from its position to that of the next row, by the rules of the game."""
     world, session = _world(playing)
@@ -435,6 +436,7 @@ def test_the_rings_hold_the_moves_that_were_played(playing: loop_world.Device) -
     assert (counts.stored, counts.acknowledged) == (sum(num_moves.values()), counts.stored + counts.pending)
 
 
+@pytest.mark.thorough
 def test_games_in_the_payoff_are_twice_the_matches(playing: loop_world.Device) -> None:
     world, session = _world(playing)
     matches = [Match(world, session, group, spiel.Games(GAME, 2)) for group in range(2)]
@@ -465,6 +467,7 @@ def test_a_worker_without_bots_meets_other_opponents_alone(playing: loop_world.D
     assert BOT in {name for home in seating._draws.homes for name in home.active}
 
 
+@pytest.mark.thorough
 def test_the_seat_of_a_scripted_member_makes_no_call() -> None:
     games = [spiel_seats.make("kuhn_poker", configs.Config().env, 2) for _ in range(2)]
     device = loop_world.make_device({**loop_world.PPO, **MEMBERS, "league.self_play": 0.0}, games[0].spec)

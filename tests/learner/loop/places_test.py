@@ -37,6 +37,7 @@ def _served(world: loop_world.World) -> list[int]:
     return [request.group for request, _, _ in world.replies]
 
 
+@pytest.mark.thorough
 def test_a_reply_waits_for_its_own_place_alone(world: loop_world.World) -> None:
     session, (first, second) = world.join(), world.places
     world.play(session, 8)
@@ -59,6 +60,7 @@ def test_a_reply_waits_for_its_own_place_alone(world: loop_world.World) -> None:
     assert _served(world) == [0, 0, 1]
 
 
+@pytest.mark.thorough
 def test_in_one_place_the_same_update_delays_everybody() -> None:
     world = loop_world.World(
         loop_world.make_device(dict(SETTINGS)).without_refresh, InTurn(), training__max_in_flight=1

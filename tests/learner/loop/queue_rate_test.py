@@ -287,6 +287,7 @@ class TestHolds:
         queue.cut(0, 1)
         assert queue.choose(IDLE) is WAIT  # slot 3 is not held
 
+    @pytest.mark.thorough
     @pytest.mark.parametrize("max_lag", [1, 2, 3])
     @pytest.mark.parametrize("batch_size", range(1, 26))
     def test_no_clock_is_waited_for_where_all_messages_are_on_hold(self, batch_size: int, max_lag: int) -> None:
@@ -414,6 +415,7 @@ class TestLockStep:
         assert queue.choose(READY) is ACT, "it is not shown"
         assert queue.choose(IDLE) is UPDATE, "it is shown, and all wait for it"
 
+    @pytest.mark.thorough
     @pytest.mark.parametrize("max_lag", [1, 2, 3])
     @pytest.mark.parametrize("batch_size", range(1, 14))
     def test_it_goes_on_for_ever_with_batches_of_any_size(self, batch_size: int, max_lag: int) -> None:
@@ -451,6 +453,7 @@ CASES = [
 ]
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("case", CASES, ids=str)
 @pytest.mark.parametrize(("seed", "cuts"), [(0, 0.01), (1, 0.04), (2, 0.2)])
 def test_over_random_histories_each_step_is_learned_from_at_most_once_in_order(
@@ -479,6 +482,7 @@ def test_over_random_histories_each_step_is_learned_from_at_most_once_in_order(
         assert rows == sorted(rows)
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("case", CASES, ids=str)
 @pytest.mark.parametrize(("seed", "cuts"), [(0, 0.01), (1, 0.1)])
 def test_its_own_decisions_learn_from_every_step_that_no_cut_dropped(

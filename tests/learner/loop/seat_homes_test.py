@@ -108,6 +108,7 @@ def _books(player: players.Player) -> Any:
     return player.accounting.ledger.counts
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("deterministic", [False, True])
 @pytest.mark.parametrize("agent", ["ppo", "vtrace"])
 def test_policies_of_unequal_ends_learn_and_never_wait_for_each_other(agent: str, deterministic: bool) -> None:
@@ -132,6 +133,7 @@ def test_policies_of_unequal_ends_learn_and_never_wait_for_each_other(agent: str
     assert {f"loss/{name}" for name in NAMES} <= means.keys() and "loss" in means
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("agent", ["ppo", "vtrace"])
 def test_two_queues_that_hold_each_other_s_groups_learn_from_padded_batches(agent: str) -> None:
     world = _world(agent)
@@ -140,6 +142,7 @@ def test_two_queues_that_hold_each_other_s_groups_learn_from_padded_batches(agen
     assert all(player.num_updates >= 3 for player in world.players[:2])
 
 
+@pytest.mark.thorough
 def test_each_policy_stores_its_own_seats_alone_and_a_dead_agent_leaves_no_row() -> None:
     world = _world(of_seats=(1, 0, 1, 0))
     calls: list[tuple[int, list[int]]] = []

@@ -180,6 +180,7 @@ SEATS = ("first", "second")
 SEATED = dataclasses.replace(loop_world.SPEC, seats=SEATS, tasks=SEATS)
 
 
+@pytest.mark.thorough
 def test_rows_of_seats_are_stored_and_counted_where_they_are_shown() -> None:
     """A game in which the second seat never moves, then one whose first seat ends before the second."""
     world = loop_world.World(loop_world.make_device(loop_world.PPO, SEATED))

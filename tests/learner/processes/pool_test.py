@@ -199,6 +199,7 @@ def test_a_refusal_is_the_end(index: int) -> None:
     assert programs.runs.run() == errors.BAD_USAGE and programs.num_lives == 1
 
 
+@pytest.mark.thorough
 def test_too_many_failures_are_the_end(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(pool.programs, "MAX_DELAY_SECONDS", 0.01)
     programs = Programs(["import sys; sys.exit(3)", ""])

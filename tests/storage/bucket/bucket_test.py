@@ -66,6 +66,7 @@ def _wait_for(condition: Callable[[], re.Match[str] | None]) -> re.Match[str]:
     return found
 
 
+@pytest.mark.thorough
 def test_s3_keeps_objects_and_conditions_too(s3_store: bucket.Store) -> None:
     missing = s3_store.read("a").generation
     first = s3_store.write("a", b"1", if_equal=missing)

@@ -555,6 +555,7 @@ def _fail_at(gcs: FakeGcs, place: int, fault: int) -> list[str]:
     return failing
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("fault", [412, 429, 503, fake_gcs.CUT, fake_gcs.UNANSWERED])
 def test_a_request_that_fails_for_good_loses_nothing_and_leaves_nothing_half(
     fault: int, machine: Make, gcs: FakeGcs, monkeypatch: pytest.MonkeyPatch

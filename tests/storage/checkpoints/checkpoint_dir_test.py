@@ -56,6 +56,7 @@ def test_a_resumed_run_keeps_its_best_and_a_new_one_has_none_of_a_dead_run(
     assert saved_files.finished(disk.path / "best") == [2] * is_resumed
 
 
+@pytest.mark.thorough
 def test_damaged_steps_push_no_good_one_out(disk: harness.Disk, two_steps: harness.Steps) -> None:
     (disk.step(2) / "manifest.json").unlink()
     checkpointer = disk.open(keep=2)

@@ -38,6 +38,7 @@ def test_everything_comes_back_bit_for_bit(disk: harness.Disk) -> None:
     assert jax.random.uniform(restored.state["keys"]["one"]) == jax.random.uniform(state["keys"]["one"])
 
 
+@pytest.mark.thorough
 def test_a_resumed_run_samples_by_the_same_priorities(disk: harness.Disk) -> None:
     how = sources.Prioritization(alpha=0.6, beta=0.4, epsilon=1e-3)
     replay = sources.Replay(length=3, observe=(0,), prioritization=how)
@@ -81,6 +82,7 @@ def test_restored_arrays_can_be_donated(disk: harness.Disk) -> None:
     assert restored.rings.observation.is_deleted()
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("num_devices", [2, 4])
 def test_rings_and_state_on_several_devices_come_back_to_their_places(disk: harness.Disk, num_devices: int) -> None:
     mesh = jax.sharding.Mesh(np.array(jax.devices()[:num_devices]), ("devices",))
@@ -132,6 +134,7 @@ class InPlaces:
         return restored
 
 
+@pytest.mark.thorough
 def test_the_replay_of_several_places_comes_back_to_each(disk: harness.Disk) -> None:
     run, counters = InPlaces(), {ring_store.PLACES: [2, 1]}
     disk.open()
@@ -234,6 +237,7 @@ def test_a_flipped_bit_in_any_file_steps_back_and_says_so(disk: harness.Disk, tw
     harness.assert_same(restored.rings, held[0][1])
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("shared", [False, True])
 @pytest.mark.parametrize("damage", ["flipped", "missing", "index.json", "replay/manifest.ocdbt"])
 def test_a_damaged_replay_costs_no_update(
@@ -359,6 +363,7 @@ def test_memory_is_counted_for_the_replay_and_for_copies_of_state_and_rows() -> 
     assert checkpoint.needed_bytes(state, huge) == (96 * 96 * 10**6, small, copied, small, 40)
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("size", [6, 1030])  # of small frames, and of tiled ones
 @pytest.mark.parametrize("onto_host", [True, False])
 def test_a_replay_comes_back_wherever_its_frames_were_and_shall_be(

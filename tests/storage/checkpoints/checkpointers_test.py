@@ -47,6 +47,7 @@ def test_originals_may_be_donated_right_after_save(disk: harness.Disk, monkeypat
     harness.assert_same(restored.rings, expected_rings)
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("seed", range(3))
 def test_replay_survives_wrapping_saving_resuming_and_deleting(
     disk: harness.Disk, seed: int, monkeypatch: pytest.MonkeyPatch
@@ -378,6 +379,7 @@ def test_whatever_a_segment_fails_of_fails_its_save_and_the_next_one_writes_its_
     harness.assert_same(harness.restore(disk.open(), state, rings).rings, rings)
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("part", ["replay", "params"])
 def test_a_write_that_the_system_refuses_is_reported(disk: harness.Disk, part: str) -> None:
     rng = np.random.default_rng(0)

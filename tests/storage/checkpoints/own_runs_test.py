@@ -101,6 +101,7 @@ def test_an_agent_and_its_settings_are_remembered(changes: Mapping[str, object])
     assert _doubt(_with_agent({"run.seed": 3})) is None
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize(
     "changes",
     [

@@ -178,6 +178,7 @@ def _other(name: str) -> options.Value:
     raise AssertionError(name)
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("is_given", [True, False], ids=["given", "chosen by the machine"])
 def test_every_changed_setting_is_taken_refused_or_kept_by_name(
     is_given: bool, tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch

@@ -10,6 +10,7 @@ import tracemalloc
 import checkpoint_harness as harness
 import jax
 import numpy as np
+import pytest
 
 from seedzero.storage.checkpoints import trees
 
@@ -32,6 +33,7 @@ def test_a_digest_tells_every_bit_name_shape_and_dtype_and_no_place() -> None:
     assert len({trees.digest({"x": np.zeros(shape, np.float32)}) for shape in ((0,), (0, 2), ())}) == 3
 
 
+@pytest.mark.thorough
 def test_a_save_leaves_nothing_behind_in_memory(tmp_path: pathlib.Path) -> None:
     tree = trees.copy({str(index): np.zeros(4) for index in range(50)})
     num_saves, num_bytes = 4, []

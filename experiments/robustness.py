@@ -118,9 +118,9 @@ up_n_down
 """
 
 
-def _games(names: Iterable[str], episodes: int) -> dict[str, Task]:
+def _games(names: Iterable[str], num_episodes: int) -> dict[str, Task]:
     camel = {name: "".join(part.capitalize() for part in name.split("_")) for name in names}
-    return {camel[name]: Task(f"atari:{camel[name]}", *episodes.SCORES[name], episodes) for name in camel}
+    return {camel[name]: Task(f"atari:{camel[name]}", *episodes.SCORES[name], num_episodes) for name in camel}
 
 
 class Suite(NamedTuple):

@@ -14,7 +14,6 @@ from seedzero.config import configs
 from seedzero.core import errors
 from seedzero.device import patience
 from seedzero.monitoring.metrics import counts
-from seedzero.storage.checkpoints import saved_files
 
 
 # Describes how a training ended, for its caller.
@@ -49,6 +48,8 @@ def read_result(checkpoints: pathlib.Path, run_dir: str, *, finished: str) -> Re
 
     Raises CheckpointError if a manifest cannot be read.
     """
+    from seedzero.storage.checkpoints import saved_files  # loads JAX, which callers that only wait do without
+
     ended = Result(run_dir, bool(finished), finished or "stopped")
     newest = max(saved_files.manifests(checkpoints), key=lambda found: found.step, default=None)
     if newest is None:

@@ -22,7 +22,7 @@ def test_what_one_kind_of_device_can_do_is_not_refused_before_the_device_is_know
 
 def test_what_makes_rows_seats_is_named_where_it_is_known() -> None:
     spec = types.EnvSpec((4,), "float32", 2, seats=("first", "second"), tasks=("first", "second"))
-    with pytest.raises(errors.ConfigError, match="no environments with chance, as --env=spiel:pig has"):
+    with pytest.raises(errors.ConfigError, match="environments with chance, as --env=spiel:pig has"):
         combinations.check_environment(_catch(env__id="spiel:pig"), spec=spec, seated_by="chance")
 
 

@@ -12,7 +12,7 @@ import pytest
 
 from seedzero.config import configs, options, own_agents, presets
 from seedzero.core import errors
-from seedzero.storage.checkpoints import manifest
+from seedzero.storage.checkpoints import formats
 
 _MODULE = """
 import dataclasses
@@ -88,7 +88,7 @@ def test_saved_settings_are_read_without_an_import_and_loaded_with_it(toy: str) 
     values = {name: "inf" if value == float("inf") else value for name, value in configs.flatten(asked).items()}
     module = toy.partition(":")[0]
     own_agents.load.cache_clear(), configs.kind_of.cache_clear(), sys.modules.pop(module)
-    saved = manifest.readable_config(values)
+    saved = formats.config(values)
     assert module not in sys.modules
     assert saved.run.agent == toy and configs.flatten(saved)["toy.bonus"] == 3.0
     assert configs.is_read("toy.bonus", saved) and not configs.is_read("network.width", saved)
@@ -98,10 +98,10 @@ def test_saved_settings_are_read_without_an_import_and_loaded_with_it(toy: str) 
 
 
 def test_a_saved_setting_that_the_module_has_no_more_is_refused(toy: str) -> None:
-    saved = manifest.readable_config({"run.agent": toy, "toy.earlier": 1})
+    saved = formats.config({"run.agent": toy, "toy.earlier": 1})
     with pytest.raises(errors.ConfigError, match=r"toy\.earlier=1"):
         configs.loaded(saved)
-    assert configs.loaded(manifest.readable_config({"run.agent": toy})).agent.bonus == 0.5  # type: ignore[attr-defined]
+    assert configs.loaded(formats.config({"run.agent": toy})).agent.bonus == 0.5  # type: ignore[attr-defined]
 
 
 _REFUSED = {
@@ -159,18 +159,18 @@ def test_a_missing_module_and_a_missing_name_are_told() -> None:
 
 
 def test_settings_of_a_section_that_is_gone_are_ignored(toy: str) -> None:
-    saved = manifest.readable_config({"run.agent": toy, "run": 1, "gone.bonus": 1, "toy.bonus": 3.0})
+    saved = formats.config({"run.agent": toy, "run": 1, "gone.bonus": 1, "toy.bonus": 3.0})
     assert saved.OWN_SECTION == "toy" and configs.flatten(configs.loaded(saved))["toy.bonus"] == 3.0
 
 
 def test_a_setting_of_text_may_be_empty(named: Callable[[str], str]) -> None:
     name = named(_MODULE.replace("bonus: float", 'word: str = options.at_creation("", "a word")\n    bonus: float'))
     values = configs.flatten(configs.of_agent(name))
-    assert configs.flatten(manifest.readable_config(values))["toy.word"] == ""
+    assert configs.flatten(formats.config(values))["toy.word"] == ""
     assert isinstance(configs.of_agent(name).agent, options.AgentSection)
 
 
 @pytest.mark.parametrize("name", ["toy.__init__", "toy.shared", "toy.a b", "__class__.x", "toy.", "agent.x"])
 def test_a_stranger_s_names_of_settings_are_refused(name: str) -> None:
     with pytest.raises((errors.ConfigError, TypeError)):  # as for damaged files, `run_dir.read_saved` tells both
-        manifest.readable_config({"run.agent": "theirs:AGENT", name: 1})
+        formats.config({"run.agent": "theirs:AGENT", name: 1})

@@ -16,7 +16,7 @@ import dataclasses
 import functools
 import types as python_types
 import zlib
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any, cast
 
 import numpy as np
@@ -62,6 +62,7 @@ class Wire:
         self.phase = sessions.NEW  # as the worker sees it: this is its `WorkerStream` too
         self.up: collections.deque[bytes | None] = collections.deque()
         self.heartbeat_seconds = float("inf")
+        self.beat: Callable[[], bytes] = lambda: codec.HEARTBEAT
         self.next_beat = float("inf")
         self.reads_down = self.reads_up = True
         self.pinged_at = float("inf")  # time at which pings tell both sides that the connection is broken
@@ -75,8 +76,9 @@ class Wire:
         if not self.is_broken:
             self.up.append(data)
 
-    def beat_every(self, seconds: float) -> None:
+    def beat_every(self, seconds: float, beat: Callable[[], bytes]) -> None:
         """The worker's heartbeats begin."""
+        self.beat = beat
         self.heartbeat_seconds, self.next_beat = seconds, self.worker.world.now + seconds
 
 
@@ -285,7 +287,7 @@ class World:
             if wire.worker.is_awake and wire.worker.wire is wire and self.now >= wire.next_beat:
                 wire.next_beat = self.now + wire.heartbeat_seconds
                 if not wire.up:
-                    wire.put(codec.HEARTBEAT)
+                    wire.put(wire.beat())
         self.streams.watch_leases()
 
     # --- faults

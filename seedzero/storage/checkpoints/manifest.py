@@ -1,4 +1,4 @@
-"""Reads and writes the manifest of a checkpoint, files and arrays with checksums, and checks a run's format."""
+"""Reads and writes the manifest of a checkpoint: its files and arrays with checksums, and its own checksum."""
 
 from __future__ import annotations
 
@@ -13,59 +13,8 @@ import types
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-import seedzero
-from seedzero.config import configs, options
 from seedzero.core import errors, json_object, plain_files
-from seedzero.storage.checkpoints import durable, trees
-
-# The format of run directories: its number, the errors for other formats, and settings that this version lacks.
-#
-# A learner writes the number into config.json when it starts, and into the manifest of each checkpoint. It covers all
-# files of a run directory: settings, spec, checkpoints with the replay's rows, metrics and recordings.
-FORMAT = 2
-"""The number of the present format. Version 0.3 and later ones read it; another number is for another form."""
-_BEFORE = 1
-_MARK = "evaluation.policy"
-"""The newest setting when runs began to write the number; of those without a number, the present format has it."""
-_LAST_READER = "commit b0b85cab"
-"""The last version that reads format 1."""
-
-
-def check_format(content: Mapping[str, Any]) -> None:
-    """Raises ConfigError if the content of config.json is that of another format than this version's."""
-    found = content.get("format", FORMAT if _MARK in content["config"] else _BEFORE)
-    if found != FORMAT:
-        raise errors.ConfigError(explain_format(found, str(content.get("version", ""))))
-
-
-def explain_format(found: object, version: str = "") -> str:
-    """Says which version reads another format. version: the one that wrote it, if known."""
-    if isinstance(found, int) and found < FORMAT:
-        return (
-            f"it has format {found}, this version reads format {FORMAT}; {_LAST_READER} reads it: evaluate or resume "
-            "the run there, or train a new one"
-        )
-    return (
-        f"it has format {found!r}, this is seedzero {seedzero.__version__}, which reads format {FORMAT}; take "
-        f"{f'version {version}, which wrote it' if version else 'the later version that wrote it'}"
-    )
-
-
-def readable_config(values: Mapping[str, options.Value]) -> configs.Config:
-    """Returns the configuration in config.json, without importing a user's own agent, and without `unknown_settings`.
-
-    values: by SECTION.KEY. Raises ConfigError.
-    """
-    kind = configs.kind_of_saved(values)
-    known = configs.fields(kind)
-    return configs.override(kind(), {name: value for name, value in values.items() if name in known})
-
-
-def unknown_settings(values: Mapping[str, options.Value]) -> list[str]:
-    """Returns the saved settings, with values, that this version lacks, because they were removed or are newer."""
-    known = configs.fields(configs.kind_of_saved(values))
-    return [f"--{name}={options.shown(value)}" for name, value in values.items() if name not in known]
-
+from seedzero.storage.checkpoints import durable, formats, trees
 
 NAME = "manifest.json"
 
@@ -106,7 +55,7 @@ def write(directory: pathlib.Path, manifest: Manifest) -> None:
     """Writes the manifest into a checkpoint's directory, without fields that few runs use where these are empty."""
     seldom = ("frozen", "state_sha256")
     fields = {name: value for name, value in dataclasses.asdict(manifest).items() if value or name not in seldom}
-    body = json.dumps({"format": FORMAT, **fields}, sort_keys=True)
+    body = json.dumps({"format": formats.FORMAT, **fields}, sort_keys=True)
     text = json.dumps({"sha256": hashlib.sha256(body.encode()).hexdigest(), "body": body})
     (directory / NAME).write_text(text)
 
@@ -156,12 +105,12 @@ def parse(content: bytes, step: int | None) -> Manifest:
         if hashlib.sha256(body.encode()).hexdigest() != outer["sha256"]:
             raise ValueError("its checksum does not fit")
         fields = json_object.parse(body)
-        if (found := fields.pop("format")) == FORMAT:
+        if (found := fields.pop("format")) == formats.FORMAT:
             return _checked({"frozen": {}, **fields}, step)
     except (ValueError, KeyError, TypeError, AttributeError) as error:
         reason = f"it lacks {error}" if isinstance(error, KeyError) else error
         raise errors.CheckpointError(f"{NAME} is damaged: {reason}") from error
-    raise errors.CheckpointError(f"{NAME} cannot be read: {explain_format(found)}")
+    raise errors.CheckpointError(f"{NAME} cannot be read: {formats.explain(found)}")
 
 
 def _checked(fields: Mapping[str, Any], step: int | None) -> Manifest:

@@ -30,7 +30,7 @@ from typing import Any, NamedTuple
 import seedzero
 from seedzero.config import combinations, configs, options, presets, sections
 from seedzero.core import errors, json_object, plain_files, printable, types, user_code
-from seedzero.storage.checkpoints import durable, manifest, run_lock
+from seedzero.storage.checkpoints import durable, formats, run_lock
 
 # Parses `--init_from=RUN[:PLAYER]`, which names the run whose parameters a new run starts from.
 ORIGIN_SETTING = "run.init_from"
@@ -307,7 +307,7 @@ def new_path(parent: pathlib.Path, name: str, now: datetime.datetime) -> pathlib
 
 def _content(saved: SavedConfig) -> dict[str, Any]:
     """Returns what config.json contains."""
-    head = {"format": manifest.FORMAT, "version": seedzero.__version__}
+    head = {"format": formats.FORMAT, "version": seedzero.__version__}
     return {**head, **vars(saved), "config": configs.flatten(saved.config)}
 
 
@@ -345,7 +345,7 @@ def _read_saved(path: str | os.PathLike[str]) -> tuple[SavedConfig, list[str]]:
     file = pathlib.Path(path) / CONFIG_FILE
     try:
         content = json_object.parse(plain_files.read(file))
-        return parse_saved(content), manifest.unknown_settings(content["config"])
+        return parse_saved(content), formats.unknown(content["config"])
     except (FileNotFoundError, NotADirectoryError):
         missing = "it is a file" if os.path.exists(path) else "there is no such directory"
         missing = f"{CONFIG_FILE} is missing" if os.path.isdir(path) else missing
@@ -373,8 +373,8 @@ def parse_saved(content: Mapping[str, Any]) -> SavedConfig:
 
     Settings that this version lacks are left out.
     """
-    manifest.check_format(content)
-    config = manifest.readable_config(content["config"])
+    formats.check(content)
+    config = formats.config(content["config"])
     known = configs.fields(type(config))
     # Uses full names, because a search for code would miss a short one, such as env for env.id.
     given = {configs.ALIASES.get(key, key): str(value) for key, value in content["given"].items()}

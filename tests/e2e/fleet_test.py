@@ -145,9 +145,9 @@ def test_a_machine_that_is_taken_away_leaves_a_checkpoint_and_no_run_behind(flee
     assert gone.code == 0 and " stop" in gone.err
     seen = fleet.learner.until(lambda found: found["workers"] == 1, "the worker's goodbye")
     local = fleet.learner.workers()
+    fleet.learner.send(signal.SIGTERM)  # first: a busy machine may run the workers' ends before it
     for process in local.values():
         process.send_signal(signal.SIGTERM)
-    fleet.learner.send(signal.SIGTERM)
     ended = fleet.learner.wait().ok()
     assert "left: goodbye" in ended.err and "starting it again" not in ended.err
     assert not any(process.is_running() for process in local.values())

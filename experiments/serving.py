@@ -55,7 +55,7 @@ def served(*words: str) -> Iterator[tuple[str, subprocess.Popen[str]]]:
             lines: list[str] = []
             for line in server.stderr:
                 lines.append(line)
-                if found := re.search(r" at (\S+); Ctrl-C", line):
+                if found := re.search(r" at (\S+) \(Ctrl-C", line):
                     yield found[1], server
                     return
             raise SystemExit(f"{' '.join(command)} ended:\n{''.join(lines)}")

@@ -45,7 +45,18 @@ def test_an_agent_keeps_its_promises(variant: str, spec_name: str, check: str) -
     conformance.CHECKS[check](cases.case(variant, spec_name))
 
 
-@every_case
+_IN_EVERYTHING = ("muzero with a memory", "muzero with chance")
+
+
+@pytest.mark.parametrize(
+    ("variant", "spec_name"),
+    [
+        pytest.param(*of.values, id=of.id, marks=(*of.marks, pytest.mark.thorough))
+        if of.values[0] in _IN_EVERYTHING
+        else of
+        for of in CASES
+    ],
+)
 def test_a_single_reward_of_any_size_is_learned_or_refused_and_learning_goes_on(variant: str, spec_name: str) -> None:
     case = cases.case(variant, spec_name)
     for reward in (1e30, -3e38):

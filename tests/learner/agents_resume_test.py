@@ -227,9 +227,10 @@ SLOW = (
     "muzero, with priorities and learners apart",
 )
 """Cases whose parts others have, too."""
+_MARKS = {name: pytest.mark.slow for name in SLOW} | {"muzero, with a memory and learners apart": pytest.mark.thorough}
 
 
-@pytest.mark.parametrize("name", [pytest.param(x, marks=pytest.mark.slow if x in SLOW else ()) for x in CASES])
+@pytest.mark.parametrize("name", [pytest.param(name, marks=_MARKS.get(name, ())) for name in CASES])
 def test_a_run_repeats_bit_for_bit_also_after_a_resume(name: str, tmp_path: pathlib.Path) -> None:
     settings, spec, num_learning = CASES[name]
     device = loop_world.make_device(dict(settings), spec, num_learning=num_learning, ahead=False)

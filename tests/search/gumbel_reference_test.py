@@ -76,6 +76,7 @@ def test_rows_equal_the_reference_but_where_a_decision_was_close(of: reference.C
     assert len(margins) <= -(-of.batch_size // 100)
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("cases", [CASES, pytest.param(LARGE, marks=pytest.mark.slow)], ids=["few", "many"])
 def test_hardly_any_row_was_so_close_that_32_bits_decided_otherwise(cases: list[reference.Case]) -> None:
     differing = sum(len(differing_margins(of)) for of in cases)

@@ -57,7 +57,7 @@ def settings(name: str) -> str:
     """
     if name == "shared":
         rows = [
-            f"| `{configs.flag(setting)}` | {_cell(field.metadata['help'])} |"
+            f"| `{configs.flag(setting)}` | {_cell(field.metadata['help'])}{_marked(setting)} |"
             for setting, field in configs.fields().items()
             if setting.partition(".")[0] in SHARED
         ]
@@ -95,7 +95,15 @@ def _row(name: str, value: options.Value, field: dataclasses.Field[Any], choices
         _range(value, choices or metadata["choices"], metadata["low"], metadata["high"]),
         metadata["help"],
     ]
-    return f"| {' | '.join(_cell(cell) for cell in (cells[:-1] if name.partition('.')[0] in SHARED else cells))} |"
+    own = list(map(_cell, cells[:-1] if name.partition(".")[0] in SHARED else cells))
+    own[1] += _marked(name)
+    return f"| {' | '.join(own)} |"
+
+
+def _marked(name: str) -> str:
+    """Returns the mark of a setting for the end of a cell; "" for the usual one."""
+    marks = {options.START: f" **{options.START}**", options.ADVANCED: f" _{options.ADVANCED}_"}
+    return marks.get(configs.mark(name), "")
 
 
 def _range(value: options.Value, choices: tuple[str, ...], low: float, high: float) -> str:

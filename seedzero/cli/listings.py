@@ -6,10 +6,11 @@ import itertools
 import operator
 import re
 import textwrap
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from importlib import metadata
 from typing import Any
 
+from seedzero.api import request
 from seedzero.cli import output, parse
 from seedzero.config import combinations, configs, families, options, presets
 from seedzero.core import packages
@@ -120,31 +121,70 @@ def envs(arguments: parse.Arguments) -> int:
 
 
 def config(arguments: parse.Arguments) -> int:
-    """Prints a preset's settings; returns the exit code. Raises ConfigError for wrong or impossible ones."""
-    preset = arguments.flags["preset"]
-    agent = arguments.settings.get("run.agent") or presets.agent_of(preset)
-    base = presets.get(preset, agent)
-    configs.check_read(arguments.settings, agent)
-    implied, _ = combinations.imply(
-        configs.override(base, arguments.settings),
-        preset_env=base.env.id,
-        explicit=arguments.settings.keys(),
-        elsewhere=presets.part(preset, agent).elsewhere,
-    )
-    values = {name: value for name, value in configs.flatten(implied).items() if configs.is_read(name, agent)}
-    on_cpu = presets.cpu_values(preset, agent, explicit=arguments.settings.keys())
-    output.show(f"# preset {preset}, agent {agent}: {presets.find(preset).description}")
+    """Prints the settings of a preset, or of the one that suits an environment; returns the exit code.
+
+    Raises ConfigError for wrong or impossible ones.
+    """
+    if not ("preset" in arguments.flags or "env.id" in arguments.settings):
+        output.show(_USE)
+        return 0
+    with output.others_aside():
+        asked = request.make(arguments.flags, arguments.settings)
+    if asked.refused is not None:
+        raise asked.refused
+    implied, agent = asked.config, asked.config.run.agent
+    if asked.shown is not None:
+        ending = presets.default_end(
+            implied, explicit=asked.given.keys(), reward_threshold=asked.shown.reward_threshold
+        )
+        implied, _ = combinations.imply_by_environment(
+            configs.override(implied, ending), spec=asked.shown.spec, explicit=asked.given.keys()
+        )
+    on_cpu = presets.cpu_values(asked.preset, agent, explicit=asked.fixed)
+    output.show(f"# preset {asked.preset}, agent {agent}: {presets.find(asked.preset).description}")
+    for note in asked.notes:
+        output.show(f"# {note}")
     print("# *: a run directory keeps it; all others may change when a run resumes")
     if on_cpu:
         output.show("# values for an accelerator; where another one holds on a CPU, it stands beside it")
-    section = ""
-    for name, value in values.items():
-        if name.partition(".")[0] != section:
-            section = name.partition(".")[0]
-            print(f"\n[{section}]")
-        output.show(_entry(name, value, on_cpu.get(name), configs.fields(type(implied))[name].metadata))
+    groups, num_hidden = _groups(implied, asked.given.keys(), is_full=arguments.switch("advanced"))
+    for heading, values in groups.items():
+        print(f"\n# {heading}")
+        section = ""
+        for name, value in values.items():
+            if name.partition(".")[0] != section and heading != options.START:
+                section = name.partition(".")[0]
+                print(f"\n[{section}]")
+            output.show(_entry(name, value, on_cpu.get(name), configs.fields(type(implied))[name].metadata))
+    if num_hidden:
+        output.show(f"\n# {num_hidden} more, advanced or {_OTHERS}: --advanced lists them, too")
     combinations.check(implied, configs.override(implied, on_cpu))
     return 0
+
+
+_OTHERS = "of other environments, leagues, several hosts, TLS and buckets"
+_USE = """seedzero config lists the settings that a run would have, with values, units and meanings; it trains nothing.
+  seedzero config --env=gym:CartPole-v1          of the preset that suits an environment; it says why
+  seedzero config --preset=atari --agent=ppo     of a preset; `seedzero train --help` lists them
+What to change first stands first ("start here"), then the usual settings; --advanced adds all others.
+Each is set by --SECTION.KEY=VALUE, here to see what follows from it, and in `seedzero train`."""
+
+
+def _groups(
+    config: configs.Config, given: Collection[str], *, is_full: bool
+) -> tuple[dict[str, dict[str, options.Value]], int]:
+    """Returns the values to list, by heading, and the number of those left out, unless is_full."""
+    groups: dict[str, dict[str, options.Value]] = {
+        mark: {} for mark in (options.START, options.USUAL, options.ADVANCED, _OTHERS)
+    }
+    for name, value in (all_values := configs.flatten(config)).items():
+        if configs.is_read(name, config):
+            mark = configs.mark(name, type(config)) if configs.applies(name, all_values) else _OTHERS
+            is_given = name in given and mark != options.START
+            groups[options.USUAL if is_given else mark][name] = value
+    left_out = () if is_full else (options.ADVANCED, _OTHERS)
+    num_hidden = sum(len(groups.pop(mark)) for mark in left_out)
+    return {mark: values for mark, values in groups.items() if values}, num_hidden
 
 
 def _entry(name: str, value: options.Value, on_cpu: options.Value | None, metadata: Mapping[str, Any]) -> str:
@@ -166,10 +206,12 @@ ENVS = parse.Command(
     "Lists the families of environments: installed or how to install, with an example of each.", "", {}, envs
 )
 CONFIG = parse.Command(
-    summary="Lists every setting of a preset with its value, unit and help.",
-    usage="--preset=NAME [--SECTION.KEY=VALUE ...]",
-    flags={parse.PRESET: f"one of {', '.join(presets.PRESETS)}"},
-    required=("preset",),
+    summary="Lists the settings of a preset, or for an environment, with values, units and help; what matters first.",
+    usage="--env=ENV|--preset=NAME [--agent=NAME] [--advanced] [--SECTION.KEY=VALUE ...]",
+    flags={
+        parse.PRESET: f"one of {', '.join(presets.PRESETS)}; or a file. Default: the one that suits --env",
+        "advanced": f"also list advanced settings, and those {_OTHERS}",
+    },
     takes_settings=True,
     run=config,
 )

@@ -136,7 +136,7 @@ def _run(args: list[str]) -> int:
         return errors.DONE
     command = _find(name)
     if {"--help", "-h", "--helpfull"} & set(rest):
-        output.show(parse.help_text(name, command, full="--helpfull" in rest))
+        output.show(parse.help_text(name, command, full="--helpfull" in rest, agent=parse.last(rest, "agent")))
         return errors.DONE
     return command.run(parse.read(name, command, rest))
 

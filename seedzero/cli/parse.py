@@ -90,8 +90,8 @@ def read(name: str, command: Command, args: Sequence[str]) -> Arguments:
     flags = {flag.partition("=")[0]: flag for flag in command.flags}
     end = args.index("--") if command.takes_rest and "--" in args else len(args)
     args, rest = command_line.with_files(args[:end]), args[end + 1 :]
-    is_file = PRESET in command.flags and presets.is_file(_last(args, "preset"))
-    file = presets.read_file(_last(args, "preset")) if is_file else presets.PresetFile("", {})
+    is_file = PRESET in command.flags and presets.is_file(last(args, "preset"))
+    file = presets.read_file(last(args, "preset")) if is_file else presets.PresetFile("", {})
     kind = _kind([*args, *rest], file) if command.takes_settings else configs.Config
     settings = configs.fields(kind) if command.takes_settings else {}
     aliases = {alias: key for alias, key in configs.ALIASES.items() if command.takes_settings and alias not in flags}
@@ -101,7 +101,7 @@ def read(name: str, command: Command, args: Sequence[str]) -> Arguments:
     known = command_line.define(
         {**dict.fromkeys(flags), **(dict.fromkeys(checks) if command.takes_lists else checks)}, switches
     )
-    agent = _last(args, "agent") or configs.agent_names()[0]
+    agent = last(args, "agent") or configs.agent_names()[0]
     everything = configs.LISTED if command.takes_settings else f"`seedzero {name} --help` lists all flags"
     words, given = command_line.read(
         known,
@@ -132,12 +132,12 @@ def read(name: str, command: Command, args: Sequence[str]) -> Arguments:
 
 def _kind(args: Sequence[str], file: presets.PresetFile) -> type[configs.Config]:
     """Returns the class of the command line's settings; with several agents, that of the first own one."""
-    agents = (_last(args, "agent") or _last(args, "run.agent") or file.settings.get("run.agent", "")).split(",")
+    agents = (last(args, "agent") or last(args, "run.agent") or file.settings.get("run.agent", "")).split(",")
     first = next(filter(own_agents.is_own, agents), agents[0])
-    return request.known(first, _last(args, "run_dir"))
+    return request.known(first, last(args, "run_dir"))
 
 
-def _last(args: Sequence[str], key: str) -> str:
+def last(args: Sequence[str], key: str) -> str:
     """Returns the last value of a flag, or ""."""
     found = [
         follows if arg == f"--{key}" else arg.partition("=")[2]
@@ -161,28 +161,47 @@ def _check_words(name: str, command: Command, words: Sequence[str]) -> None:
             raise errors.UsageError(f"seedzero {name} {words[position]}: unknown; choose one of: {listing}")
 
 
-def help_text(name: str, command: Command, *, full: bool = False) -> str:
-    """Returns a command's help. full: with every setting instead of those with a short name."""
+def help_text(name: str, command: Command, *, full: bool = False, agent: str = "") -> str:
+    """Returns a command's help.
+
+    full: with every setting instead of those with a short name and those to start with. agent: whose; "": the default.
+    """
     lines = [f"usage: seedzero {name} {command.usage}", "", textwrap.fill(command.summary, WIDTH)]
-    flags = {**command.flags, **(_settings(full) if command.takes_settings else {})}
-    if flags:
-        width = max(map(len, flags))
-        lines += ["", *(_row(f"  --{flag:<{width}}  ", text) for flag, text in flags.items())]
+    groups = _settings(agent or configs.agent_names()[0], full=full) if command.takes_settings else {}
+    for heading, flags in {"": command.flags, **groups}.items():
+        width = max(map(len, flags), default=0)
+        lines += [heading and f"\n{heading}:"] if flags else []
+        lines += [_row(f"  --{flag:<{width}}  ", text) for flag, text in flags.items()]
     if command.details:
         lines += ["", command.details.strip("\n")]
     return "\n".join(lines)
 
 
-def _settings(full: bool) -> dict[str, str]:
-    """Returns flags for all settings, or for those with a short name and one line for all others."""
-    placeholders = {bool: "", int: "N", float: "X", str: "TEXT"}
-    shown = {name: name for name in configs.fields()} if full else configs.ALIASES
-    rows = {
-        _flag(key, placeholders[type(field.default)]): field.metadata["help"]
-        for key, field in ((key, configs.fields()[name]) for key, name in shown.items())
+def _settings(agent: str, *, full: bool) -> dict[str, dict[str, str]]:
+    """Returns flags by headings, the marks: all settings, or those to start with and those with a short name."""
+    kind = configs.kind_of(agent)
+    names = {mark: [name for name in configs.fields(kind) if configs.mark(name, kind) == mark] for mark in _MARKS}
+    if full:
+        return {mark: dict(_setting(kind, name, name) for name in found) for mark, found in names.items()}
+    start = [name for name in names[options.START] if configs.is_read(name, agent)]
+    listed = (
+        "any other setting: `seedzero config --env=ENV` lists them with their values, what matters first; --helpfull "
+        "explains all"
+    )
+    return {
+        "settings with a short name": dict(_setting(kind, key, name) for key, name in configs.ALIASES.items()),
+        f"{options.START}, for --agent={agent}": dict(_setting(kind, name, name) for name in start),
+        f"{options.USUAL} and {options.ADVANCED}": {"SECTION.KEY=VALUE": listed},
     }
-    listed = "any other setting: --helpfull explains all, `seedzero config --preset=NAME` lists all with their values"
-    return rows if full else rows | {"SECTION.KEY=VALUE": listed}
+
+
+_MARKS = (options.START, options.USUAL, options.ADVANCED)
+_PLACEHOLDERS = {bool: "", int: "N", float: "X", str: "TEXT"}
+
+
+def _setting(kind: type[configs.Config], key: str, name: str) -> tuple[str, str]:
+    field = configs.fields(kind)[name]
+    return _flag(key, _PLACEHOLDERS[type(field.default)]), field.metadata["help"]
 
 
 def _row(left: str, text: str) -> str:

@@ -119,8 +119,7 @@ spent, - without one (a return may end the run sooner); saved: update of the new
 It ends at the first budget that is reached, or at --stop_at_return. If neither the command line nor the preset names
 an end, it ends at the environment's own reward threshold or budget, which it prints at the start. Ctrl-C, SIGTERM and
 SIGHUP save and end. A second Ctrl-C ends it at once, and so does a call on the device that has not returned 10 s
-after --max_seconds; the newest checkpoint is kept. `seedzero config --preset=NAME` lists every setting with its
-value, unit and help; each is set by
---SECTION.KEY=VALUE.""",
+after --max_seconds; the newest checkpoint is kept. `seedzero config --env=ENV` lists the settings with values,
+units and help, what matters first; each is set by --SECTION.KEY=VALUE.""",
     run=run,
 )

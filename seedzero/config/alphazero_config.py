@@ -51,6 +51,8 @@ class AlphaZeroConfig(options.AgentSection):
     CHOICES: ClassVar = {"network.kind": ("auto", "mlp", "conv", "resnet")}
     MAX_PLAYERS = 2
     FAMILIES = ("pgx",)
+    START = "n_step"
+    ADVANCED = "value_loss_weight"
 
     n_step: int = options.on_resume(
         50,

@@ -21,6 +21,7 @@ class ApexConfig(options.AgentSection):
         reward=dict(discount=0.99, scale=1.0, clip=0.0),
     )
     CHOICES: ClassVar = {"network.kind": ("auto", "mlp", "conv", "nature", "deep")}
+    START = "n_step epsilon target_updates"
 
     n_step: int = shared.n_step(3)
     epsilon: float = shared.epsilon(0.4)

@@ -14,6 +14,7 @@ from typing import Any, ClassVar, cast
 from seedzero.config import (
     alphazero_config,
     apex_config,
+    families,
     league_config,
     muzero_config,
     options,
@@ -194,6 +195,28 @@ def is_read(name: str, of: str | Config) -> bool:
     return own.SAMPLES or section != "replay" or name == "replay.num_slots"
 
 
+def mark(name: str, kind: type[Config] = Config) -> str:
+    """Returns the mark of a setting SECTION.KEY: `options.START`, USUAL or ADVANCED."""
+    section, _, key = name.partition(".")
+    own: options.Section = getattr(kind, section)
+    is_advanced = key in own.ADVANCED.split()
+    return options.START if key in own.START.split() else options.ADVANCED if is_advanced else options.USUAL
+
+
+_OPTIONAL = ("league", "seats", "cluster", "tls", "serve", "bucket")
+"""Sections that matter only to runs that change some of their settings."""
+
+
+def applies(name: str, values: Mapping[str, object]) -> bool:
+    """Returns whether a setting can matter to a run with these values: it is not one of other families or of a league
+    that the run has not. values: by SECTION.KEY; what is missing has its default.
+    """
+    section = name.partition(".")[0]
+    own = {key: field.default for key, field in fields().items() if key.startswith(f"{section}.")}
+    is_left_out = section in _OPTIONAL and all(values.get(key, default) == default for key, default in own.items())
+    return not is_left_out and families.is_read(name, str(values.get("env.id", "")))
+
+
 def check_read(given: Collection[str], agent: str) -> None:
     """Rejects settings SECTION.KEY that the agent does not read.
 
@@ -313,7 +336,7 @@ def read_value(name: str, field: dataclasses.Field[Any], raw: options.Value | st
     return value
 
 
-LISTED = "`seedzero config --preset=NAME` lists all settings"
+LISTED = "`seedzero config --preset=NAME` lists settings, with --advanced all"
 
 
 def suggestion(key: str, names: Collection[str], agent: str, everything: str = LISTED) -> str:

@@ -101,6 +101,8 @@ _ARGUMENTS: Mapping[str, type[_Arguments]] = {"alphastar": AlphaStarArguments, "
 
 @dataclasses.dataclass(frozen=True)
 class LeagueConfig(options.Section):
+    ADVANCED = "redraw build_every max_players score"
+
     freeze_every: int = options.at_creation(
         0,
         "games of two players: training steps between snapshots of the player, which it then plays against, "

@@ -11,6 +11,9 @@ from seedzero.config import options, shared
 
 @dataclasses.dataclass(frozen=True)
 class SearchSection(options.Section):
+    START = "num_simulations min_value_range"
+    ADVANCED = "policy rounds temperature value_scale"
+
     policy: str = options.on_resume(
         "gumbel", "search at the root: its choice of actions and the policy target", choices=("gumbel", "puct")
     )
@@ -56,6 +59,9 @@ class SearchSection(options.Section):
 
 @dataclasses.dataclass(frozen=True)
 class ExploreConfig(options.Section):
+    START = "first_steps"
+    ADVANCED = "max_length"
+
     epsilon: float = options.on_resume(
         0.0, "probability that a training step starts a repetition of a random action; 0: off", low=0, high=1
     )
@@ -88,6 +94,11 @@ class MuZeroConfig(options.AgentSection):
     PLAYS_CONTINUOUS = True
     STATE_EVERY = 4
     """Rows from one stored state of a memory to the next; a window begins at one, so its burn-in is up to 3 longer."""
+    START = "n_step entropy_weight"
+    ADVANCED = (
+        "value_loss_weight policy_gradient_weight off_policy_correction search_value_age search_value_start "
+        "stored_value value_prefix consistency_steps intensity_scale memory_width"
+    )
 
     predict_ends: bool = options.at_creation(
         False, "also predict whether the episode ends, and weight values by the probability that it continues"
@@ -195,6 +206,8 @@ class MuZeroConfig(options.AgentSection):
 
 @dataclasses.dataclass(frozen=True)
 class ReanalyseConfig(options.Section):
+    ADVANCED = "batch_size"
+
     fresh_share: float = options.at_creation(
         0.0,
         "fraction of each batch's windows that an update searches again before it learns from them "

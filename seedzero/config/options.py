@@ -97,8 +97,17 @@ def check(field: dataclasses.Field[Any], value: Value) -> None:
         raise errors.ConfigError(f"{field.name} is {value}; it must be {_range(low, high)}")
 
 
+START, USUAL, ADVANCED = "start here", "usual", "advanced"
+"""Marks of settings: what to change first, at most 12 of what an agent reads; usual ones; what few runs need."""
+
+
 class Section:
     """A section, which checks its fields against choices and bounds."""
+
+    START: ClassVar[str] = ""
+    """Names of the fields with that mark: presets change them most, or docs/troubleshooting.md names them."""
+    ADVANCED: ClassVar[str] = ""
+    """Names of the fields with that mark."""
 
     def __post_init__(self) -> None:
         for field in dataclasses.fields(self):  # type: ignore[arg-type]

@@ -28,6 +28,8 @@ class PPOConfig(options.AgentSection):
         reward=dict(discount=0.99, scale=1.0, clip=0.0, normalize=True),
     )
     CHOICES: ClassVar = {"network.kind": ("auto", "mlp", "conv", "nature", "patches")}
+    START = "unroll_length batch_size max_lag num_epochs num_minibatches trace_decay entropy_weight"
+    ADVANCED = "wait_seconds value_loss_weight clip_value bonus_place initial_std decay_clip"
 
     unroll_length: int = shared.unroll_length(128, high=10_000)
     batch_size: int = options.at_creation(

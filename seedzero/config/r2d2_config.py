@@ -19,6 +19,7 @@ class R2D2Config(options.AgentSection):
         reward=dict(discount=0.997, scale=1.0, clip=0.0),
     )
     CHOICES = apex_config.ApexConfig.CHOICES
+    START = "n_step sequence_length burn_in epsilon target_updates"
 
     n_step: int = shared.n_step(5)
     sequence_length: int = options.at_creation(

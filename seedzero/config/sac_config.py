@@ -20,6 +20,8 @@ class SACConfig(options.AgentSection):
         network=dict(module="", width=256, frame_stack=1, compute_dtype="auto"),
         reward=dict(discount=0.99, scale=1.0),
     )
+    START = "entropy_per_dimension"
+    ADVANCED = "initial_temperature target_rate"
 
     target_rate: float = options.on_resume(
         0.005, "weight of the newest critics in the target critics, at each update (tau)", low=0, high=1

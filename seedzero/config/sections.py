@@ -21,6 +21,8 @@ ALL = -1
 
 @dataclasses.dataclass(frozen=True)
 class ClusterConfig(options.Section):
+    ADVANCED = "interface join_seconds silence_seconds"
+
     num_hosts: int = options.on_resume(
         1,
         "learner hosts of the run, each a process of `seedzero train`; every other setting is for each host",
@@ -60,6 +62,8 @@ class ClusterConfig(options.Section):
 # The settings of evaluations during training.
 @dataclasses.dataclass(frozen=True)
 class EvaluationConfig(options.Section):
+    ADVANCED = "num_envs video_every pauses_training"
+
     every_updates: int = options.any_time(
         500,
         "largest number of updates between evaluations; a baseline comes first, and a last one when a "
@@ -154,6 +158,9 @@ class RunConfig(options.Section):
 
 @dataclasses.dataclass(frozen=True)
 class EnvConfig(options.Section):
+    START = "max_episode_steps"
+    ADVANCED = "action_mask game_state"
+
     id: str = options.at_creation("catch", families.FORMS)
     frame_size: int = options.at_creation(96, "Atari: height and width of a frame", "pixels", low=16, high=210)
     frame_skip: int = options.at_creation(
@@ -245,6 +252,9 @@ class EnvConfig(options.Section):
 
 @dataclasses.dataclass(frozen=True)
 class WorkerConfig(options.Section):
+    START = "envs_per_group"
+    ADVANCED = "threads close_seconds"
+
     num: int = options.any_time(1, "local training workers; 0: only remote ones", low=0, high=4096)
     num_remote: int = options.any_time(
         0, "training workers expected from other machines; they share the replay buffer's capacity", low=0, high=4096
@@ -272,6 +282,8 @@ class WorkerConfig(options.Section):
 
 @dataclasses.dataclass(frozen=True)
 class TransportConfig(options.Section):
+    ADVANCED = "max_workers max_message_bytes"
+
     listen: str = options.any_time(
         "", "address to listen on, HOST:PORT or unix:PATH; empty: a unix socket in the run directory"
     )
@@ -325,6 +337,8 @@ class ServeConfig(options.Section):
 
 @dataclasses.dataclass(frozen=True)
 class BatcherConfig(options.Section):
+    ADVANCED = "max_batch"
+
     max_batch: int = options.any_time(
         options.AUTO, "largest number of environments in one acting batch; 0: replay.num_slots, at most 1024", low=0
     )
@@ -332,6 +346,9 @@ class BatcherConfig(options.Section):
 
 @dataclasses.dataclass(frozen=True)
 class ReplayConfig(options.Section):
+    START = "min_steps samples_per_insert"
+    ADVANCED = "num_slots num_envs placement final_updates priority_beta importance_min"
+
     capacity: int = options.at_creation(
         64_000, "training steps kept in the replay buffer", "environment steps", low=64, high=options.LARGEST_COUNT
     )
@@ -382,6 +399,8 @@ class ReplayConfig(options.Section):
 
 @dataclasses.dataclass(frozen=True)
 class TrainingConfig(options.Section):
+    ADVANCED = "publish_every max_in_flight acting_devices"
+
     publish_every: int = options.on_resume(1, "updates between copies of the parameters for acting", "updates", low=1)
     max_in_flight: int = options.any_time(
         2,
@@ -397,6 +416,8 @@ class TrainingConfig(options.Section):
 
 @dataclasses.dataclass(frozen=True)
 class CheckpointConfig(options.Section):
+    ADVANCED = "every_updates keep_every"
+
     every_seconds: float = options.any_time(
         120.0, "time between checkpoints (not in deterministic mode); 0: only at the end", "s", low=0
     )
@@ -415,6 +436,8 @@ class CheckpointConfig(options.Section):
 
 @dataclasses.dataclass(frozen=True)
 class BucketConfig(options.Section):
+    ADVANCED = "lease_seconds"
+
     lease_seconds: float = options.any_time(
         30.0,
         "run in a bucket: a learner that does not renew its lease for this long counts as dead; it renews "
@@ -438,6 +461,8 @@ class BucketConfig(options.Section):
 
 @dataclasses.dataclass(frozen=True)
 class MetricsConfig(options.Section):
+    ADVANCED = "host"
+
     every_seconds: float = options.any_time(10.0, "time between rows of metrics.jsonl and TensorBoard", "s", low=0.1)
     console: str = options.any_time(
         "", "more metrics on the console, by their names, such as epsilon,loss; empty: none"

@@ -119,6 +119,9 @@ TORSO: Mapping[str, options.Value] = dict(
 
 @dataclasses.dataclass(frozen=True)
 class OptimizerConfig(options.Section):
+    START = "learning_rate"
+    ADVANCED = "epsilon rmsprop_decay decay_rate"
+
     kind: str = options.at_creation(
         "adam", "optimizer; for Ape-X and R2D2 rmsprop is the centered one", choices=("adam", "rmsprop")
     )
@@ -158,6 +161,8 @@ class OptimizerConfig(options.Section):
 class NetworkConfig(options.Section):
     action_bins: ClassVar[int] = 15
     """Number of bins of the policy in each dimension of continuous actions."""
+    START = "support_limit"
+    ADVANCED = "first_stride compute_dtype"
 
     kind: str = options.at_creation(
         "auto",
@@ -228,6 +233,8 @@ class NetworkConfig(options.Section):
 
 @dataclasses.dataclass(frozen=True)
 class RewardConfig(options.Section):
+    START = "discount scale"
+
     discount: float = discount(0.997)
     scale: float = reward_scale(1.0)
     clip: float = clip_reward(0.0)

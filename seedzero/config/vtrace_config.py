@@ -24,6 +24,8 @@ class VTraceConfig(options.AgentSection):
         reward=dict(discount=0.99, scale=1.0, clip=0.0),
     )
     CHOICES: ClassVar = {"network.kind": ("auto", "mlp", "conv", "deep", "shallow")}
+    START = "unroll_length batch_size max_lag entropy_weight"
+    ADVANCED = "wait_seconds value_loss_weight"
 
     unroll_length: int = shared.unroll_length(20, high=1000)
     batch_size: int = options.at_creation(32, "unrolls in one update", low=1)

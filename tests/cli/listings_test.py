@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import dataclasses
 from importlib import metadata
 
 import pytest
 
 from seedzero.cli import listings
 from seedzero.cli import main as commands
-from seedzero.config import configs, families
+from seedzero.config import configs, families, options
 from seedzero.core import packages
 
 
@@ -107,3 +108,75 @@ def test_a_failed_import_for_another_reason_stays_as_it_is(
     monkeypatch.setattr(metadata, "requires", requires)
     with pytest.raises(ImportError, match="Format"):
         commands.main([])
+
+
+def _listed(capsys: pytest.CaptureFixture[str], *words: str) -> tuple[str, str]:
+    """Returns what `seedzero config` prints before and behind the heading of the usual settings."""
+    assert commands.main(["config", *words]) == 0
+    head, _, rest = capsys.readouterr().out.partition(f"\n# {options.USUAL}\n")
+    return head, rest
+
+
+def test_config_chooses_the_preset_for_an_environment_and_says_why(capsys: pytest.CaptureFixture[str]) -> None:
+    head, rest = _listed(capsys, "--env=gym:CartPole-v1")
+    assert "preset vector, agent muzero" in head and "shows vectors of 4: preset vector" in head
+    assert "--env.max_episode_steps=0" in head and "--replay.min_steps=1280" in head
+    assert "--stop_at_return=475.0" in rest, "the environment's own end, as train takes it"
+    head, _ = _listed(capsys, "--env=gym:Pendulum-v1", "--agent=ppo")
+    assert "preset continuous, agent ppo" in head and "continuous actions" in head and "--ppo.num_epochs=10" in head
+
+
+def test_config_of_an_environment_that_cannot_be_made_says_what_train_would(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    assert commands.main(["config", "--env=gym:NoSuchGame-v0"]) == 2
+    assert "NoSuchGame" in capsys.readouterr().err
+
+
+def test_config_without_arguments_explains_itself_in_five_lines(capsys: pytest.CaptureFixture[str]) -> None:
+    assert commands.main(["config"]) == 0
+    shown = capsys.readouterr().out
+    assert len(shown.splitlines()) == 5 and "--env=" in shown and "--preset=" in shown and "--advanced" in shown
+
+
+def test_config_hides_what_is_advanced_or_of_others_unless_it_is_asked_for(capsys: pytest.CaptureFixture[str]) -> None:
+    _, plain = _listed(capsys, "--preset=cartpole")
+    hidden = (
+        "--league.freeze_every",
+        "--tls.cert_file",
+        "--cluster.index",
+        "--env.frame_size",
+        "--muzero.stored_value",
+    )
+    assert not any(name in plain for name in hidden) and "--advanced lists them" in plain
+    _, full = _listed(capsys, "--preset=cartpole", "--advanced")
+    assert all(name in full for name in hidden) and "--advanced" not in full
+    assert full.index("--muzero.stored_value") < full.index("--env.frame_size")
+    _, league = _listed(capsys, "--preset=league-tictactoe")
+    assert "--league.freeze_every=10000" in league and "--league.members" in league
+    _, given = _listed(capsys, "--preset=cartpole", "--muzero.stored_value=root", "--cluster.num_hosts=2")
+    assert "--muzero.stored_value=root" in given and "--cluster.index" in given
+
+
+@pytest.mark.parametrize("agent", configs.agent_names())
+def test_every_agent_has_at_most_twelve_settings_to_start_with(agent: str) -> None:
+    config = configs.of_agent(agent)
+    marked = {name: configs.mark(name) for name in configs.flatten(config) if configs.is_read(name, agent)}
+    start = [name for name, mark in marked.items() if mark == options.START]
+    assert 5 <= len(start) <= 12 and "optimizer.learning_rate" in start and "reward.discount" in start
+    assert set(marked.values()) == {options.START, options.USUAL, options.ADVANCED}
+
+
+def test_marks_name_fields_of_their_own_section() -> None:
+    for section in dataclasses.fields(configs.Config):
+        own = section.default
+        assert isinstance(own, options.Section)
+        names = [*own.START.split(), *own.ADVANCED.split()]
+        assert len(names) == len(set(names)) and set(names) <= {field.name for field in dataclasses.fields(own)}
+
+
+def test_the_help_of_train_begins_with_the_same_settings(capsys: pytest.CaptureFixture[str]) -> None:
+    assert commands.main(["train", "--agent=ppo", "--help"]) == 0
+    shown = capsys.readouterr().out.partition(f"{options.START}, for --agent=ppo:")[2].partition("\n\n")[0]
+    named = {line.split("=")[0].strip(" -") for line in shown.splitlines() if line.startswith("  --")}
+    assert named == {n for n in configs.fields() if configs.mark(n) == options.START and configs.is_read(n, "ppo")}

@@ -32,7 +32,6 @@ REFUSED = (
     ("train --preset=catch --run_dir=", "--run_dir= "),
     ("train --preset=catch --run_dir=file", "--run_dir=file is a file; expected a directory"),
     ("train --run_dir=/nowhere/at/all", "/nowhere/at/all "),
-    ("config", "--preset=NAME|FILE "),
     # evaluate, play and record
     ("evaluate --run_dir=", "--run_dir= ... DIR"),
     ("evaluate --run_dir=r --episodes=0", "--episodes=0: "),

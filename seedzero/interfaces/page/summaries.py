@@ -8,7 +8,7 @@ import pathlib
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from seedzero.config import configs, families
+from seedzero.config import configs
 from seedzero.core import json_object
 from seedzero.interfaces.page import history
 from seedzero.monitoring import followed, league_log, metrics_log, rows
@@ -43,16 +43,20 @@ def settings(path: pathlib.Path) -> dict[str, Any]:
 
 
 def read_settings(path: pathlib.Path) -> dict[str, Any]:
-    """Returns the settings that the run uses; for a user's own agent, all but those of other agents."""
+    """Returns the settings that the run uses, and their marks; for a user's own agent, all but other agents'."""
     found = settings(path)
-    agent, env_id = (str(found["config"].get(name, "")) for name in ("run.agent", "env.id"))
-    agents = configs.agent_names()
+    agent, agents = str(found["config"].get("run.agent", "")), configs.agent_names()
 
     def is_read(name: str) -> bool:
         by_agent = configs.is_read(name, agent) if agent in agents else name.partition(".")[0] not in agents
-        return by_agent and families.is_read(name, env_id)
+        return by_agent and configs.applies(name, found["config"])
 
-    return {**found, "config": {name: value for name, value in found["config"].items() if is_read(name)}}
+    shown = {name: value for name, value in found["config"].items() if is_read(name)}
+    return {
+        **found,
+        "config": shown,
+        "marks": {name: configs.mark(name) for name in shown if name in configs.fields()},
+    }
 
 
 def describe(path: pathlib.Path, name: str, columns: Sequence[str] = ()) -> dict[str, Any]:

@@ -105,7 +105,15 @@ def test_only_settings_that_the_agent_reads_are_shown(tmp_path: pathlib.Path, ag
     everything = ("env.id", "ppo.num_epochs", "muzero.n_step", "league.freeze_every", "replay.num_slots")
     everything += ("replay.capacity", *(["mine.width"] if ":" in agent else []), "later.version")
     path = page_runs.write(tmp_path / "run", config={"config": dict.fromkeys(everything, 1) | {"run.agent": agent}})
-    assert [*summaries.read_settings(path)["config"]] == [*names, "run.agent"]
+    found = summaries.read_settings(path)
+    assert [*found["config"]] == [*names, "run.agent"]
+    assert found["marks"]["replay.num_slots"] == "advanced" and "later.version" not in found["marks"]
+
+
+def test_settings_of_leagues_and_hosts_are_shown_to_runs_that_have_them(tmp_path: pathlib.Path) -> None:
+    values = {"run.agent": "ppo", "league.freeze_every": 0, "league.weighting": "squared", "cluster.num_hosts": 2}
+    path = page_runs.write(tmp_path / "run", config={"config": values})
+    assert [*summaries.read_settings(path)["config"]] == ["run.agent", "cluster.num_hosts"]
 
 
 @pytest.mark.parametrize(

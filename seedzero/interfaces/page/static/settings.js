@@ -1,4 +1,4 @@
-// All settings of a run, the given ones first.
+// All settings of a run, the given ones first, then by their marks.
 
 import { get } from "./api.js";
 import { el, notice, showLeague, table } from "./dom.js";
@@ -11,15 +11,16 @@ export async function settingsPage(main, run) {
   function draw() {
     const text = search.value.toLowerCase();
     const shown = rows.filter(([name, value]) => `${name}=${value}`.toLowerCase().includes(text));
-    box.replaceChildren(table(["setting", "value", "given by the user"], shown, new Set(), "settings", true));
+    box.replaceChildren(table(["setting", "value", "given by the user", "mark"], shown, new Set(), "settings", true));
   }
   try {
     const { settings, has_league: hasLeague } = await get("api/run", { run });
     showLeague(hasLeague);
     const given = new Set(Object.keys(settings.given));
     const text = (value) => (typeof value === "string" ? value : JSON.stringify(value));
-    const all = Object.entries(settings.config).map(([name, value]) => [name, text(value), given.has(name) ? "yes" : ""]);
-    rows = [["preset", settings.preset, ""], ...all.filter((row) => row[2]), ...all.filter((row) => !row[2])];
+    const all = Object.entries(settings.config).map(([name, value]) => [name, text(value), given.has(name) ? "yes" : "", settings.marks[name] ?? ""]);
+    const place = (row) => (row[2] ? -1 : ["start here", "usual", "", "advanced"].indexOf(row[3]));
+    rows = [["preset", settings.preset, "", ""], ...all.sort((one, other) => place(one) - place(other))];
     draw();
   } catch (error) {
     notice(error.message);

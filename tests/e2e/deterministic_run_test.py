@@ -1,10 +1,8 @@
-"""`--deterministic`: the same bits for the same seed, also across a kill -9, of each agent and of leagues."""
+"""`--deterministic`: the same bits for the same seed, also across a kill -9 and on devices apart."""
 
 from __future__ import annotations
 
-import json
 import pathlib
-from typing import NamedTuple
 
 import e2e_harness as harness
 import pytest
@@ -80,69 +78,3 @@ def test_a_run_on_devices_apart_has_the_same_bits_and_metrics_though_killed(
         ended = fewer.wait()
         assert ended.code == 0 and harness.saved_steps(run)[-1] == UPDATES + 2 * EVERY
         assert "is lost" not in ended.err and "dealt again" not in ended.err  # the replay comes along
-
-
-class Case(NamedTuple):
-    """A kind of run. num_updates: of the whole run; every: of its checkpoints; num_devices: 2: acting apart."""
-
-    words: tuple[str, ...]
-    num_updates: int = UPDATES
-    every: int = EVERY
-    num_devices: int = 1
-    quick: bool = False
-
-
-def _seats(agent: str, game: str, *words: str) -> Case:
-    small = ("--preset=seats", f"--env=spiel:{game}", *harness.AGENTS[agent], "--worker.envs_per_group=12")
-    return Case((*small, *words), num_updates=24, every=8, quick=True)
-
-
-_CATCH = ("--preset=catch", "--worker.envs_per_group=4")
-_PPO = (*_CATCH, *harness.AGENTS["ppo"], "--optimizer.decay_updates=100")
-_VTRACE = (*_CATCH, *harness.AGENTS["vtrace"])
-_PRIORITIES = "--replay.priority_alpha=0.6"
-_MEMORY = ("--muzero.memory=gru", "--muzero.burn_in=3", "--reanalyse.fresh_share=0.5", "--batcher.max_batch=8")
-_LEAGUE = ("--preset=league-tictactoe", "--env=spiel:tic_tac_toe", "--batcher.max_batch=24")
-CASES = {
-    "apex": Case((*_CATCH, *harness.AGENTS["apex"])),
-    "r2d2": Case((*_CATCH, *harness.AGENTS["r2d2"])),
-    "memory": Case((*harness.TINY, *_MEMORY, "--reanalyse.per_insert=0.5", "--reanalyse.batch_size=8")),
-    "memory, apart": Case(
-        (*harness.TINY, *_MEMORY, "--replay.batch_size=12", "--network.frame_stack=2"), num_devices=2
-    ),
-    "sac": Case(("--preset=continuous", "--worker.envs_per_group=4", *harness.AGENTS["sac"])),
-    "ppo": Case(_PPO),
-    "ppo apart": Case(_PPO, num_devices=2),
-    "vtrace": Case((*_VTRACE, "--network.lstm_width=8", "--vtrace.popart")),
-    "vtrace apart": Case((*_VTRACE, "--vtrace.batch_size=8"), num_devices=2),
-    "seats, ppo": _seats("ppo", "kuhn_poker(players=3)", "--network.lstm_width=4"),
-    "seats, vtrace": _seats("vtrace", "leduc_poker", "--network.lstm_width=4"),
-    "seats, apex": _seats("apex", "goofspiel(num_cards=4)", _PRIORITIES),
-    "seats, r2d2": _seats("r2d2", "kuhn_poker", "--r2d2.sequence_length=8", _PRIORITIES),
-    "league": Case((*harness.TINY, *_LEAGUE, "--muzero.n_step=9", "--league.freeze_every=150"), quick=True),
-    "league, scripted": Case(
-        (*harness.TINY, *_LEAGUE, "--league.freeze_every=150", "--league.members=random,mcts-4,spiel:uniform_random"),
-        quick=True,
-    ),
-}
-
-
-@pytest.mark.slow  # tests/learner/agents_resume_test.py has each agent within a process
-@pytest.mark.parametrize("case", CASES.values(), ids=CASES)
-def test_each_agent_has_the_same_bits_and_metrics_though_killed_between_checkpoints(
-    host: harness.Host, tmp_path: pathlib.Path, case: Case
-) -> None:
-    if not case.quick:
-        host.compile_as_users_do()  # equal bits mean little where nothing is optimized
-    words = (*harness.ENDLESS, *case.words, *harness.lock_step(case.num_updates, case.every), "--seed=3")
-    if case.num_devices > 1:
-        host.make_devices(case.num_devices)
-        words += ("--training.acting_devices=1",)
-    host.train(tmp_path / "whole", *words).wait().ok()
-    whole = run_state.state(tmp_path / "whole")
-    assert run_state.state(run_state.killed_and_resumed(host, *words)) == whole
-    assert whole["step"] == case.num_updates and len(whole["rows"]) >= case.num_updates // 10
-    if whole["history"]:
-        events = [json.loads(line)["event"] for line in whole["history"].splitlines()]
-        assert events.count("freeze") > 2
-        run_state.check_league(tmp_path / "whole")

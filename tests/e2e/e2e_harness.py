@@ -97,9 +97,7 @@ REPLAY = (
 AGENTS = {
     "vtrace": ("--agent=vtrace", "--network.width=16", "--vtrace.unroll_length=5", "--vtrace.batch_size=4"),
     "ppo": ("--agent=ppo", "--network.width=16", "--ppo.unroll_length=8", "--ppo.batch_size=8"),
-    "apex": ("--agent=apex", "--network.width=16", "--apex.target_updates=15", *REPLAY),
     "r2d2": ("--agent=r2d2", "--network.width=16", "--network.lstm_width=8", "--r2d2.target_updates=15", *REPLAY),
-    "sac": ("--agent=sac", "--network.width=16", *REPLAY),
 }
 """Small agents beside TINY's MuZero."""
 ENDLESS = (

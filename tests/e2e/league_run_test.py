@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import pathlib
-import random
 import shutil
 import signal
 
@@ -32,7 +31,6 @@ LEAGUE = (
     f"--league.freeze_every={EVERY}",
 )
 WILD = (*run_state.SEVERAL_PLAYERS, *OFTEN, "--league.builder=e2e_builders:wild", "--league.build_every=5")
-COMING = (*run_state.COMING, *OFTEN, "--league.build_every=5")
 ENDLESS = "--max_updates=1000000"
 
 
@@ -78,31 +76,6 @@ def test_killed_around_a_freeze_or_reset_it_goes_on_at_its_last_checkpoint(
                 assert set(player_files.names(run / "checkpoints")) > set(run_state.newest(run).frozen)
     run_state.resume_league(host, run, *words, f"--max_updates={run_state.newest(run).step + 20}").wait().ok()
     run_state.check_league(run)
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("words", [LEAGUE, WILD, COMING], ids=["one player", "several", "players come and go"])
-def test_killed_at_random_moments_it_goes_on_at_its_last_checkpoint(
-    host: harness.Host, words: tuple[str, ...]
-) -> None:
-    run, moments = _train(host, words, "--max_updates=40"), random.Random(2)
-    num_orphans = 0
-    for _ in range(10):
-        learner = run_state.resume_league(host, run, *words, ENDLESS)
-        goal = run_state.newest(run).counters["ledger"]["stored"] + moments.randrange(1, 6 * EVERY)
-        learner.until(lambda found, goal=goal: found["env_steps"] >= goal, "a random moment")
-        learner.kill()
-        num_orphans += bool(set(player_files.names(run / "checkpoints")) - set(run_state.newest(run).frozen))
-    print(f"{num_orphans} kills between a freeze and its checkpoint")
-    run_state.resume_league(host, run, *words, f"--max_updates={run_state.newest(run).step + 20}").wait().ok()
-    run_state.check_league(run)
-    shown = host.seedzero("league", "show", f"--run_dir={run}", "--json").json
-    payoff = host.seedzero("league", "payoff", f"--run_dir={run}", "--json").json["payoff"]
-    assert sum(row["games"] for row in payoff) == 2 * shown["matches"] == 2 * sum(shown["types"].values()) > 0
-    pool = leagues.read(run, "").pool
-    assert {row["name"] for row in shown["players"]} >= {*pool.learning, *pool.frozen}
-    retired = [member for member in pool.members if not member.learns and member.origin]
-    assert (len(retired) > 3) == (words is COMING)
 
 
 # ------------------------------------------------------------------------------------ a full disk

@@ -57,22 +57,6 @@ def test_a_killed_run_repeats_its_bits(host: harness.Host, reference: pathlib.Pa
     assert run_state.state(run) == run_state.state(reference)
 
 
-@pytest.mark.slow  # several_players_test.py has players that come and go, too
-def test_a_killed_run_of_seats_repeats_the_players_that_come_and_go(host: harness.Host) -> None:
-    pytest.importorskip("pyspiel")
-    built = ("--league.builder=e2e_builders:coming", "--league.build_every=6", "--league.max_players=3")
-    words = (*SMALL, *harness.lock_step(num_updates=60, every=12), *built, "--worker.num_groups=4")
-    words += ("--worker.envs_per_group=8", "--league.redraw=16", "--network.lstm_width=4", "--max_env_steps=0")
-    host.train(host.directory / "whole", *words).wait().ok()
-    run_state.check_league(host.directory / "whole")
-    state = run_state.state(host.directory / "whole")
-    assert min(state["history"].count(f'"event": "{name}"') for name in ("add", "retire")) >= 3
-    counts = state["counters"]["ledger"]
-    assert counts["acknowledged"] == counts["stored"] + counts["pending"] + sum(counts["discarded"].values())
-    assert min(counts["discarded"][name] for name in ("home_changed", "home_changed_pending")) > 0
-    assert run_state.state(run_state.killed_and_resumed(host, *words, checkpoint=2)) == state
-
-
 # ------------------------------------------------------------------------------------ a worker's own game
 
 REMOTE = (

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import pathlib
-import re
 import signal
 
 import e2e_harness as harness
@@ -46,40 +45,6 @@ def test_every_kind_of_match_and_decision_occurs(reference: pathlib.Path) -> Non
     each = counters["players"].values()
     assert sum(found["num_updates"] for found in each) == counters["num_updates"] == UPDATES
     assert sum(found["ledger"]["stored"] for found in each) == counters["ledger"]["stored"]
-
-
-@pytest.mark.slow  # seats_run_test.py has a killed league, too
-def test_a_killed_run_repeats_its_bits(host: harness.Host, reference: pathlib.Path) -> None:
-    state = run_state.state(reference)
-    assert {"players/main/params", "players/main_exploiter_0/state", "replay"} <= state["arrays"].keys()
-    assert run_state.state(run_state.killed_and_resumed(host, *LEAGUE, checkpoint=2)) == state
-
-
-@pytest.mark.slow  # tests/learner/loop/places_test.py has places in lock step, checkpoint_test.py their replay
-@pytest.mark.parametrize("comes", [False, True], ids=["all stay", "come and go"])
-def test_players_on_several_devices_repeat_their_bits_though_killed(
-    host: harness.Host, tmp_path: pathlib.Path, *, comes: bool
-) -> None:
-    """Two devices for three players, and three for as many as may come: one place may have none."""
-    host.make_devices(3 if comes else 2)
-    words = (*run_state.COMING, *harness.lock_step(UPDATES, EVERY), "--league.build_every=6") if comes else LEAGUE
-    host.train(tmp_path / "whole", *words).wait().ok()
-    state = run_state.state(tmp_path / "whole")
-    assert state["counters"]["places"] == [1] * (3 if comes else 2) and state["step"] == UPDATES
-    events = [json.loads(line)["event"] for line in state["history"].splitlines()]
-    assert min(events.count("add"), events.count("retire")) >= (5 if comes else 0)
-    assert run_state.state(run_state.killed_and_resumed(host, *words, checkpoint=2)) == state
-    run_state.check_league(tmp_path / "whole")
-    if comes:
-        return
-    for number in (1, 2):  # dealt anew: the players go on, the replay fills anew
-        words = (*LEAGUE, f"--training.num_devices={number}", f"--max_updates={UPDATES + number * EVERY}")
-        ended = host.train(tmp_path / "whole", *words).wait().ok()
-        assert re.search(rf"training\.num_devices was {3 - number}, is {number} from now on", ended.err)
-        assert re.search(r"the replay of checkpoint \d+ lies in .* the players are dealt again", ended.err)
-        later = run_state.state(tmp_path / "whole")
-        assert later["step"] == UPDATES + number * EVERY and later["counters"].get("places", [1]) == [1] * number
-    run_state.check_league(tmp_path / "whole")
 
 
 @pytest.mark.slow  # tests/learner/league_play/league_draws_test.py deals players of every kind to other devices

@@ -38,26 +38,6 @@ def trained(monkeypatch: pytest.MonkeyPatch) -> list[tuple[str, ...]]:
     return runs
 
 
-@pytest.mark.thorough
-def test_every_agent_and_seed_is_trained_once_however_often_it_is_started(
-    trained: list[tuple[str, ...]], tmp_path: pathlib.Path
-) -> None:
-    words = ["catch", "--agents=ppo,sac,apex", "--seeds=1,2", f"--out={tmp_path}"]
-    agents.main(words)
-    assert trained == [
-        ("--preset=catch", f"--agent={agent}", f"--seed={seed}", "--max_seconds=52")
-        for agent in ("apex", "ppo")
-        for seed in (1, 2)
-    ]
-    agents.main(words)
-    assert len(trained) == 4
-    agents.main([*words, "--seeds=1,2,3"])
-    assert len(trained) == 6
-    results = json.loads((tmp_path / "agents.json").read_text())
-    assert [(x["agent"], x["seed"]) for x in results[-2:]] == [("apex", 3), ("ppo", 3)]
-    assert results[0]["curve"][1] == {"seconds": 10.0, "env_steps": 200, "update": 20, "mean_return": 1.0}
-
-
 def test_a_table_and_a_figure_of_each_rung_remain(trained: list[tuple[str, ...]], tmp_path: pathlib.Path) -> None:
     agents.main(["catch", "memory_repeat", "--agents=ppo,r2d2", "--seeds=1,2", f"--out={tmp_path}"])
     lines = (tmp_path / "agents.md").read_text().splitlines()

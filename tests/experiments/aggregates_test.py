@@ -27,11 +27,3 @@ def test_an_interval_spans_the_outcomes_that_are_not_rare() -> None:
     # Six tasks: a mean of 0 or 1 has probability 4^-6. The sum of 12 coins lies within 3..9 with 96 %.
     low, high = aggregates.interval(aggregates.mean, [[0.0, 1.0]] * 6)
     assert (low, high) == (pytest.approx(3 / 12), pytest.approx(9 / 12))
-
-
-def test_an_interval_is_the_same_every_time_and_needs_two_runs() -> None:
-    scores = [[0.1, 0.4, 0.35], [0.9, 0.2, 0.6]]
-    assert aggregates.interval(aggregates.iqm, scores) == aggregates.interval(aggregates.iqm, scores)
-    assert aggregates.interval(aggregates.iqm, [[0.1], [0.9]]) is None
-    assert aggregates.text([[0.0], [1.0]]) == "mean 0.500, median 0.500, IQM 0.500"
-    assert aggregates.text([[0.0, 0.0], [1.0, 1.0]]).startswith("mean 0.500 [0.500, 0.500], median")

@@ -15,13 +15,6 @@ from seedzero.storage.checkpoints import saved_files
 ENTRY = atari_table.Entry("Pong", "muzero", 1)
 
 
-def test_entries_have_names_of_their_own_and_commands_that_train_takes() -> None:
-    names = [entry.name for entry in atari_table.ENTRIES]
-    assert len(set(names)) == len(names) and "pong_muzero_1" in names
-    (benchmark,) = (entry for entry in atari_table.ENTRIES if entry.name == "krull_muzero-100k_1")
-    assert benchmark.arguments == ["--preset=atari-100k", "--env=atari:Krull", "--seed=1"]
-
-
 def test_a_finished_run_leaves_a_row_a_curve_and_parameters(
     tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

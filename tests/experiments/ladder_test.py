@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import json
-import os
 import pathlib
-import signal
 import sys
 from types import SimpleNamespace
 from typing import Any
@@ -18,65 +16,6 @@ import runs
 import same_parameters
 
 from seedzero.config import configs
-
-
-def test_what_an_interrupted_run_left_is_deleted(tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    left = tmp_path / "run" / "checkpoints"
-    left.mkdir(parents=True)
-    monkeypatch.setattr(runs.sys, "executable", "true")  # in place of a training
-    assert runs.train(tmp_path / "run", ["--preset=catch"], resumes=True).path == tmp_path / "run"
-    assert left.exists()
-    assert runs.train(tmp_path / "run", ["--preset=catch"]).path == tmp_path / "run"
-    assert not left.exists()
-
-
-def test_trainings_side_by_side_start_before_any_is_awaited_and_end_together(
-    tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    done = []
-
-    class Training:
-        def __init__(self, command: list[str], **_: Any) -> None:
-            self.code = int(command[4])
-            done.append(f"starts {self.code}")
-
-        def __enter__(self) -> Training:
-            return self
-
-        def __exit__(self, *_: object) -> None: ...
-
-        def wait(self, limit: float | None) -> int:
-            done.append(f"waits for {self.code}")
-            return self.code
-
-        def terminate(self) -> None:
-            done.append(f"asks {self.code} to leave")
-
-    monkeypatch.setattr(runs.subprocess, "Popen", Training)
-    assert len(runs.train_side_by_side({tmp_path / "one": ["0"], tmp_path / "other": ["0"]}, tmp_path)) == 2
-    assert done[:4] == ["starts 0", "starts 0", "waits for 0", "waits for 0"]
-    done.clear()
-    with pytest.raises(runs.Failure, match="ended with 2"):
-        runs.train_side_by_side({tmp_path / "fails": ["2"], tmp_path / "other": ["3"]}, tmp_path)
-    assert done[:3] == ["starts 2", "starts 3", "waits for 2"] and "asks 3 to leave" in done
-
-
-def test_a_script_that_is_ended_ends_its_run() -> None:
-    done = []
-
-    class Training:
-        def wait(self, limit: float | None) -> int:
-            os.kill(os.getpid(), signal.SIGTERM)
-            return 0
-
-        def terminate(self) -> None:
-            done.append("asked to leave")
-
-    before = signal.getsignal(signal.SIGTERM)
-    with pytest.raises(SystemExit) as ended:
-        runs._wait(Training(), None)
-    assert ended.value.code == 128 + signal.SIGTERM and done == ["asked to leave"]
-    assert signal.getsignal(signal.SIGTERM) is before
 
 
 @pytest.mark.parametrize(("seconds", "score", "reached"), [(60.0, 1.0, True), (60.1, 1.0, False), (9.0, 0.9, False)])

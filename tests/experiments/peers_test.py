@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 import pathlib
 import subprocess
@@ -39,15 +38,6 @@ def test_environments_show_the_same_frames_alone_and_stacked(counts: pathlib.Pat
         assert env.observation_space.contains(seen) and seen.shape == shape
     assert np.array_equal(shown[0], shown[1][-1]) and np.array_equal(shown[1], np.moveaxis(shown[2], -1, 0))
     assert np.array_equal(stacked.step(0)[0][:-1], shown[1][1:]) and not np.array_equal(shown[1][0], shown[1][1])
-
-
-def test_each_environment_counts_its_own_steps_from_its_first_one_on(counts: pathlib.Path) -> None:
-    first, looked_at, second = (mock_env.make(str(counts)) for _ in range(3))
-    for env, num_steps in ((first, 3), (looked_at, 0), (second, 2)):
-        env.reset()
-        for _ in range(num_steps):
-            env.step(1)
-    assert mock_env.Counts(counts).steps().tolist() == [3, 2]
 
 
 def test_a_case_changes_the_times_of_running_environments(
@@ -99,29 +89,6 @@ def test_systems_run_in_turn_and_stand_still_meanwhile(
     assert [each["stepping"] for each in found[peers.THEIRS]] == [8]
 
 
-def test_a_system_that_ends_is_reported_with_its_error(
-    tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(peers, "own_command", lambda *_: [sys.executable, "-c", "raise ValueError('no room')"])
-    job = peers.Job(peers.TRAINING, 8, True)
-    told = "seedzero ended with 1: ValueError: no room"
-    with pytest.raises(peers.Failure, match=told), peers.started(peers.OURS, job, tmp_path):
-        pytest.fail("it has ended")
-
-
-def test_own_workers_have_all_environments() -> None:
-    for environments in peers.ENVIRONMENTS:
-        for kind in (peers.ACTING, peers.TRAINING):
-            for waits in (False, True):
-                words = dict(
-                    word.split("=", 1)
-                    for word in peers.own_command(peers.Job(kind, environments, waits), "counts", "folder")
-                    if "=" in word
-                )
-                sizes = (words[f"--{name}"] for name in ("workers", "worker.num_groups", "worker.envs_per_group"))
-                assert np.prod([int(size) for size in sizes]) == environments
-
-
 def measurement(**changes: object) -> dict[str, object]:
     windows = [{"steps_per_second": x, "processor_seconds_per_thousand": 0.5, "stepping": 16} for x in (1e3, 3e3, 2e3)]
     halves = [{**window, "steps_per_second": window["steps_per_second"] / 2, "stepping": 15} for window in windows]
@@ -135,27 +102,3 @@ def test_a_table_has_medians_ranges_ratios_and_failures() -> None:
     assert "2,000 (1,000 to 3,000) | 1,000 (500 to 1,500) | 2.00 (2.00 to 2.00) | 0.50 | 0.50" in text
     assert "rllib ended with 1: no" in text and "ray 2" in text and "jax 1" in text and "2 cores" in text
     assert "only 15 of 16 environments of rllib" in peers.line(measurement())
-
-
-def test_rows_that_are_measured_are_not_repeated(tmp_path: pathlib.Path) -> None:
-    file = tmp_path / "out.jsonl"
-    file.write_text("\n".join(json.dumps(each) for each in (measurement(failure="once"), measurement())) + "\n")
-    (row,) = peers.measured(file)
-    assert row == peers.Row("rllib", peers.ACTING, "steps-2ms", 16)
-    options = peers.parse(["--peers=rllib,torchrl", "--environments=16", "--cases=steps-2ms,unequal"])
-    wanted = peers.rows(options)
-    assert row in wanted and len(wanted) == 4 and [each.peer for each in wanted[:2]] == ["rllib", "rllib"]
-    assert peers.estimate(wanted, 5, 1.0) > peers.estimate(wanted[:2], 5, 1.0) > 10
-
-
-def test_unknown_words_are_rejected(capsys: pytest.CaptureFixture[str]) -> None:
-    for word, told in (("--peers=gym", "torchrl"), ("--cases=fast", "steps-2ms"), ("--environments=10", "10")):
-        with pytest.raises(SystemExit):
-            peers.parse([word])
-        assert told in capsys.readouterr().err
-
-
-def test_the_help_has_the_time_of_everything(capsys: pytest.CaptureFixture[str]) -> None:
-    with pytest.raises(SystemExit):
-        peers.parse(["--help"])
-    assert "minutes" in capsys.readouterr().out

@@ -21,18 +21,6 @@ def _measured(score: float | None, failed: str = "") -> dict[str, Any]:
     return {"score": score, "failed": failed, "preset": "vector", "env_steps": 1000, "updates": 40, "load": 2.0}
 
 
-def test_a_run_that_fails_is_a_result(
-    robustness: Any, tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    def fail(*_: Any, **__: Any) -> None:
-        raise robustness.runs.Failure(["seedzero", "train"], 1, "lines\nthe reason\n")
-
-    monkeypatch.setattr(robustness.runs, "train", fail)
-    arguments = robustness._parse([f"--out={tmp_path}"])
-    result = robustness.measure(robustness.TASKS["Taxi-v4"], tmp_path / "Taxi-v4-1", [], arguments)
-    assert result["score"] is None and result["failed"].endswith(" 1: the reason")
-
-
 def test_finished_runs_are_not_repeated_and_other_settings_refused(
     robustness: Any, tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -61,18 +49,3 @@ def test_finished_runs_are_not_repeated_and_other_settings_refused(
         call("Taxi-v4", "--minutes=2")
     with pytest.raises(SystemExit, match=r"--episodes .* 20; .*--out"):
         call("Taxi-v4", "--episodes=20", *given)
-
-
-def test_scaled_cartpole_is_cartpole_in_other_units(robustness: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    group = robustness.registry.make(
-        robustness.TASKS["ScaledCartPole-v0"].env, robustness.sections.EnvConfig(), num_envs=1
-    )
-    plain = robustness.registry.make("gym:CartPole-v1", robustness.sections.EnvConfig(), num_envs=1)
-    first, other = group.reset([3]), plain.reset([3])
-    assert first.observation == pytest.approx(10_000 * other.observation, rel=1e-5)
-    action = robustness.np.ones(1, "int32")
-    stepped, other = group.step(action), plain.step(action)
-    assert stepped.observation == pytest.approx(10_000 * other.observation, rel=1e-5)
-    assert (stepped.reward[0], other.reward[0]) == (1_000.0, 1.0)
-    group.close()
-    plain.close()

@@ -3,34 +3,8 @@
 from __future__ import annotations
 
 import importlib
-import pathlib
-import sys
-from collections.abc import Iterator
 
-import pytest
 import start
-
-
-@pytest.fixture
-def ticks() -> Iterator[float]:
-    """A clock's times, a second apart."""
-    return iter(range(100, 200))
-
-
-def test_an_import_is_a_span_and_its_functions_are_watched(
-    ticks: Iterator[float], tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    (tmp_path / "of_start.py").write_text("class Box:\n    def put(self, x):\n        return x\n")
-    monkeypatch.syspath_prepend(str(tmp_path))
-    monkeypatch.setattr(start, "IMPORTED", ("of_start",))
-    monkeypatch.setattr(start, "CALLED", {"of_start": {"Box.put": "put"}})
-    recorder = start.Recorder(90.0, lambda: next(ticks), lambda: 7.0)
-    monkeypatch.setattr(sys, "meta_path", [start.Finder(recorder), *sys.meta_path])
-    monkeypatch.delitem(sys.modules, "of_start", raising=False)
-    module = importlib.import_module("of_start")
-    assert module.Box().put(5) == 5
-    assert [(span.kind, span.name) for span in recorder.spans] == [("import", "of_start"), ("call", "put")]
-    monkeypatch.delitem(sys.modules, "of_start")
 
 
 def test_totals_add_up_each_kind_and_end_with_the_first_update() -> None:

@@ -5,13 +5,10 @@ from __future__ import annotations
 import pathlib
 from typing import Any
 
-import numpy as np
 import pytest
 import runs  # see conftest.py
 import saved_run
 import trained
-
-from seedzero.storage.checkpoints import saved_files
 
 HEADER = "Agents.\n\n| agent | score |\n|---|---|\n"
 
@@ -32,40 +29,6 @@ def readme(tmp_path: pathlib.Path) -> pathlib.Path:
     file.parent.mkdir(parents=True)
     file.write_text(f"{HEADER}\nThe end.\n")
     return file
-
-
-def test_only_the_last_parameters_are_kept(run: pathlib.Path, tmp_path: pathlib.Path) -> None:
-    target = tmp_path / "kept"
-    (target / "checkpoints").mkdir(parents=True)
-    (target / "checkpoints" / "of_before").touch()
-    trained.write_acting(run, target)
-    path, found, _ = saved_files.find(target / "checkpoints", "last")
-    assert found.step == 7 and list(found.arrays) == ["params"]
-    (array,) = saved_files.load_arrays(path, found, {"params": np.zeros(3, int)}, ("params",))
-    assert array.tolist() == [7, 7, 7]
-    files = {file.relative_to(target).as_posix() for file in target.rglob("*") if file.is_file()}
-    inside = f"checkpoints/steps/{7:012d}"
-    assert files == {
-        "config.json",
-        "spec.json",
-        f"{inside}/manifest.json",
-        *(f"{inside}/{name}" for name in found.files),
-    }
-
-
-def test_an_agent_gets_a_row_which_replaces_its_earlier_one(
-    run: pathlib.Path, readme: pathlib.Path, tmp_path: pathlib.Path
-) -> None:
-    def keep(name: str, score: float, *flags: str) -> str:
-        return trained.keep(run, tmp_path, name, {"mean_return": score, "stderr_return": 0.0523}, flags)
-
-    keep("catch", 0.5)
-    other = keep("catch_two", 0.25, "--policy=sample", "--opponent=mcts-100")
-    row = keep("catch", 0.9876)
-    assert readme.read_text() == f"{HEADER}{other}\n{row}\n\nThe end.\n"
-    assert row.startswith("| [catch](catch) | `seedzero train --preset=catch --seed=3 ")
-    assert row.endswith(" | 3 | 2,000 | - | 0.9876 ± 0.052 |")
-    assert other.endswith(" | `--policy=sample` `--opponent=mcts-100` | 0.25 ± 0.052 |")
 
 
 def test_the_script_scores_the_last_checkpoint_of_a_run(

@@ -75,12 +75,7 @@ _CASES: Mapping[str, Case] = {
             "vtrace.popart_step": 0.1,
         }
     ),
-    # Over before the checkpoint, and not.
     "muzero, with a short random start": Case({**loop_world.MUZERO, "explore.first_steps": 2}),
-    "muzero, with a long random start": Case({**loop_world.MUZERO, "explore.first_steps": 40}),
-    "muzero, with priorities and learners apart": Case(
-        {**loop_world.MUZERO, "replay.priority_alpha": 0.6}, num_learning=2
-    ),
     "muzero, with a memory and learners apart": Case(
         {**loop_world.MUZERO, **_MEMORY, "replay.priority_alpha": 0.6, "muzero.target_network_updates": 3},
         num_learning=2,
@@ -89,8 +84,6 @@ _CASES: Mapping[str, Case] = {
         {**loop_world.MUZERO, **_MEMORY, "explore.epsilon": 0.2, "network.frame_stack": 2, "reanalyse.per_insert": 0.5}
     ),
     "vtrace, with learners apart": Case(loop_world.VTRACE, num_learning=2),
-    "ppo": Case(_PPO),
-    "ppo, with learners apart": Case(_PPO, num_learning=2),
     "ppo, continuous, with an LSTM": Case({**_PPO, "network.lstm_width": 4}, CONTINUOUS),
     "alphazero": Case(
         {
@@ -220,14 +213,7 @@ def test_a_run_that_goes_on_begins_at_random_again_unless_it_repeats(is_determin
     assert np.asarray(memory.first_left > 0).tolist() == [not is_deterministic] * len(memory.first_left)
 
 
-SLOW = (
-    "ppo",
-    "ppo, with learners apart",
-    "muzero, with a long random start",
-    "muzero, with priorities and learners apart",
-)
-"""Cases whose parts others have, too."""
-_MARKS = {name: pytest.mark.slow for name in SLOW} | {"muzero, with a memory and learners apart": pytest.mark.thorough}
+_MARKS = {"muzero, with a memory and learners apart": pytest.mark.thorough}
 
 
 @pytest.mark.parametrize("name", [pytest.param(name, marks=_MARKS.get(name, ())) for name in CASES])

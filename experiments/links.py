@@ -1,8 +1,10 @@
 """Measures training behind slow links: steps per second of one worker whose bytes a proxy delays.
 
-    python experiments/links.py --delays=0,50 [--seconds=60] [--settle=60] [--json] [-- TRAIN_FLAGS]
+    python experiments/links.py --delays=0,50 [--seconds=60] [--settle=60] [--local=N] [-- TRAIN_FLAGS]
 
---delays: milliseconds each way, a row for each; "direct" is a row without the proxy. The learner is
+--delays: milliseconds each way, a row for each; "direct" is a row without the proxy, "none" one without that worker.
+--local: workers without a delay beside it, of as many environments; their bytes per second stand in the row, since
+all their steps have the same size. The learner is
 `seedzero train --preset=cartpole --agent=ppo` without local workers, and the worker has room for --envs=128
 environments. A row waits --settle seconds after the first step, in which groups may change, and then counts for
 --seconds. The proxy is this process: its own cost is its processor time for each step, and the round trip of one byte
@@ -28,7 +30,8 @@ import fault_probes
 
 from seedzero.monitoring import status
 
-DIRECT = "direct"
+DIRECT, NONE = "direct", "none"
+_LOCAL = "local-"
 _START_SECONDS = 600.0
 
 
@@ -47,22 +50,28 @@ async def _learner(path: pathlib.Path, flags: Sequence[str]) -> tuple[asyncio.su
 
 
 @contextlib.asynccontextmanager
-async def training(flags: Sequence[str], num_envs: int, delay: str) -> AsyncIterator[tuple[pathlib.Path, str]]:
-    """Trains with one worker behind a proxy while entered; yields the run directory and the learner's address."""
+async def training(
+    flags: Sequence[str], num_envs: int, delay: str, num_local: int
+) -> AsyncIterator[tuple[pathlib.Path, str]]:
+    """Trains with workers while entered, one of them behind a proxy; yields the run directory and the address."""
     programs = list[asyncio.subprocess.Process]()
     with tempfile.TemporaryDirectory() as folder:
         path = pathlib.Path(folder) / "run"
         try:
             learner, address = await _learner(path, flags)
             programs.append(learner)
-            there = address
-            if delay != DIRECT:
+            addresses = {f"{_LOCAL}{index}": address for index in range(num_local)}
+            if delay == DIRECT:
+                addresses["near"] = address
+            elif delay != NONE:
                 proxy = fault_probes.Proxy(address)
                 proxy.delay = float(delay) / 1000
-                there = await proxy.serve()
-            worker = [sys.executable, "-m", "seedzero.worker", f"--server={there}", f"--num_envs={num_envs}"]
-            with (path.parent / "worker.txt").open("w") as log:
-                programs.append(await asyncio.create_subprocess_exec(*worker, "--role=train", stdout=log, stderr=log))
+                addresses["far"] = await proxy.serve()
+            for name, there in addresses.items():
+                worker = [sys.executable, "-m", "seedzero.worker", f"--server={there}", f"--num_envs={num_envs}"]
+                worker += ["--role=train", f"--worker_id={name}"]
+                with (path.parent / f"{name}.txt").open("w") as log:
+                    programs.append(await asyncio.create_subprocess_exec(*worker, stdout=log, stderr=log))
             yield path, address
             print((path.parent / "learner.txt").read_text(), file=sys.stderr)
         finally:
@@ -100,24 +109,26 @@ async def echo_seconds() -> float:
     return await median(await fault_probes.Proxy(address).serve()) - await median(address)
 
 
-async def measured(flags: Sequence[str], num_envs: int, delay: str, settle: float, seconds: float) -> dict[str, Any]:
+async def measured(given: argparse.Namespace, delay: str) -> dict[str, Any]:
     """Returns a row."""
-    async with training(flags, num_envs, delay) as (_, address):
+    async with training(given.flags, given.envs, delay, given.local) as (_, address):
         deadline = time.monotonic() + _START_SECONDS
         while not (await _status(address))["env_steps"]:
             if time.monotonic() > deadline:
                 raise SystemExit(f"no step within {_START_SECONDS:g} s")
             await asyncio.sleep(1.0)
-        await asyncio.sleep(settle)
+        await asyncio.sleep(given.settle)
         before, began, used = await _status(address), time.monotonic(), time.process_time()
-        await asyncio.sleep(seconds)
+        await asyncio.sleep(given.seconds)
         used = time.process_time() - used
         after, ended = await _status(address), time.monotonic()
     steps = after["env_steps"] - before["env_steps"]
+    local = [link["bytes_per_second"] for link in after.get("links") or () if link["name"].startswith(_LOCAL)]
     return {
         "delay_ms": delay,
         "steps_per_second": round(steps / (ended - began), 1),
         "environments": after["environments"],
+        **({"local_bytes_per_second": sum(local)} if local else {}),
         "links": after.get("links"),
         "proxy_us_per_step": round(1e6 * used / max(1, steps), 1),
     }
@@ -127,14 +138,14 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--delays", default=f"{DIRECT},0,50")
     parser.add_argument("--envs", type=int, default=128)
+    parser.add_argument("--local", type=int, default=0)
     parser.add_argument("--settle", type=float, default=60.0)
     parser.add_argument("--seconds", type=float, default=60.0)
     parser.add_argument("flags", nargs="*")
     arguments = parser.parse_args()
     print(f"a byte through the proxy and back takes {1e6 * asyncio.run(echo_seconds()):.0f} us more")
     for delay in arguments.delays.split(","):
-        row = asyncio.run(measured(arguments.flags, arguments.envs, delay, arguments.settle, arguments.seconds))
-        print(json.dumps(row), flush=True)
+        print(json.dumps(asyncio.run(measured(arguments, delay))), flush=True)
     return 0
 
 

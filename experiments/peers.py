@@ -60,7 +60,7 @@ ROLLOUT, EPOCHS, MINIBATCHES = 32, 2, 4
 """PPO: steps of each environment in a batch, times that it is learned from, and parts of each time."""
 WIDTH = 256
 """Units of the hidden layer. Ape-X's two streams have one each, so the others' is twice as wide in acting."""
-MOST_WORKERS = 32
+MOST_WORKERS = 16
 
 CASES = {
     "steps-0": mock_env.Case(),
@@ -157,10 +157,11 @@ def own_command(job: Job, counts: str, folder: str) -> list[str]:
     """Returns the command line of seedzero.
 
     It has one worker where steps take no time. Where they do, a worker, which steps one environment after another,
-    would be the limit; so there are as many as environments, up to 32.
+    would be the limit. A worker for each environment would not: on two cores a message costs a millisecond of both
+    sides, so one has the steps of two to eight environments.
     """
-    num_workers = min(job.environments, MOST_WORKERS) if job.waits else 1
-    num_groups = min(2, job.environments // num_workers)
+    num_workers = min(max(4, job.environments // 8), MOST_WORKERS) if job.waits else 1
+    num_groups = 2
     command = [
         *(sys.executable, "-m", "seedzero.cli", "train", "--env=python:mock_env:make"),
         f"--env.kwargs={json.dumps({'counts': counts})}",

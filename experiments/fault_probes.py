@@ -16,6 +16,7 @@ import struct
 import tempfile
 import threading
 import time
+import zlib
 from collections.abc import Awaitable, Callable, Iterator, Mapping
 from typing import Any, cast
 
@@ -27,6 +28,7 @@ from grpc import aio
 from seedzero.cli import main as commands
 from seedzero.config import sections
 from seedzero.core import env_ids, errors, types
+from seedzero.envs import registry
 from seedzero.interfaces.benchmark import transport
 from seedzero.storage.checkpoints import saved_files
 from seedzero.transport import client, codec, handshake, messages, options, streams
@@ -248,12 +250,13 @@ def load_reset() -> str:
 
 
 class Proxy:
-    """Connects workers with a server, and delays data, is away for a time, or cuts after a number of bytes."""
+    """Connects workers with a server, and delays data, lets less of it through, is away for a time, or cuts."""
 
     def __init__(self, address: str) -> None:
         host, _, port = address.rpartition(":")
         self._there = host, int(port)
         self.delay = 0.0  # each way, in seconds
+        self.bytes_per_second = math.inf  # each way
         self.is_away = False
         self.bytes_left: float = float("inf")  # until the cut
         self.num_cuts = 0
@@ -275,7 +278,7 @@ class Proxy:
             end.transport.abort()
 
     async def _copy(self, source: asyncio.StreamReader, target: asyncio.StreamWriter) -> None:
-        loop, due = asyncio.get_running_loop(), 0.0
+        loop, due, sent = asyncio.get_running_loop(), 0.0, 0.0
         while data := await source.read(65536):
             while self.is_away:
                 await asyncio.sleep(0.05)
@@ -284,8 +287,9 @@ class Proxy:
                 self.bytes_left, self.num_cuts = float("inf"), self.num_cuts + 1
                 return
             self.bytes_left -= len(data)
-            # The order stays, even if the delay falls.
-            due = max(loop.time() + self.delay, math.nextafter(due, math.inf))
+            # One after the other, even if the delay falls.
+            sent = max(loop.time(), sent) + len(data) / self.bytes_per_second
+            due = max(sent + self.delay, math.nextafter(due, math.inf))
             loop.call_at(due, target.write, data)
 
 
@@ -306,7 +310,7 @@ class Worker(threading.Thread):
             with client.Client(self._address, HELLO) as learner:
                 while not self.is_over.is_set() and learner.join() is not None:
                     self._live(learner)
-        except errors.Error as error:
+        except (errors.Error, Broken) as error:
             self.failure = f"{type(error).__name__}: {error}"
 
     def _live(self, learner: client.Client) -> None:
@@ -327,26 +331,28 @@ class Worker(threading.Thread):
                 return
 
 
-def _through(beside: Callable[[Proxy, Worker], Awaitable[str]]) -> str:
-    """Runs a worker behind a proxy, with `beside` at the same time."""
+def _through(beside: Callable[[Proxy, Worker], Awaitable[str]], address: str = "", kind: type[Worker] = Worker) -> str:
+    """Runs a worker behind a proxy, with `beside` at the same time. address: of its server; "": one that it starts."""
 
     logging.getLogger("seedzero").setLevel(logging.ERROR)  # a worker reports every lost connection
 
     async def run(address: str) -> str:
         proxy = Proxy(address)
-        worker = Worker(await proxy.serve())
+        worker = kind(await proxy.serve())
         worker.start()
         try:
             figure = await beside(proxy, worker)
         finally:
             worker.is_over.set()
-            proxy.delay, proxy.is_away = 0.0, False
+            proxy.delay, proxy.is_away, proxy.bytes_per_second = 0.0, False, math.inf
             await asyncio.to_thread(worker.join, 30.0)
         promised(not worker.failure, worker.failure)
         return figure
 
-    with served() as address:
+    if address:
         return asyncio.run(run(address))
+    with served() as started:
+        return asyncio.run(run(started))
 
 
 def network_delay(milliseconds: int) -> str:
@@ -380,6 +386,64 @@ def network_jump() -> str:
         return f"{worker.num_steps} steps, p50 {', '.join(f'{median:.0f}' for median in medians)} ms, one life"
 
     return _through(beside)
+
+
+FRAMES = 16
+"""Environments of the worker behind a slow link, in one group: frames of Breakout, 96x96 pixels."""
+
+
+class FrameWorker(Worker):
+    """A worker whose steps are a game's, and whose answers say which frames the learner saw."""
+
+    def _live(self, learner: client.Client) -> None:
+        self.num_lives += 1
+        settings = sections.EnvConfig(frame_size=96)
+        group = registry.make("atari:Breakout", settings, FRAMES, threads=1)
+        step = group.reset(range(FRAMES))
+        learner.start(group.spec)
+        draws = np.random.default_rng(0)
+        while not self.is_over.is_set():
+            began = time.monotonic()
+            learner.send(0, step)
+            event = learner.receive()
+            if not isinstance(event, messages.Actions):
+                return
+            promised(event.actions[0] == _checksum(step), "the learner saw another frame")
+            self.times.append(time.monotonic() - began)
+            self.num_steps += 1
+            step = group.step(draws.integers(group.spec.num_actions, size=FRAMES))
+
+
+def _checksum(step: types.EnvStep) -> int:
+    return zlib.crc32(np.ascontiguousarray(step.observation)) % 4
+
+
+def _serve_frames(pipe: transport.Pipe, compression: str) -> None:
+    settings = sections.TransportConfig(listen="127.0.0.1:0", compression=compression)
+
+    def answer(step: types.EnvStep) -> np.ndarray:
+        return np.full(FRAMES, _checksum(step), np.int32)
+
+    transport.InstantLearner(settings, 1, FRAMES, answer).serve(pipe)
+
+
+def network_slow(mbit: float, least_gain: float) -> str:
+    """Sends frames through a link of so many Mbit/s, with transport.compression off and auto."""
+
+    async def beside(proxy: Proxy, worker: Worker) -> str:
+        proxy.bytes_per_second = mbit * 1e6 / 8
+        await asyncio.sleep(50.0)  # half a minute decides
+        begin, began = worker.num_steps, time.monotonic()
+        await asyncio.sleep(15.0)
+        promised(worker.num_lives == 1, f"{worker.num_lives} lives")
+        return f"{(worker.num_steps - begin) * FRAMES / (time.monotonic() - began):.1f}"
+
+    rates = []
+    for compression in ("off", "auto"):
+        with transport.process(_serve_frames, compression) as pipe:
+            rates.append(_through(beside, str(transport.receive(pipe)), FrameWorker))
+    promised(float(rates[1]) >= least_gain * float(rates[0]), f"{' and '.join(rates)} frames/s with off and auto")
+    return f"{rates[0]} frames/s raw, {rates[1]} compressed, one life"
 
 
 def network_cut() -> str:
@@ -571,6 +635,7 @@ PROBES: Mapping[str, Callable[[], str]] = {
     "network-delay-300": lambda: network_delay(300),
     "network-cut": network_cut,
     "network-jump": network_jump,
+    "network-slow": lambda: network_slow(1.0, 4.0),
     "network-hole-12": lambda: network_hole(12.0, 1),
     "network-hole-40": lambda: network_hole(40.0, 2),
     "input-mutated": input_mutated,

@@ -295,6 +295,11 @@ ROWS = (
         "no session ends; the worker is as quick as before",
     ),
     Row(
+        "network-slow",
+        "a link of 1 Mbit/s, for frames of Breakout: transport.compression off and auto",
+        "no session ends; compressed, at least four times the frames arrive, unchanged",
+    ),
+    Row(
         "network-seeds",
         "cuts, kills, freezes, repeats, swaps: 300 seeds on a virtual clock",
         "no step lost, doubled or mixed; everybody is answered within 30 s of the last fault",
@@ -330,6 +335,15 @@ ROWS = (
             WIRE + "server_client_test.py::test_bad_later_message_ends_its_session",
             WIRE + "sessions_test.py",
             E2E + "worker_protocol_test.py",
+        ),
+    ),
+    Row(
+        "input-compressed",
+        "damaged compressed bytes: each bit flipped, cut, too short, too long, a bomb, a difference to another step",
+        "that worker alone is rejected, with an error that names its step; no more is inflated than its spec allows",
+        (
+            WIRE + "compression_test.py",
+            WIRE + "streams_test.py::test_damaged_compressed_bytes_end_that_workers_session_with_an_error",
         ),
     ),
     Row(

@@ -309,6 +309,12 @@ class TransportConfig(options.Section):
         "", "file with the token that workers must present; needed unless HOST is this machine"
     )
     insecure: bool = options.any_time(False, "listen beyond this machine without a token, so that anybody may join")
+    compression: str = options.any_time(
+        "off",
+        "auto: workers on other machines compress their observations, without loss, where that shortens a slow link's "
+        "round trips",
+        choices=("off", "auto"),
+    )
 
     @property
     def limit_seconds(self) -> float:

@@ -40,6 +40,7 @@ from seedzero.core import errors, types
 from seedzero.transport import (
     addresses,
     codec,
+    compression,
     grpc_status,
     handshake,
     inference_pb2,
@@ -161,6 +162,7 @@ class WorkerStream:
     def __init__(self, call: aio.StreamStreamCall[bytes, bytes]) -> None:
         self.call = call  # gRPC's side of it
         self.phase = sessions.NEW
+        self.packer = compression.Packer()
         self._outbox = outbox.Outbox(lambda data: call.write(data))
         self._tasks = [asyncio.create_task(self._write())]
 
@@ -285,12 +287,15 @@ class WorkerSide:
                 self._on_restart(message.restart.reason, stream)
             case "end":
                 self.deliver(messages.End(message.end.reason))
+            case "compress":
+                stream.packer.is_on = message.compress.gzip
             case _:
                 raise errors.InvalidMessage("the learner sent a message without content")
 
     def _on_assign(self, stream: WorkerStream, fields: inference_pb2.Assign) -> None:
         assignment = handshake.assignment_of(fields)
         stream.phase = stream.phase.after("assign")
+        stream.packer.forget()
         stream.beat_every(
             max(fields.heartbeat_seconds, _MIN_HEARTBEAT_SECONDS),
             lambda: codec.heartbeat(self._session.measured) if self._session else codec.HEARTBEAT,
@@ -349,7 +354,7 @@ class WorkerSide:
         """Encodes on the calling thread, while the worker's thread steps environments."""
 
         def encode() -> bytes:
-            data = codec.encode_step(group, *session.unanswered[group])
+            data = codec.encode_step(group, *session.unanswered[group], stream.packer)
             codec.check_size(data, session.max_message_bytes)
             return data
 

@@ -16,7 +16,7 @@ import numpy as np
 from google.protobuf import message as protobuf
 
 from seedzero.core import errors, infos, types
-from seedzero.transport import inference_pb2, links, messages
+from seedzero.transport import compression, inference_pb2, links, messages
 
 MessageT = TypeVar("MessageT", bound=protobuf.Message)
 
@@ -47,8 +47,8 @@ _MEASURES = set(links.LinkReport._fields) <= set(inference_pb2.Heartbeat.DESCRIP
 # --- a worker's messages --------------------------------------------------------------------------------------------
 
 
-def encode_step(group: int, sequence: int, step: types.EnvStep) -> bytes:
-    """Returns a Step message; the observations are copied once.
+def encode_step(group: int, sequence: int, step: types.EnvStep, packer: compression.Packer | None = None) -> bytes:
+    """Returns a Step message; the observations are copied once. packer: compresses them while it is on.
 
     Raises InvalidMessage for objects that are no arrays.
     """
@@ -58,7 +58,7 @@ def encode_step(group: int, sequence: int, step: types.EnvStep) -> bytes:
             raise TypeError("its observation is an array of objects")
         if not observation.dtype.isnative:
             observation = observation.astype(observation.dtype.newbyteorder("="))
-        packed = observation.data.cast("B") if observation.size else b""
+        packed: memoryview | bytes = observation.data.cast("B") if observation.size else b""
         message = inference_pb2.WorkerMessage()
         fields = message.step  # filled in place, because a separate Step would be copied
         fields.group, fields.sequence = group, sequence
@@ -77,6 +77,8 @@ def encode_step(group: int, sequence: int, step: types.EnvStep) -> bytes:
             fields.played = np.asarray(step.played, _INTEGER).tobytes()
         for name, values in (step.info or {}).items():
             fields.info.add(name=name, value=np.asarray(values, _FLOAT).tobytes())
+        if packer is not None and packer.is_on:
+            packed = packer.pack(fields, packed)
     except (AttributeError, TypeError, ValueError) as error:
         raise errors.InvalidMessage(f"the step of group {group} is not made of arrays of numbers: {error}") from None
     return join(message.SerializeToString(), packed)
@@ -119,8 +121,16 @@ class StepLayout:
         self.num_actions = spec.num_actions
 
 
-def step_of(fields: inference_pb2.Step, observation: memoryview, layout: StepLayout) -> types.EnvStep:
-    """Checks the layout of a Step's arrays and returns them, as read-only views wherever alignment allows."""
+def step_of(
+    fields: inference_pb2.Step,
+    observation: memoryview,
+    layout: StepLayout,
+    unpacker: compression.Unpacker | None = None,
+) -> types.EnvStep:
+    """Checks the layout of a Step's arrays and returns them, as read-only views wherever alignment allows.
+
+    unpacker: restores compressed observations; None: the worker was not asked for any.
+    """
     num_envs, group, reward = layout.num_envs, fields.group, fields.reward
     axes, dtype = fields.observation_shape, fields.observation_dtype
     if len(axes) != len(layout.axes) or axes != layout.axes or dtype != layout.dtype_name:
@@ -129,6 +139,10 @@ def step_of(fields: inference_pb2.Step, observation: memoryview, layout: StepLay
             f"observation of group {group} has shape {tuple(axes)} and dtype {dtype[:MAX_NAME]!r}; "
             f"expected {layout.shape} and {layout.dtype_name!r}"
         )
+    if compression.KNOWN and fields.gzip:
+        if unpacker is None:
+            raise errors.InvalidMessage(f"observation of group {group} is compressed; expected so only after Compress")
+        observation = unpacker.unpack(fields, observation, layout.observation_bytes)
     check_length("observation", group, len(observation), layout.observation_bytes)
     check_length("reward", group, len(reward), 4 * num_envs)
     return types.EnvStep(

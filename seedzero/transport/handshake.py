@@ -12,7 +12,7 @@ from google.protobuf import message as protobuf
 
 from seedzero.config import sections
 from seedzero.core import errors, infos, types
-from seedzero.transport import codec, inference_pb2, links, messages
+from seedzero.transport import codec, compression, inference_pb2, links, messages
 
 PROTOCOL_VERSION = 2
 HANDSHAKE_BYTES = 4 * 2**20
@@ -51,6 +51,7 @@ check_generated(types.EnvSpec, inference_pb2.Spec)
 def encode_hello(hello: messages.Hello) -> bytes:
     roles = [_ROLES[role] for role in hello.roles]
     fields = dict(dataclasses.asdict(hello), roles=roles, protocol_version=PROTOCOL_VERSION)
+    fields |= {"knows_gzip": True} if compression.KNOWN else {}
     return codec.from_worker(hello=fields)
 
 

@@ -60,6 +60,11 @@ class WorkerLink(NamedTuple):
         return max(parts, key=lambda name: parts[name])
 
     @property
+    def away_seconds(self) -> float:
+        """Time from an answer until its step has come, compression included."""
+        return self.round_trip_seconds + self.turn_seconds
+
+    @property
     def bound(self) -> float:
         """Steps per second that no grouping of these environments exceeds."""
         return self.num_envs / (self.round_trip_seconds + self.step_seconds)
@@ -74,7 +79,7 @@ class WorkerLink(NamedTuple):
     def is_limit(self) -> bool:
         """Whether the link halves the steps, or worse."""
         local = rate(self._replace(round_trip_seconds=0.0), self.num_groups, self.envs_per_group)
-        return self.is_complete and self._is_far and self.bound < local / 2
+        return self.is_complete and self.is_far and self.bound < local / 2
 
     def to_json(self) -> dict[str, Any]:
         """Returns what the status and pages show."""
@@ -87,7 +92,7 @@ class WorkerLink(NamedTuple):
         }
 
     @property
-    def _is_far(self) -> bool:
+    def is_far(self) -> bool:
         """Whether the link is what groups wait for. Behind a busy learner more groups would only wait longer."""
         return self.round_trip_seconds >= max(_SHORT_SECONDS, self.answer_seconds)
 
@@ -111,7 +116,7 @@ def plan(link: WorkerLink, most_envs: int) -> tuple[int, int] | None:
     Args:
       most_envs: for which worker and learner have room; fewer than now count as now.
     """
-    if not link.is_complete or not link._is_far:
+    if not link.is_complete or not link.is_far:
         return None
     size, parts = link.envs_per_group, [1]
     while size % (2 * parts[-1]) == 0 and size // (2 * parts[-1]) >= _MIN_ENVS:

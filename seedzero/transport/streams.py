@@ -21,7 +21,17 @@ from grpc import aio
 
 from seedzero.config import sections
 from seedzero.core import errors
-from seedzero.transport import codec, grpc_status, handshake, inference_pb2, links, messages, outbox, sessions
+from seedzero.transport import (
+    codec,
+    compression,
+    grpc_status,
+    handshake,
+    inference_pb2,
+    links,
+    messages,
+    outbox,
+    sessions,
+)
 
 _MAX_UNREAD = links.MAX_GROUPS + 16
 _SILENT_SECONDS = 30.0
@@ -266,7 +276,7 @@ class LearnerSide:
             case "spec" if session:
                 self._on_spec(stream, session, message.spec)
             case "heartbeat" if session:
-                self._on_report(session, codec.report_of(message.heartbeat))
+                self._on_report(stream, session, codec.report_of(message.heartbeat))
             case "goodbye":
                 self._on_goodbye(stream, message.goodbye)
 
@@ -283,6 +293,10 @@ class LearnerSide:
         session.stream, stream.session, stream.phase = stream, session, stream.phase.after("assign")
         session.meter.restart()
         session.renew(self.clock())
+        if self.settings.compression == "auto" and compression.KNOWN and fields.knows_gzip and not fields.key:
+            stream.trial = stream.trial or compression.Trial()
+        if stream.unpacker:
+            stream.unpacker.forget()
         assignment = dataclasses.replace(session.assignment, resumed=bool(hello.session_id))
         stream.put(handshake.encode_assign(assignment, self.settings))
 
@@ -308,18 +322,30 @@ class LearnerSide:
         if isinstance(answer, bytes):
             stream.put(answer)
         elif answer is sessions.Repeat.NEW:
-            step = codec.step_of(fields, observation, session.layout)
+            step = codec.step_of(fields, observation, session.layout, stream.unpacker)
             session.arrive(fields.group, self.clock())
             self._learner.step(session.accept(fields.group, fields.sequence, step))
 
-    def _on_report(self, session: Session, report: links.LinkReport) -> None:
+    def _on_report(self, stream: Stream, session: Session, report: links.LinkReport) -> None:
         if not report.num_steps:
             return
         now = self.clock()
         session.meter.report(report, now)
+        if self._compress(stream, session):
+            return  # other groups are a matter for the link as it will be
         session_id = session.assignment.session_id
         if reason := self._regroup(session_id, session.meter.link, session.meter.problem, now):
             self._end_and_restart(session, messages.REGROUPED + reason, reason)
+
+    def _compress(self, stream: Stream, session: Session) -> bool:
+        """Makes a worker behind a slow link compress, or no longer; returns whether anything changes."""
+        link, size = session.meter.link, session.layout.observation_bytes
+        if stream.trial is None or (is_on := stream.trial.decide(link, size)) is None:
+            return False
+        stream.unpacker = stream.unpacker or compression.Unpacker()
+        stream.put(codec.from_learner(compress=dict(gzip=is_on)))
+        session.meter.restart()
+        return True
 
     def _on_goodbye(self, stream: Stream, fields: inference_pb2.Goodbye) -> None:
         if stream.session:
@@ -352,6 +378,8 @@ class Stream:
         self.session: Session | None = None  # before Hello and after Restart
         self.idle_since = now  # time since which it has had no session; means nothing while it has one
         self.max_message_bytes = handshake.HANDSHAKE_BYTES  # larger messages are rejected
+        self.trial: compression.Trial | None = None  # None: nothing is to be compressed
+        self.unpacker: compression.Unpacker | None = None  # from the first Compress on
         self.failure: grpc_status.Failure | None = None  # how the stream ended; None: OK
         self._outbox = outbox.Outbox(lambda data: context.write(data))
 

@@ -44,6 +44,7 @@ from seedzero.core import errors, types
 from seedzero.transport import (
     client,
     codec,
+    compression,
     grpc_status,
     handshake,
     inference_pb2,
@@ -547,6 +548,40 @@ def test_heartbeats_have_the_times_of_steps() -> None:
         link = found.get()
     assert 0 < link.step_seconds <= link.turn_seconds and link.bytes_per_second > 0
     assert link.num_envs == NUM_GROUPS * E and not link.is_complete
+
+
+def test_a_worker_that_is_told_compresses_until_its_stream_ends(monkeypatch: pytest.MonkeyPatch) -> None:
+    ways, restore = queue.Queue[bool](), compression.Unpacker.unpack
+
+    def unpack(self: compression.Unpacker, fields: inference_pb2.Step, *rest: Any) -> memoryview:
+        ways.put(fields.HasField("difference_to"))
+        return restore(self, fields, *rest)
+
+    monkeypatch.setattr(compression.Unpacker, "unpack", unpack)
+    answers = iter((True,))
+    monkeypatch.setattr(compression.Trial, "decide", lambda *_: next(answers, None))
+    settings = dataclasses.replace(SETTINGS, lease_seconds=3.0, compression="auto")  # beats once a second
+    learner, number = Learner(settings), 0
+    with serving(learner) as address, joined(address) as worker:
+
+        def step() -> messages.StepRequest:
+            nonlocal number
+            number += 1
+            worker.send(0, make_step(observation=np.full((E, 3), number, np.float32)))
+            request = learner.next_request()
+            assert (request.step.observation == number).all()
+            assert receive_actions(worker).group == 0
+            return request
+
+        while ways.empty():
+            session_id = step().session_id
+        step()
+        step()
+        assert [ways.get() for _ in range(3)] == [False, True, True]
+        with RawStream(address) as thief:  # breaks the client's stream; the client takes the session back
+            thief.begin(dataclasses.replace(HELLO, session_id=session_id))
+            assert thief.error()[0] is grpc.StatusCode.ABORTED
+        assert step().session_id == session_id and ways.empty()
 
 
 def test_heartbeats_keep_a_slow_environment_alive() -> None:

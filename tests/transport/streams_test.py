@@ -5,11 +5,15 @@ from __future__ import annotations
 import dataclasses
 
 import grpc
-from wire import ENCODED_SPEC, HELLO, NUM_GROUPS, SETTINGS, Clock, Learner, in_a_loop, make_step
+import numpy as np
+import pytest
+from wire import ENCODED_SPEC, HELLO, NUM_GROUPS, SETTINGS, SPEC, Clock, E, Learner, in_a_loop, make_step
 
 from seedzero.config import sections
-from seedzero.transport import codec, handshake, links, messages, sessions, streams
+from seedzero.core import errors
+from seedzero.transport import codec, compression, handshake, inference_pb2, links, messages, sessions, streams
 
+IMAGES = dataclasses.replace(SPEC, observation_shape=(30, 30))
 PATIENT = dataclasses.replace(SETTINGS, lease_seconds=20.0, step_seconds=100.0)
 
 
@@ -167,24 +171,39 @@ async def test_a_worker_with_a_stream_keeps_its_session_when_another_has_its_nam
 class Far:
     """A worker behind a round trip of 0.3 s, whose groups step for 0.1 s, one after the other."""
 
-    def __init__(self, room: Room, learner: Learner) -> None:
+    def __init__(self, room: Room, learner: Learner, hello: messages.Hello = HELLO) -> None:
         self.room, self.learner = room, learner
         learner.hold = True
-        self.stream = room.stream(handshake.encode_hello(HELLO), ENCODED_SPEC)
-        self.report, self.sequence = links.LinkReport(), 0
+        self.stream = room.stream(handshake.encode_hello(hello), handshake.encode_spec(IMAGES))
+        self.report, self.sequence, self.round_trip = links.LinkReport(), 0, 0.3
+        self.packer = compression.Packer()
+        self.told: list[bool] = []  # by Compress
 
     def step(self) -> None:
         """Lets every group step once, and be answered after 0.05 s."""
-        self.room.clock.now += 0.3 + 0.1 * NUM_GROUPS
+        self.room.clock.now += self.round_trip + 0.1 * NUM_GROUPS
+        step = make_step(observation=np.full((E, *IMAGES.observation_shape), self.sequence, np.float32))
         for group in range(NUM_GROUPS):
-            self.room.say(self.stream, codec.encode_step(group, self.sequence, make_step()))
+            self.room.say(self.stream, codec.encode_step(group, self.sequence, step, self.packer))
             if self.sequence:
                 self.report = self.report.plus(0.1, 0.1 * NUM_GROUPS)
         self.sequence += 1
         self.room.clock.now += 0.05
-        self.stream._outbox.waiting.clear()  # it has read the answers
+        for data in filter(None, self.stream._outbox.waiting):
+            if (message := codec.decode_learner(data)).HasField("compress"):
+                self.packer.is_on = message.compress.gzip
+                self.told.append(message.compress.gzip)
+        self.stream._outbox.waiting.clear()
         for request in [self.learner.next_request() for _ in range(NUM_GROUPS)]:
-            self.room.streams.side.deliver(request.session_id, request.group, request.sequence, b"actions")
+            assert (request.step.observation == self.sequence - 1).all()
+            self.room.streams.side.deliver(request.session_id, request.group, request.sequence, b"")
+
+    def work(self, num_beats: int) -> None:
+        """Steps ten times for each heartbeat."""
+        for _ in range(num_beats):
+            for _ in range(10):
+                self.step()
+            self.room.say(self.stream, codec.heartbeat(self.report))
 
 
 @in_a_loop
@@ -192,10 +211,8 @@ async def test_what_a_worker_reports_tells_its_link_and_it_may_get_other_groups(
     learner = Learner()
     room = Room(learner)
     far = Far(room, learner)
-    for _ in range(8):
-        for _ in range(10):
-            far.step()
-        room.say(far.stream, codec.heartbeat(far.report))
+    far.work(8)
+    assert not far.told
     link = room.links[-1]
     assert link is not None and link.is_complete and room.links[0] is None
     assert [round(seconds, 6) for seconds in link[2:6]] == [0.1, 0.2, 0.3, 0.05]
@@ -218,3 +235,73 @@ async def test_a_worker_of_an_earlier_version_measures_nothing_and_is_left_alone
         far.step()
         room.say(far.stream, codec.HEARTBEAT)
     assert room.links == [] and room.streams.side.present()[0].link is None and learner.ended.empty()
+
+
+COMPRESSING = dataclasses.replace(PATIENT, compression="auto")
+
+
+@in_a_loop
+async def test_a_worker_behind_a_slow_link_compresses_if_that_is_quicker() -> None:
+    learner = Learner()
+    room = Room(learner, COMPRESSING)
+    far = Far(room, learner)
+    far.work(8)
+    far.step()
+    assert far.told == [True] and room.links[-1] is None  # other groups are a matter for the link as it is then
+    far.round_trip = 0.1
+    far.work(16)
+    link = room.links[-1]
+    assert far.told == [True] and link is not None and round(link.round_trip_seconds, 6) == 0.1
+
+
+@in_a_loop
+async def test_a_worker_behind_a_link_that_is_far_but_not_slow_sends_as_before() -> None:
+    learner = Learner()
+    far = Far(Room(learner, COMPRESSING), learner)
+    far.work(20)
+    far.step()
+    assert far.told == [True, False] and not far.packer.is_on
+    far.work(20)
+    far.step()
+    assert far.told == [True, False]
+
+
+@in_a_loop
+async def test_a_new_session_on_the_same_stream_begins_with_whole_observations() -> None:
+    learner = Learner()
+    room = Room(learner, COMPRESSING)
+    far = Far(room, learner)
+    far.work(8)
+    far.work(1)
+    assert far.packer.is_on
+    room.streams.side.restart(learner.begun[0][0], "for a test")
+    room.say(far.stream, handshake.encode_hello(HELLO), handshake.encode_spec(IMAGES))
+    far.packer.forget()  # as with each Assign
+    far.sequence = 0
+    far.step()
+    far.step()
+    assert learner.ended.empty()
+
+
+@in_a_loop
+async def test_workers_of_earlier_versions_and_local_ones_compress_nothing() -> None:
+    old = inference_pb2.WorkerMessage.FromString(handshake.encode_hello(HELLO))
+    old.hello.ClearField("knows_gzip")
+    room = Room(Learner(), COMPRESSING)
+    assert room.stream(old.SerializeToString()).trial is None
+    assert room.stream(handshake.encode_hello(dataclasses.replace(HELLO, key="local"))).trial is None
+    assert room.stream(handshake.encode_hello(HELLO)).trial is not None
+    assert Room(Learner()).stream(handshake.encode_hello(HELLO)).trial is None  # off
+
+
+@in_a_loop
+async def test_damaged_compressed_bytes_end_that_workers_session_with_an_error() -> None:
+    learner = Learner()
+    room = Room(learner, COMPRESSING)
+    far = Far(room, learner)
+    far.work(8)
+    far.step()
+    step = make_step(observation=np.zeros((E, *IMAGES.observation_shape), np.float32))
+    good = codec.encode_step(0, far.sequence, step, far.packer)
+    with pytest.raises(errors.InvalidMessage, match=f"observation of group 0, step {far.sequence}, has .* damaged"):
+        room.say(far.stream, good[:-8] + bytes([good[-8] ^ 1]) + good[-7:])

@@ -27,7 +27,7 @@ from seedzero.core import errors, types
 from seedzero.device import batches
 from seedzero.learner import learner_parts
 from seedzero.learner.loop import rosters, step_accounting
-from seedzero.transport import client, codec, grpc_status, messages, sessions, streams
+from seedzero.transport import client, codec, compression, grpc_status, messages, sessions, streams
 
 SPEC = types.EnvSpec((3,), "float32", 4)
 NUM_GROUPS, SIZE = 2, 2
@@ -60,6 +60,8 @@ class Wire:
     def __init__(self, worker: Process, stream: streams.Stream) -> None:
         self.worker, self.stream = worker, stream
         self.phase = sessions.NEW  # as the worker sees it: this is its `WorkerStream` too
+        self.packer, stream.unpacker = compression.Packer(), compression.Unpacker()
+        self.packer.is_on = True
         self.up: collections.deque[bytes | None] = collections.deque()
         self.heartbeat_seconds = float("inf")
         self.beat: Callable[[], bytes] = lambda: codec.HEARTBEAT

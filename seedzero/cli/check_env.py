@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from seedzero.api import environment, request
 from seedzero.cli import output, parse
-from seedzero.config import configs, shared
+from seedzero.config import configs, presets, shared
 from seedzero.core import errors, types
 from seedzero.monitoring import random_play
 
@@ -27,7 +27,7 @@ def run(arguments: parse.Arguments) -> int:
     if "env.id" in arguments.settings.keys() - arguments.of_file:
         raise errors.UsageError("leave --env out: the environment follows check-env, as in `seedzero check-env catch`")
     preset, env_id = arguments.flags.get("preset"), arguments.words[0]
-    report: dict[str, Any] = {"env": env_id, "errors": [], "warnings": [], "notes": []}
+    report: dict[str, Any] = {"env": env_id, "errors": [], "warnings": [], "notes": [], "learning": []}
     try:
         with output.others_aside():
             asked = request.check_early(
@@ -49,7 +49,7 @@ def run(arguments: parse.Arguments) -> int:
 
 
 def _report(asked: request.Request, num_steps: int, max_seconds: float) -> dict[str, Any]:
-    from seedzero.envs import check, registry  # numpy and gymnasium, which an early mistake need not wait for
+    from seedzero.envs import advice, check, registry  # numpy and gymnasium, which an early mistake need not wait for
 
     config = asked.config
     seen = environment.look(
@@ -63,6 +63,9 @@ def _report(asked: request.Request, num_steps: int, max_seconds: float) -> dict[
     largest = 0.0 if found.errors else check.largest_return(findings, discount)
     saw = f"{findings.num_steps} steps took {MAX_SECONDS:g} s, so this saw little"
     cut_short = [] if findings.num_steps == num_steps else [f"{saw}; --steps={num_steps} takes all of them"]
+    on_cpu = presets.cpu_values(asked.preset, config.run.agent, explicit=asked.fixed)
+    here = configs.override(config, on_cpu)
+    timing = advice.timing(here, findings)
     beyond = _beyond_support(config, largest, findings.rewards)
     return {
         "observation_space": seen.space,
@@ -80,13 +83,15 @@ def _report(asked: request.Request, num_steps: int, max_seconds: float) -> dict[
         "steps": findings.num_steps,
         **_episodes(findings),
         "steps_per_second": round(findings.steps_per_second, 1),
+        "timing": {**timing._asdict(), "text": timing.sentence()},
         "preset": asked.preset,
         "agent": config.run.agent,
         "network": network,
         "preset_reason": [note for note in asked.notes if note not in found.warnings],
         "errors": [*found.errors, *misfits],
         "warnings": [*cut_short, *found.warnings, *beyond],
-        "notes": [*filter(None, [registry.advice(config.env.id)]), *found.notes],
+        "notes": [*filter(None, [registry.advice(config.env.id)]), *found.notes, *advice.of_speed(here, spec, timing)],
+        "learning": [] if found.errors else [*advice.of_learning(here, spec, findings)],
     }
 
 
@@ -137,7 +142,7 @@ def _lines(report: Mapping[str, Any]) -> list[str]:
     if "actions" in report:
         rows += _summary(report)
     lines = [str(report["env"]), *(f"  {name:<12} {text}" for name, text in rows)]
-    for level in ("errors", "warnings", "notes"):
+    for level in ("errors", "warnings", "notes", "learning"):
         lines += [f"{level.removesuffix('s')}: {text}" for text in report[level]]
     return [*lines, *report.get("traceback", "").splitlines()]
 
@@ -171,6 +176,7 @@ def _summary(report: Mapping[str, Any]) -> list[tuple[str, str]]:
     if report["reward"]:
         rows.append(("reward", f"{_spread(report['reward'])} a step"))
     rows.append(("speed", f"{report['steps_per_second']:.0f} steps/s of one environment in one process"))
+    rows.append(("timing", report["timing"]["text"]))
     rows.append(("training", f"preset {report['preset']}, agent {report['agent']}, {report['network']}"))
     return rows
 
@@ -197,7 +203,8 @@ COMMAND = parse.Command(
     takes_settings=True,
     details="""
 It makes the environment as a worker would and prints its arrays, the range of their values, lengths and returns of
-episodes, rewards, speed, the preset and network that `seedzero train --env=ENV` chooses, and advice.
+episodes, rewards, speed, when a run would update, evaluate and end at that speed, the preset and network that
+`seedzero train --env=ENV` chooses, and advice; what makes learning hard stands behind "learning:".
 
 The exit code is 1 for an environment that training would reject.
 

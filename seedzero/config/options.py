@@ -155,6 +155,12 @@ class AgentSection(Section):
         """Returns the fewest steps of a replay's slot for one window."""
         return 1
 
+    def first_update(self, config: Any) -> int:
+        """Returns about how many training steps come before the first update: those of a whole batch, or min_steps."""
+        if self.SAMPLES:
+            return int(config.replay.min_steps)
+        return math.prod(getattr(self, name) for name in ("batch_size", "unroll_length"))
+
     def decay_end(self, config: Any) -> tuple[str, int]:
         """Returns the setting after which the learning rate is 0, and its number of updates.
 

@@ -71,6 +71,13 @@ def with_command(text: str, command: str, width: int | None) -> str:
     return f"{wrap(text, width)}\n  {command}"
 
 
+def lasting(seconds: float) -> str:
+    """Returns a time in words: 40 s, 8 minutes, 5 hours."""
+    if seconds < 100:
+        return f"{seconds:.0f} s"
+    return f"{seconds / 60:.0f} minutes" if seconds < 7200 else f"{seconds / 3600:,.0f} hours"
+
+
 def say(text: str, command: str = "") -> None:
     """Prints a message for the user on standard error. command: a command line at its end, to be copied.
 

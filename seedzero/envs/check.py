@@ -50,6 +50,8 @@ class Findings:
     num_steps: int
     steps_per_second: float  # of one environment
     same_reset: bool  # whether two resets with the same seed show the same
+    terminated: Sequence[bool] = ()  # of each episode that ended, whether it was not only truncated
+    forbids: bool | None = None  # whether a mask forbade an action; None: there is no mask
 
 
 class Warnings(NamedTuple):
@@ -148,6 +150,8 @@ def explore(
     ranges = {name: (array[0].copy(), array[0].copy()) for name, array in _shown(spec, step).items()}
     rewards: list[float] = []
     episodes: list[list[float]] = []
+    terminated: list[bool] = []
+    forbids: bool | None = None
     running: list[list[float] | None] = [None] * env.num_envs  # of each row; None: its next row is a first one
     mover = first_mover = 0  # with two players
     start, taken = clock(), 0
@@ -165,9 +169,12 @@ def explore(
             rewards.append(reward)
             if step.final[row]:
                 episodes.append(so_far)
+                terminated.append(bool(step.terminated[row]))
                 running[row] = None
         if taken >= num_steps or (taken and clock() - start >= max_seconds):
             break
+        if step.action_mask is not None:
+            forbids = bool(forbids) or not np.all(step.action_mask)
         taken, mover = taken + 1, _mover(spec, step, len(running[0] or ()))
         step = env.step(_random_actions(spec, step, random))
     seconds = clock() - start
@@ -180,6 +187,8 @@ def explore(
         num_steps=taken,
         steps_per_second=taken / max(seconds, 1e-9),
         same_reset=same_reset,
+        terminated=terminated,
+        forbids=forbids,
     )
 
 
@@ -247,8 +256,6 @@ def judge(
         )
     if space is not None and _has_float64(space):
         noted.append("observations of dtype float64 are sent as float32, with 7 digits")
-    if not findings.same_reset:
-        noted.append("two resets with the same seed show different observations: deterministic runs will not repeat")
     return Warnings(tuple(wrong), tuple(warned), tuple(noted))
 
 

@@ -49,7 +49,7 @@ class ConsoleSnapshot:
     durable_update: int | None = None  # of the newest checkpoint on disk
     more: tuple[tuple[str, float | None], ...] = ()  # more metrics by name
     infos: tuple[tuple[str, float], ...] = ()  # numbers that the environment reports, by name
-    note: str = ""  # why training makes no progress, or ""
+    note: str = ""  # why training makes no progress, or when it begins to learn, or ""
     is_preparing: bool = False  # the note says what is built or compiled, before there are numbers to show
 
 

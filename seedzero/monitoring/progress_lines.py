@@ -7,7 +7,7 @@ import math
 from collections.abc import Callable
 
 from seedzero.config import configs
-from seedzero.core import types
+from seedzero.core import printable, types
 from seedzero.monitoring.metrics import counts
 
 # Forecasts how long a run on a CPU takes from its first measured updates, and suggests how to shorten it.
@@ -88,19 +88,14 @@ def forecast_sentence(
         return f"{speed}{advice}" if advice else ""
     if not (hours >= LONG_HOURS or (_is_small_pong(config) and num_steps < _PONG_STEPS_ON_CPU[config.run.agent])):
         return ""
-    return (
-        f"{speed} this CPU needs about {_shown(hours)} for {goal}{_advice(config, spec, num_steps, steps_per_second)}"
-    )
+    rest = _advice(config, spec, num_steps, steps_per_second)
+    return f"{speed} this CPU needs about {printable.lasting(3600 * hours)} for {goal}{rest}"
 
 
 def _is_small_pong(config: configs.Config) -> bool:
     """Returns whether Pong is played with the preset for a CPU, or with similar settings."""
     is_small = config.network.normalize_pixels and config.env.frame_size < 64
     return config.env.id == "atari:Pong" and config.run.agent in _PONG_STEPS_ON_CPU and is_small
-
-
-def _shown(hours: float) -> str:
-    return f"{hours:,.0f} hours" if hours >= LONG_HOURS else f"{60 * hours:.0f} minutes"
 
 
 def _advice(config: configs.Config, spec: types.EnvSpec, num_steps: int, steps_per_second: float) -> str:
@@ -114,7 +109,8 @@ def _advice(config: configs.Config, spec: types.EnvSpec, num_steps: int, steps_p
         if config.env.id == "atari:Pong" and steps_per_second > 0 and num_steps < steps:
             hours, rest = (steps - num_steps) / steps_per_second / 3600, "rest of the " * (num_steps > 0)
             if is_small:
-                return f", and {_shown(hours)} for the {rest}{steps:,} after which two cores drew level in Pong"
+                lasting = printable.lasting(3600 * hours)
+                return f", and {lasting} for the {rest}{steps:,} after which two cores drew level in Pong"
             pong = f", and {hours:,.0f} for the {rest}{steps:,} in which an H200 learned Pong"
         return (
             f"{pong}; images want an accelerator. Quicker on two cores: --preset=catch and --preset=cartpole, "
@@ -190,6 +186,17 @@ class RunProgress:
             return 0.0
         (start, before), (end, after) = self._readings[0], self._readings[-1]
         return (counter(after) - counter(before)) / max(end - start, 1e-9)
+
+    def first_update(self, config: configs.Config) -> str:
+        """Returns when the first update will come; "" if nothing is to be said."""
+        snapshot, num_steps = self.snapshot(), config.agent.first_update(config)
+        left = num_steps - snapshot.counts.env_steps
+        if self._ending or snapshot.num_updates or not snapshot.is_compiled or left <= 0:
+            return ""
+        rate = self.per_second(lambda snapshot: snapshot.counts.env_steps)
+        return f"first update at {num_steps:,} steps" + (
+            f", in about {printable.lasting(left / rate)}" if rate else ""
+        )
 
     def preparing(self, num_workers: int) -> str:
         """Returns what is being built or compiled before a run can make progress, or ""."""

@@ -90,7 +90,7 @@ def steps_of_update(config: configs.Config) -> float:
     agent = config.agent
     if agent.SAMPLES:
         return config.replay.batch_size / config.replay.samples_per_insert
-    return float(math.prod(getattr(agent, name) for name in ("batch_size", "unroll_length")))
+    return float(agent.first_update(config))
 
 
 # Reports a run's other hosts on the console.
@@ -228,9 +228,10 @@ class View:
             yield name.removeprefix(counts.INFO), known[name]
 
     def _awaited(self, seconds: float) -> str:
-        """Returns why the run makes no progress, or has not ended yet, or ""."""
+        """Returns why the run makes no progress, or has not ended yet, or when it begins to learn, or ""."""
         is_late = 0 < self.config.run.max_seconds < seconds
-        return self.progress.stalled(len(self.workers())) or ("waiting for calls on the device" if is_late else "")
+        stalled = self.progress.stalled(len(self.workers())) or ("waiting for calls on the device" if is_late else "")
+        return stalled or self.progress.first_update(self.config)
 
     def _report_endless(self, snapshot: counts.Snapshot, seconds: float) -> None:
         """Prints a message once if no episode has ended for a while, or before the run's last evaluation."""
@@ -294,6 +295,7 @@ class View:
             "steps_discarded": {counts.WORKER_LOST: 0, **steps.discarded},
             **{name: rates[name] for name in ("samples_per_insert", "env_steps_per_second", "updates_per_second")},
             "stalled": self.progress.stalled(len(workers)),
+            "first_update": self.progress.first_update(self.config),
             "last_evaluation": snapshot.last_evaluation,
             "finished": finished,
             **({"matches": dict(snapshot.matches)} if snapshot.matches else {}),

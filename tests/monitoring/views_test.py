@@ -195,12 +195,28 @@ def test_a_run_whose_episodes_end_is_not_told_otherwise(tmp_path: pathlib.Path) 
 
 def test_past_its_budget_a_run_waits_for_calls_on_the_device(tmp_path: pathlib.Path) -> None:
     shown, screen, _ = _view(tmp_path, run__max_seconds=60.0)
-    shown.progress.follow(lambda: counts.Snapshot(counts=counts.Counts(stored=1), is_compiled=True))
+    shown.progress.follow(lambda: counts.Snapshot(counts=counts.Counts(stored=1), num_updates=1, is_compiled=True))
     for screen.now, waits in ((59.0, False), (61.0, True)):
         shown.progress.observe(screen.now)
         shown.progress._last_change = screen.now
         assert bool(shown.shown().note) == waits
     assert shown.shown(last=True).note == ""
+
+
+@pytest.mark.parametrize(("agent", "num_steps"), [("muzero", 1_000), ("ppo", 32 * 128)])
+def test_the_first_update_is_announced_until_it_comes(agent: str, num_steps: int, tmp_path: pathlib.Path) -> None:
+    shown, screen, _ = _view(tmp_path, run__agent=agent)
+    ledger = counts.Snapshot(is_compiled=True)
+    shown.progress.follow(lambda: ledger)
+    shown.progress.observe(screen.now)
+    assert f"first update at {num_steps:,} steps" in shown.shown().note and "about" not in shown.shown().note
+    screen.now, ledger = 1.0, ledger._replace(counts=counts.Counts(stored=100))
+    shown.progress.observe(screen.now)
+    told = f"first update at {num_steps:,} steps, in about {(num_steps - 100) / 100:.0f} s"
+    assert shown.shown().note == told == shown.status()["first_update"]
+    assert shown.shown(last=True).note == ""
+    ledger = ledger._replace(num_updates=1)
+    assert shown.shown().note == "" == shown.status()["first_update"]
 
 
 def test_the_hours_that_a_run_takes_are_said_once(tmp_path: pathlib.Path) -> None:

@@ -113,7 +113,7 @@ def state_of(path: pathlib.Path, status: Mapping[str, Any]) -> tuple[str, str]:
         is_alive = holder is not None
     if is_alive:
         stalled = status.get("stalled")
-        return (STALLED, str(stalled)) if stalled else (TRAINS, "")
+        return (STALLED, str(stalled)) if stalled else (TRAINS, str(status.get("first_update", "")))
     finished = status.get("finished")
     return (ENDED, str(finished)) if finished else (STOPPED, "")
 

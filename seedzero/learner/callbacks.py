@@ -39,12 +39,14 @@ class Caller:
         --max_seconds has passed and a call on the device does not return (`deadline`). If false, training ends when
         the call returns.
       functions: on_row and on_evaluation, if given.
+      has_built: called once the networks are built, before the first step is acted on.
     """
 
     say: Callable[..., None] = printable.say
     handles_signals: bool = True
     leaves_when_late: bool = False
     functions: Mapping[str, Function] = dataclasses.field(default_factory=dict)
+    has_built: Callable[[], object] = lambda: None
 
 
 class Callbacks:

@@ -345,20 +345,24 @@ def _hosted(parts: learner_parts.LearnerParts, caller: callbacks.Caller) -> tupl
         try:
             announce(parts, address)
             parts.workers.start()
-            finished = run(parts)
+            finished = run(parts, caller.has_built)
         finally:
             stop(parts, finished)
     return finished, False
 
 
-def run(parts: learner_parts.LearnerParts) -> str:
-    """Trains. Returns the reason of a finished training, or "" after an earlier stop. Raises TrainingFailure."""
+def run(parts: learner_parts.LearnerParts, has_built: Callable[[], object] = lambda: None) -> str:
+    """Trains. Returns the reason of a finished training, or "" after an earlier stop. Raises TrainingFailure.
+
+    has_built: see `callbacks.Caller`.
+    """
     directory, reception, stage, ending = parts.directory, parts.reception, parts.stage, parts.ending
     if stage.loop is None:
         prepare(parts)
     loop = stage.loop
     if loop is None or ending.is_interrupted:  # by then `stopping.interrupt` may have found no loop to stop
         return ""
+    has_built()
     parts.callbacks.start()
     with device_loop.running(loop, ending.notify) as over:
         keep_time(parts, loop, over)

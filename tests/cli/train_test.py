@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import gc
 import json
 import pathlib
 import resource
@@ -16,7 +17,7 @@ from seedzero.cli import main as commands
 from seedzero.cli import parse, train
 from seedzero.config import page_options, presets
 from seedzero.core import errors
-from seedzero.learner import endings, entry
+from seedzero.learner import callbacks, endings, entry
 from seedzero.learner.processes import signals
 
 _MODULE = """
@@ -276,3 +277,24 @@ def test_a_supervised_host_shows_the_command_that_starts_all() -> None:
     assert shown.endswith("train --preset=catch --run_dir=runs/two --cluster.num_hosts=2")
     alone = train.resume_command("runs/two", parse.read("train", train.COMMAND, [words[0], *words[2:]]))
     assert "--cluster.index=0" in alone and "--cluster.coordinator=127.0.0.1:1" in alone
+
+
+def test_garbage_is_collected_again_once_the_networks_are_built_and_after_training(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    seen = []
+
+    def start(flags: object, settings: object, resume_command: object, caller: callbacks.Caller) -> None:
+        seen.append(gc.isenabled())
+        caller.has_built()
+        seen.append(gc.isenabled())
+        gc.disable()
+        raise errors.UsageError("refused")
+
+    monkeypatch.setattr("seedzero.api.training.start", start)
+    try:
+        assert commands.main(["train", "--preset=catch"]) == errors.BAD_USAGE
+        assert (*seen, gc.isenabled()) == (False, True, True)
+        assert gc.get_freeze_count() > 0
+    finally:
+        gc.unfreeze()

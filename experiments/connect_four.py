@@ -68,7 +68,7 @@ class Solver:
         given, found = (ctypes.c_int8 * len(moves))(*moves), (ctypes.c_int8 * COLUMNS)()
         code = self._library.results(given, len(moves), ctypes.c_uint64(limit), found)
         if code == 2:
-            raise ValueError(f"{list(moves)} is no beginning of a game")
+            raise ValueError(f"{list(moves)} is not a beginning of a game")
         return None if code else {column: value for column, value in enumerate(found) if value != FULL}
 
 

@@ -517,7 +517,7 @@ ROWS = (
     ),
     Row(
         "learning-nan",
-        "losses and gradients that are no numbers",
+        "losses and gradients that are not numbers",
         "the update is refused and counted; the run ends with a reason after too many",
         ("tests/agents/learning_test.py",),
     ),

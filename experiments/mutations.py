@@ -180,7 +180,7 @@ MECHANISMS: tuple[tuple[str, str, str], ...] = (
         "return turn_games.Positions(game, [begun[index % len(begun)] for index in range(num_games)], generator)",
     ),
     (
-        "Atari's frame limit is no end of the game",
+        "Atari's frame limit is not an end of the game",
         'truncated = (info["episode_frame_number"] >= self._frame_limit) & ~first & ~terminated',
         "truncated = np.zeros_like(first)",
     ),

@@ -174,7 +174,7 @@ def own_command(job: Job, counts: str, folder: str) -> list[str]:
         "--network.normalize_pixels=false",
         "--evaluation.every_updates=0",
         "--checkpoint.every_seconds=0",
-        "--transport.lease_seconds=100000",  # a pause is no loss
+        "--transport.lease_seconds=100000",  # a pause is not a loss
     ]
     if job.kind == ACTING:
         of_replay = ("--replay.capacity=16384", "--replay.min_steps=16384", "--replay.samples_per_insert=0.001")

@@ -82,7 +82,7 @@ mlir.make_ir_context = functools.cache(mlir.make_ir_context)
 
 def pytest_configure() -> None:
     """Collects tests without looking for garbage."""
-    gc.disable()  # until all tests are collected: what imports make is no garbage
+    gc.disable()  # until all tests are collected: what imports make is not garbage
 
 
 @pytest.hookimpl(optionalhook=True)  # of xdist

@@ -70,7 +70,7 @@ def configuration(job: dict[str, Any]) -> Any:
         "--normalize_returns=False",
         "--obs_scale=255",
         "--decorrelate_envs_on_one_worker=False",
-        "--heartbeat_interval=1000",  # a pause between two measurements is no failure
+        "--heartbeat_interval=1000",  # a pause between two measurements is not a failure
         "--heartbeat_reporting_interval=10000",
         "--save_every_sec=100000",
     ]

@@ -46,7 +46,7 @@ def make(config: configs.Config, spec: types.EnvSpec, platform: str) -> base.Age
 
 def _q(parts: _Parts, params: base.Params, observation: Mapping[str, jax.Array]) -> jax.Array:
     """Returns Q values [B, A] on the network's scale."""
-    num_rows = jax.tree.leaves(observation)[0].shape[0]  # len() of a symbolic batch is no number
+    num_rows = jax.tree.leaves(observation)[0].shape[0]  # len() of a symbolic batch is not a number
     empty = jnp.zeros(num_rows)
     steps = actor_critic.Steps.single(observation, empty > 0, empty, empty.astype(jnp.int32))
     _, q = parts.network.unroll(params, parts.network.initial_state(num_rows), steps)

@@ -20,7 +20,7 @@ from seedzero.replay import ring_store, sources, windowing
 # Lets agents that learn from unrolls play games of two players in turn: a row is a position, its value the mover's.
 #
 # What one player gains the other loses, so a discount is negative if the turn passes. In a league other players move
-# in some rows. Those are no steps of the learner: its returns run through them from one of its own turns to the next,
+# in some rows. Those are not steps of the learner: its returns run through them from one of its own turns to the next,
 # and no value or policy is learned there.
 #
 # Shape letters: B batch, T steps.
@@ -291,7 +291,7 @@ def minibatches(
 ) -> jax.Array:
     """Returns a device's parts in each minibatch, [epochs * minibatches, M] int32, in a different order each epoch.
 
-    -1 is no part. Every part is in one minibatch of an epoch. Over all devices, minibatches differ by at most one
+    -1 is not a part. Every part is in one minibatch of an epoch. Over all devices, minibatches differ by at most one
     part: of D devices, number d begins minibatch m of n at its part floor(m * num_parts / n + d / D), and by Hermite's
     identity the sum over d is floor(m * num_parts * D / n).
     """

@@ -124,7 +124,7 @@ def _saved(run_dir: str, settings: Mapping[str, str], *, trusted: bool, is_here:
     if "://" not in run_dir and not os.path.exists(os.path.join(run_dir, run_dirs.CONFIG_FILE)):
         missing = "it holds no run" if os.path.exists(run_dir) else "there is no such directory"
         raise errors.ResumeError(
-            f"{run_dir} is no run directory: {missing}; for a new run give --env=ENV or --preset=NAME too"
+            f"{run_dir} is not a run directory: {missing}; for a new run give --env=ENV or --preset=NAME too"
         )
     with run_copy.local(run_dir) as path:
         saved = run_dirs.with_moved_code(run_dirs.read_resumable(path), settings)

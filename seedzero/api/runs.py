@@ -111,7 +111,7 @@ def load(
       trust_run_dir: import the network's module if the run names one; that code may do anything here.
 
     Raises:
-      UsageError: this is no run directory or has no checkpoint; the step, seed or policy does not exist; a step is
+      UsageError: this is not a run directory or has no checkpoint; the step, seed or policy does not exist; a step is
         given with a frozen player; there are several policies and no player is named; actions are to be drawn from an
         agent that learns only values; a module is named without trust.
       CheckpointError: a missing or damaged checkpoint or frozen player.
@@ -158,7 +158,7 @@ def evaluate(
       trust_run_dir: import the modules that this run and the opponent's run name; that code may do anything here.
 
     Raises:
-      UsageError: this is no run directory, the environment is remote, the opponent, policy or limit of steps is
+      UsageError: this is not a run directory, the environment is remote, the opponent, policy or limit of steps is
         unsuitable, or a module is named without trust.
       CheckpointError, BucketError: as in `load`.
     """

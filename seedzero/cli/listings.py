@@ -46,7 +46,7 @@ def explain(error: ImportError) -> str | None:
 def misfits(required: Iterable[str], version_of: Callable[[str], str | None]) -> list[tuple[str, str | None, str]]:
     """Returns (name, installed version or None, bounds) of each requirement that is not met.
 
-    required: as in a wheel's metadata. Extras are ignored, and so are bounds that are no comparisons.
+    required: as in a wheel's metadata. Extras are ignored, and so are bounds that are not comparisons.
     """
     found = {}
     for requirement in required:

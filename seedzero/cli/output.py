@@ -19,7 +19,7 @@ PROGRESS_SECONDS = 10.0
 
 @contextlib.contextmanager
 def _read_or_not() -> Iterator[None]:
-    """Ignores a closed standard error, because messages are no results, and training does not need it."""
+    """Ignores a closed standard error, because messages are not results, and training does not need it."""
     try:
         yield
     except BrokenPipeError:

@@ -163,7 +163,7 @@ class HumanSession:
             case "help":
                 return self._show("\n".join(f"{name:<6}  {text}" for name, text in _COMMANDS.items()))
             case _:
-                raise errors.UsageError(f"{word!r} is no legal move and no command; `help` lists the commands")
+                raise errors.UsageError(f"{word!r} is neither a legal move nor a command; `help` lists the commands")
         self._describe()
 
     def _describe(self) -> None:

@@ -84,7 +84,7 @@ def _asked(arguments: parse.Arguments, fixed: parse.Arguments, directory: str) -
     from seedzero.api import run_groups, sweeps, trials
 
     texts = _texts(arguments)
-    replaced = fixed.of_file & texts.keys()  # naming what a preset's file names is no repetition
+    replaced = fixed.of_file & texts.keys()  # naming what a preset's file names is not a repetition
     settings = {name: value for name, value in fixed.settings.items() if name not in replaced}
     if (num_trials := arguments.integer("trials", minimum=1)) is not None:
         sampler = arguments.flags.get("sampler", trials.SAMPLERS[0])

@@ -17,7 +17,7 @@ from seedzero.config import options
 from seedzero.core import errors
 
 Check = Callable[[str], object]
-"""Raises ConfigError for a text that is no value of the flag."""
+"""Raises ConfigError for a text that is not a value of the flag."""
 _MARK = "\ufeff"
 """Begins files of some editors."""
 _COMMENT = re.compile(rf"{_MARK}\s*((#|//).*)?")

@@ -76,7 +76,7 @@ class AlphaStarArguments(_Arguments):
             if name not in _BY_KIND:
                 raise errors.ConfigError(f"{name} is an object; only {', '.join(_BY_KIND)} may differ by kind")
             if unknown := given[name].keys() - set(LEARNING):
-                raise errors.ConfigError(f"{name}: {min(unknown)} is no kind; expected {', '.join(LEARNING)}")
+                raise errors.ConfigError(f"{name}: {min(unknown)} is not a kind; expected {', '.join(LEARNING)}")
         if not objects:
             return super().values(given)
         found = {}

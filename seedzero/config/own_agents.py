@@ -41,7 +41,7 @@ def load(agent: str) -> OwnAgent:
     """Returns the agent of a name MODULE:OBJECT; imports the module, also from the current directory.
 
     Raises:
-      ConfigError: with file and line, if the module raises or does not return, or the object is no agent.
+      ConfigError: with file and line, if the module raises or does not return, or the object is not an agent.
     """
     what = f"--agent={agent}"
     user_code.check(agent)

@@ -394,7 +394,7 @@ def read_file(path: str | os.PathLike[str]) -> PresetFile:
     """Returns the content of a file.
 
     Raises:
-      ConfigError: with file and line, if a line is no setting, an unknown or repeated one, or has a wrong value.
+      ConfigError: with file and line, if a line is not a setting, an unknown or repeated one, or has a wrong value.
     """
     found: dict[str, str] = {}
     lines: dict[str, int] = {}

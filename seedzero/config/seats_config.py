@@ -53,7 +53,7 @@ def policies(config: Any, agents: Sequence[str]) -> tuple[str, ...]:
                 f"give your own names, as --seats.policies='{_EXAMPLE}'" if settings.policies == EACH else "rename it"
             )
             raise errors.ConfigError(
-                f"{settings.asked}: {name!r} is no name of a policy; expected letters, digits and underscores, a "
+                f"{settings.asked}: {name!r} is not a name for a policy; expected letters, digits and underscores, a "
                 f"letter first, and neither {_MAIN} nor the name of a bot; {way}"
             )
     of_agent = {

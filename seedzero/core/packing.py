@@ -58,7 +58,7 @@ def array_of(name: str, value: npt.ArrayLike) -> np.ndarray:
     try:
         return np.asarray(value)
     except ValueError:
-        raise errors.UsageError(f"{name} is no array: its parts have different shapes") from None
+        raise errors.UsageError(f"{name} is not an array: its parts have different shapes") from None
 
 
 def restart(first: np.ndarray, rows: Sequence[int] | np.ndarray) -> None:

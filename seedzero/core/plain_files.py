@@ -32,13 +32,13 @@ MOST_LINE_BYTES = 4 << 20
 
 
 def opener(path: str, flags: int) -> int:
-    """Opens a file for `open(path, mode, opener=opener)`; raises OSError for a link, or for what is no file."""
+    """Opens a file for `open(path, mode, opener=opener)`; raises OSError for a link, or for what is not a file."""
     return open_regular(path, flags | os.O_NOFOLLOW)
 
 
 def open_regular(path: str | os.PathLike[str], flags: int, mode: int = 0o666) -> int:
     """Returns the descriptor of a regular file. Opening a pipe could block forever, and reading a device never end."""
-    no_file = OSError(errno.EINVAL, "it is no regular file", os.fspath(path))
+    no_file = OSError(errno.EINVAL, "it is not a regular file", os.fspath(path))
     try:
         descriptor = os.open(path, flags | os.O_NONBLOCK | os.O_CLOEXEC, mode)
     except OSError as error:

@@ -45,7 +45,7 @@ def standard_error() -> TextIO:
 
 
 def columns(stream: TextIO) -> int | None:
-    """Returns the width of a stream's terminal, or None if it is no terminal."""
+    """Returns the width of a stream's terminal, or None if it is not a terminal."""
     try:
         return os.get_terminal_size(stream.fileno()).columns or None if stream.isatty() else None
     except (OSError, ValueError):  # it is closed, or no file

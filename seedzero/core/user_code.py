@@ -69,7 +69,7 @@ def not_a_script(name: str) -> str:
 def check(name: str) -> None:
     """Raises ConfigError unless the name has the form MODULE:FUNCTION; Python's own modules are refused.
 
-    This catches mistakes and is no protection: workers call what their learner names, with its arguments.
+    This catches mistakes and is not protection: workers call what their learner names, with its arguments.
     """
     module, _, function = name.partition(":")
     if module == _SCRIPT:

@@ -55,7 +55,7 @@ class GtpBoard(NamedTuple):
             return self.size**2
         column, row = self._letters.find(vertex[:1].upper()), vertex[1:]
         if not vertex or not 0 <= column < self.size or not row.isdecimal() or not 1 <= int(row) <= self.size:
-            raise ValueError(f"{vertex!r} is no move on this board; expected one as A1, or {_LAST[self.kind]}")
+            raise ValueError(f"{vertex!r} is not a move on this board; expected one as A1, or {_LAST[self.kind]}")
         return (int(row) - 1) * self.size + column
 
 
@@ -63,7 +63,7 @@ def gtp_color(text: str) -> int:
     """Returns the number of a color: b or black, w or white. Raises ValueError for other names."""
     found = [number for number, name in enumerate(COLORS) if text.lower() in (name, name[0])]
     if not found:
-        raise ValueError(f"{text!r} is no color; expected black or white")
+        raise ValueError(f"{text!r} is not a color; expected black or white")
     return found[0]
 
 

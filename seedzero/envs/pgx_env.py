@@ -84,7 +84,9 @@ class PgxGames:
     def render(self) -> np.ndarray:
         board = np.asarray(self._states.observation[0])
         if board.ndim != 3:
-            raise errors.EnvironmentFailure(f"game {self._rules.name!r} cannot be drawn: its observation is no board")
+            raise errors.EnvironmentFailure(
+                f"game {self._rules.name!r} cannot be drawn: its observation is not a board"
+            )
         planes = board.shape[-1] if self._rules.num_players == 1 else 2  # of two players: own and other pieces
         return env_base.paint(board.astype(np.float32)[..., :planes])
 

@@ -227,7 +227,9 @@ class Games:
     def render(self) -> np.ndarray:
         board = self._game.observe(self.states[0])
         if board.ndim != 3:
-            raise errors.EnvironmentFailure(f"game {self._game.name!r} cannot be drawn: its observation is no board")
+            raise errors.EnvironmentFailure(
+                f"game {self._game.name!r} cannot be drawn: its observation is not a board"
+            )
         return env_base.paint(board[..., : board.shape[-1] - (self.spec.num_players - 1)])
 
     def close(self) -> None:

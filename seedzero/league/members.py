@@ -188,7 +188,7 @@ class Pool:
         """Returns the pool in which a player meets only this frozen or scripted one; "" returns it to matchmaking."""
         if rival and rival not in fixed(self):
             raise ValueError(
-                f"player {rival} is no frozen or scripted player that plays; there are {', '.join(fixed(self)) or '-'}"
+                f"player {rival} is not a frozen or scripted player; there are {', '.join(fixed(self)) or '-'}"
             )
         return _changed(self, dataclasses.replace(_learning(self, name, "given an opponent"), rival=rival))
 
@@ -244,7 +244,7 @@ def add(pool: Pool, kind: str, *, source: str = INITIAL, reason: str = "") -> tu
     `max_players` already.
     """
     if kind not in LEARNING:
-        raise ValueError(f"{kind!r} is no kind of learning player; expected {', '.join(LEARNING)}")
+        raise ValueError(f"{kind!r} is not a kind of learning player; expected {', '.join(LEARNING)}")
     if source != INITIAL:
         _giver(pool, source)
     if not pool.has_room:

@@ -438,7 +438,7 @@ def keep_time(parts: learner_parts.LearnerParts, loop: device_loop.DeviceLoop, o
 
 
 def _why_late(parts: learner_parts.LearnerParts) -> str:
-    """Says why a checkpoint that is due waits for the last one, or returns "" while that is no news."""
+    """Says why a checkpoint that is due waits for the last one, or returns "" while that would repeat itself."""
     if parts.mirrored is not None:
         return (
             f"a checkpoint is due, but the last one is still on its way to {parts.mirrored.url}: it waits; "

@@ -19,7 +19,7 @@ from seedzero.monitoring.metrics import counts
 class Stage(enum.Enum):
     """The stages of a run.
 
-    A new run listens before it is built, a resumed one afterwards, so listening is no stage.
+    A new run listens before it is built, a resumed one afterwards, so listening is not a stage.
     """
 
     PREPARED = "prepared"  # there is no device loop yet
@@ -66,7 +66,7 @@ class RunStage:
         self.follow(self.loop.look)
 
     def pulse(self) -> object | None:
-        """Any thread: returns a value for `deadline.Deadline`. Saving and waiting for environments are no calls."""
+        """Any thread: returns a value for `deadline.Deadline`. Saving and waiting for environments are not calls."""
         now, loop = self.now, self.loop
         if now is Stage.BUILDING:
             return "building"

@@ -27,7 +27,7 @@ CONNECTION_SECONDS = 10.0
 _PREFIX = "seedzero_"
 
 Scrape = tuple[Mapping[str, Any], Mapping[str, metrics_log.Value]]
-"""The status, and the newest row of metrics.jsonl that is no evaluation, or {}."""
+"""The status, and the newest row of metrics.jsonl that is not an evaluation, or {}."""
 
 # A resume continues these counters, which get the suffix _total. Zeros are left out: a resume begins with them.
 _COUNTERS = {

@@ -51,7 +51,7 @@ class Followed:
             self._fetch(name)
         if not (self.path / run_dirs.CONFIG_FILE).exists():
             raise errors.ResumeError(
-                f"{self.url} is no run: {run_dirs.CONFIG_FILE} is missing, or the bucket is; give gs://BUCKET/PATH of "
+                f"{self.url} is not a run: {run_dirs.CONFIG_FILE} or the bucket is missing; give gs://BUCKET/PATH of "
                 "one training run"
             )
         with contextlib.suppress(errors.ResumeError):  # there is no status yet

@@ -34,7 +34,7 @@ UNDECIDED, DECIDED_BEFORE, BACK = 0.995, 0.95, 0.98
 A policy above UNDECIDED prefers nothing. One that was below DECIDED_BEFORE and is above BACK has lost its preferences.
 """
 SMALL_WEIGHT = 0.1
-"""With a larger entropy bonus, a high entropy is no symptom."""
+"""With a larger entropy bonus, a high entropy is not a symptom."""
 MANY_STEPS = 20_000
 """After this number of optimizer steps a policy should prefer some actions."""
 RISING_ENV_STEPS, FEW_ENV_STEPS, RISING_STEPS, RISING_SHARE = 50_000, 10_000, 5_000, 0.5
@@ -222,7 +222,7 @@ def _size(case: RunCase) -> float:
 
 
 def _stakes(case: RunCase) -> float:
-    """Returns the scale of seats' values, whose means are near 0 whatever the stakes; 0 if rows are no seats.
+    """Returns the scale of seats' values, whose means are near 0 whatever the stakes; 0 if rows are not seats.
 
     Infinity means unknown, without normalized rewards.
     """

@@ -14,7 +14,7 @@ def advantages(
 ) -> jax.Array:
     """Returns the advantages [B, T] of T consecutive steps (equation 16); add the values to get the value targets.
 
-    Where an episode is cut off (truncated), its last observation is no step: its value bootstraps the step before it,
+    Where an episode is cut off (truncated), its last observation is not a step: it bootstraps the step before it,
     and no trace crosses it. Its own advantage is 0.
 
     Args:

@@ -34,7 +34,7 @@ def targets(
 ) -> VtraceTargets:
     """Returns the targets of T consecutive steps.
 
-    Where an episode is cut off (truncated), its last observation is no step: its value bootstraps the step before it,
+    Where an episode is cut off (truncated), its last observation is not a step: it bootstraps the step before it,
     and no trace crosses it.
 
     Args:

@@ -24,7 +24,7 @@ def draw_stale(
 
     Priorities do not count here, because they show where there is much to learn, not which targets have aged. A row
     may occur more than once. Steps of others (`OWN`) are skipped, because nothing learns from their targets. If there
-    is no step to draw, the slots do not exist.
+    is not a step to draw, the slots do not exist.
 
     The arguments are those of `sampling.sample`; steps are drawn whose targets have a smaller version than the scalar
     `before`.

@@ -175,7 +175,7 @@ def slot_length(capacity: int, num_envs: int, margin: int, multiple: int = 1) ->
       capacity: training steps to keep over all environments.
       num_envs: environments that share the capacity; there may be rings for more.
       margin: additional rows for the pending step and those whose frame stack is gone, together at least the stack.
-        The last rows of episodes, which are no steps, take the room of steps.
+        The last rows of episodes, which are not steps, take the room of steps.
       multiple: the length is a multiple of this.
     """
     return -(-(math.ceil(capacity / num_envs) + margin) // multiple) * multiple

@@ -94,7 +94,7 @@ def at(
     starts = rings.first[rows] & (steps > 0)
     if crosses_episodes:
         final = rings.terminated[rows] | rings.truncated[rows]
-        starts &= ~jnp.roll(final, 1, axis=1)  # a first row after a last one is no cut
+        starts &= ~jnp.roll(final, 1, axis=1)  # a first row after a last one is not a cut
     valid = jnp.cumsum(starts | (steps > newer[:, None]), axis=1) == 0
     last = jnp.sum(valid, axis=1, dtype=jnp.int32) - 1
     seen = time[:, None] + jnp.minimum(jnp.asarray(observe, jnp.int32), last[:, None])

@@ -499,7 +499,7 @@ def is_made(forest: Forest) -> jax.Array:
 
 
 def is_last(forest: Forest) -> jax.Array:
-    """Returns [N, T] bool, true: the node exists and a simulation ended there, so it is no afterstate."""
+    """Returns [N, T] bool, true: the node exists and a simulation ended there, so it is not an afterstate."""
     return is_made(forest) if forest.is_afterstate is None else is_made(forest) & ~forest.is_afterstate
 
 

@@ -93,7 +93,7 @@ def free_unix_path(address: str) -> None:
     """Removes a dead server's socket file, if present.
 
     gRPC would replace any socket file, even that of a living server, which nobody could then reach. Raises UsageError
-    in that case, and if the file is no socket or its directory does not exist.
+    in that case, and if the file is not a socket or its directory does not exist.
     """
     path = unix_path(address)
     if not path.parent.is_dir():

@@ -50,7 +50,7 @@ _MEASURES = set(links.LinkReport._fields) <= set(inference_pb2.Heartbeat.DESCRIP
 def encode_step(group: int, sequence: int, step: types.EnvStep, packer: compression.Packer | None = None) -> bytes:
     """Returns a Step message; the observations are copied once. packer: compresses them while it is on.
 
-    Raises InvalidMessage for objects that are no arrays.
+    Raises InvalidMessage for objects that are not arrays.
     """
     try:
         observation = np.ascontiguousarray(step.observation)

@@ -99,5 +99,5 @@ def _handshake(
             except ssl.SSLWantReadError:
                 continue
         return asks.getpeercert()
-    except (OSError, ValueError):  # SSLError, and a host that is no name
+    except (OSError, ValueError):  # SSLError, and a host that is not a name
         return None

@@ -191,7 +191,7 @@ PLAIN = Access()
 def for_client(address: str, access: Access = PLAIN, token: str = "") -> ClientSecurity:
     """Returns a client's credentials for the learner at an address; UsageError for an address or file of no use.
 
-    token: replaces the access's; surrounding white space, as in a file, is no part of it.
+    token: replaces the access's; surrounding white space, as in a file, is not part of it.
     """
     target = addresses.target(address)
     token = token.strip() or (read_token(access.token_file) if access.token_file else "")

@@ -231,7 +231,7 @@ def _step(group: env_base.VectorEnv, event: messages.Actions, names: Sequence[st
     if event.bot is None:
         return group.step(event.actions)
     if not hasattr(group, "with_bots"):
-        raise errors.EnvironmentFailure("the learner asks for a bot's move, and these environments are no games of it")
+        raise errors.EnvironmentFailure("the learner asks for a bot's move, and these environments do not have it")
     chosen = ["", *names]
     actions = group.with_bots(event.actions, [chosen[number] for number in event.bot.tolist()])
     return group.step(actions)._replace(played=actions)

@@ -152,7 +152,7 @@ def test_an_episode_that_begins_within_the_burn_in_forgets_the_stored_state() ->
 
 def test_nothing_behind_a_cut_or_the_newest_row_counts() -> None:
     valid = ~_at(4, 5)
-    # Targets: 10 + 14/2, and two positions that are no steps.
+    # Targets: 10 + 14/2, and two positions that are not steps.
     found = _priority_and_loss(_windows(valid=valid, reward=jnp.array([[0.0, 0.0, 0.0, 10.0, 1e6, 1e6]])))
     np.testing.assert_allclose(found, _of([17 - 13, np.nan, np.nan]), rtol=1e-6)
     priority, loss = _priority_and_loss(_windows(valid=~_at(3, 4, 5)))

@@ -261,7 +261,7 @@ def test_config_shows_every_setting_of_the_agent_with_value_unit_and_help(
     agent: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     refused = 2 if agent == "alphazero" else 0  # which cannot search in Atari's games
-    assert commands.main(["config", "--preset=atari", f"--agent={agent}", "--seed=17"]) == refused
+    assert commands.main(["config", "--preset=atari", f"--agent={agent}", "--seed=17", "--advanced"]) == refused
     out = capsys.readouterr().out
     assert out.startswith(f"# preset atari, agent {agent}: ")
     for name, field in configs.fields().items():
@@ -296,7 +296,7 @@ def test_config_shows_the_agent_that_train_would_choose(capsys: pytest.CaptureFi
 
 
 def test_config_shows_an_agents_part_of_the_preset(capsys: pytest.CaptureFixture[str]) -> None:
-    assert commands.main(["config", "--preset=atari", "--agent=vtrace", "--vtrace.max_lag=3"]) == 0
+    assert commands.main(["config", "--preset=atari", "--agent=vtrace", "--vtrace.max_lag=3", "--advanced"]) == 0
     out = capsys.readouterr().out
     for line in ("--optimizer.decay_updates=78125  updates", "--vtrace.max_lag=3  unrolls", "--network.frame_stack=4"):
         assert line in out

@@ -42,7 +42,7 @@ def test_games_are_played_by_numbers_and_names(
     found, text = _plays(runs / "ttt", lines, monkeypatch, capfd)
     assert (found["losses"], found["wins"], found["draws"]) == (2, 0, 0) and found["step"] == 90
     assert text.count("moves: x(1,1), o") == 2 and "the agent would play x(" in text
-    assert "spiel:tic_tac_toe, muzero of update 90: action x(" in text and "'nonsense' is no legal move" in text
+    assert "spiel:tic_tac_toe, muzero of update 90: action x(" in text and "'nonsense' is neither a legal move" in text
     assert "You have the seat second." in text and "you have lost" in text
     kept = [records.read_record(path) for path in found["records"]]
     assert [(record.num_steps, record.header["human"]) for record in kept] == [(2, "first"), (1, "second")]

@@ -58,7 +58,7 @@ REFUSED = (
     ("status --run_dir=r --server=y", "--run_dir=DIR ... --server"),
     ("status --run_dir=r --token_file=y", "--token_file ... --server=HOST:PORT"),
     ("checkpoint --run_dir=r", " list, verify"),
-    ("checkpoint list --run_dir=.", "is no run directory: config.json is missing; give --run_dir=DIR"),
+    ("checkpoint list --run_dir=.", "is not a run directory: config.json is missing; give --run_dir=DIR"),
     ("diagnose", "--run_dir"),
     ("diagnose none", "none"),
     ("compare nowhere", "nowhere"),

@@ -202,7 +202,7 @@ def test_a_target_may_follow_from_several_positions(num_devices: int) -> None:
     after = jax.tree.map(np.array, rings)
     np.testing.assert_allclose(after.stored["target"][:, :7], [expected] * 4)
     version = after.stored["target_version"][:, :7].tolist()
-    assert version == [[10, 10, 10, 10, 3, 10, 3]] * 4  # the last row of an episode and the newest are no steps
+    assert version == [[10, 10, 10, 10, 3, 10, 3]] * 4  # the last row of an episode and the newest are not steps
     assert float(metrics["refresh_age"]) == pytest.approx(7.0)
     # Each of the 20 rows was drawn, in 400 times, and written once.
     assert float(metrics["refreshed_share"]) == pytest.approx(20 / 400)

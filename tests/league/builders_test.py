@@ -161,7 +161,7 @@ def test_reasons_tell_the_least_rate_or_the_steps() -> None:
 
 def test_a_main_exploiter_is_reset_when_it_beats_every_main_player() -> None:
     pool = _pool(main_players=2, main_exploiters=1)
-    pool, _ = pool.freeze("main", "0a", version=5, env_steps=50)  # which is no rival of a main exploiter
+    pool, _ = pool.freeze("main", "0a", version=5, env_steps=50)  # which is not a rival of a main exploiter
     payoff = _played(payoffs.Payoff(), pool, "main_exploiter_0", "main", 20 * "W")
     exploiter = [action for action in _star(pool, payoff, 100) if action.player == "main_exploiter_0"]
     assert exploiter == []
@@ -272,7 +272,7 @@ def test_a_biased_beginning_ends_with_the_main_player_s_nash_conv() -> None:
         (
             "alphastar",
             '{"win_rate": {"mains": 0.7}}',
-            "mains is no kind; expected main, main_exploiter, league_exploiter",
+            "mains is not a kind; expected main, main_exploiter, league_exploiter",
         ),
         ("alphastar", '{"win_rate": {"main_exploiter": 1.5}}', "of main_exploiter, win_rate is 1.5"),
         (
@@ -415,7 +415,7 @@ def test_the_builder_of_the_documentation_works(rules: pathlib.Path) -> None:
         ("one", "def one(", "returns Action.*; expected a list of "),
         ("number", "def number(", "player=7, .*expected strings"),
         ("thaw", "def thaw(", "kind='thaw', .*expected .*add, freeze, reset, retire, meet"),
-        ("add", "def add(", "'main_1' is no kind .*main, main_exploiter, league_exploiter"),
+        ("add", "def add(", "'main_1' is not a kind .*main, main_exploiter, league_exploiter"),
         ("adds", "def adds(", r"2 players learn, and --league\.max_players=2 "),
         ("gone", "def gone(", "main_1 is retired"),
         ("freezes", "def freezes(", "main_1 is retired"),

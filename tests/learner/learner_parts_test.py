@@ -96,7 +96,7 @@ def test_a_row_of_an_evaluation_has_the_steps_of_its_parameters() -> None:
 def test_an_evaluation_says_whether_it_beats_all_before_or_was_cut(is_record: bool, unfinished: int) -> None:
     told = Told()
     result = episodes.Scores(5, 1.0, 0.0, 1.0, 1.0, 5.0, unfinished=unfinished)
-    best = not unfinished  # higher than all but the baseline, which alone is no record
+    best = not unfinished  # higher than all but the baseline, which alone is not a record
     ended = _ended(result, is_best=best, is_record=is_record, cut_short=bool(unfinished))
     told.evaluated(ended)
     (message,) = told.said

@@ -94,7 +94,7 @@ DAMAGED = {
     "a byte too few": (gzip.compress(bytes(NUM_BYTES - 1)), "announce 1199; expected 1200"),
     "a byte too many": (gzip.compress(bytes(NUM_BYTES + 1)), "announce 1201; expected 1200"),
     "more than they announce": (gzip.compress(bytes(2 * NUM_BYTES))[:-4] + SIZE_FIELD, "do not hold the 1200"),
-    "a size that is no number of theirs": (gzip.compress(bytes(8))[:-4] + SIZE_FIELD, "damaged"),
+    "a size that is not a number of theirs": (gzip.compress(bytes(8))[:-4] + SIZE_FIELD, "damaged"),
 }
 
 

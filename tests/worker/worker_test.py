@@ -715,7 +715,7 @@ def test_an_environment_that_ends_its_process_is_named_with_its_line(serve, addr
                 ({how})()
 
         if not os.fork():
-            os._exit(0)  # a child's end is no failure
+            os._exit(0)  # a child's end is not a failure
         run(Exits, close_seconds=60)
     """
     ended = run_script(OWN + textwrap.dedent(script), address)

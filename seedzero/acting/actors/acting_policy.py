@@ -115,7 +115,7 @@ class Policy:
           observation: an observation of `spec.observation_space`, or a batch of them.
           reward: the reward that came with the observation, one a row; required by agents with a recurrent memory.
           action_mask: [A] or [B, A], bool or 0 and 1; true means legal. It is the mask that the environment gives in
-            its info or by `action_masks()`, and is required if the environment has one that is not a part of its
+            its info or by `action_masks()`, and is required if the environment has one that is not part of its
             observations.
           explore: whether to act with the noise of training; otherwise as loaded, greedily or by draws from the
             policy.

@@ -203,7 +203,7 @@ def _array(space: spaces.Space[Any], value: Any, title: str, rows: _Rows) -> np.
     try:
         array = np.asarray(value)
     except ValueError as error:
-        raise errors.UsageError(f"{title} is no array ({error}); its space is {space}") from None
+        raise errors.UsageError(f"{title} is not an array ({error}); its space is {space}") from None
     is_single = array.shape == shape
     if not (is_single or (array.shape[1:] == shape and array.ndim > len(shape) and array.size)):
         expected = f"{list(shape)}, or a batch [B{''.join(f', {size}' for size in shape)}]"

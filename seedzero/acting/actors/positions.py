@@ -127,7 +127,7 @@ def of_moves(env_id: str, moves: Sequence[int], observation: np.ndarray) -> Spie
     """
     kind, _, name = env_id.partition(":")
     if kind != "spiel" or spiel_seats.has_seats(spiel.load(name)):
-        raise errors.UsageError(f"moves={list(moves)}: {env_id} is no game of spiel: without seats; leave them out")
+        raise errors.UsageError(f"moves={list(moves)}: {env_id} is not a game of spiel: without seats; leave them out")
     if (game := _game(name)).has_chance:
         raise errors.UsageError(f"moves={list(moves)}: in {env_id} chance decides as well; leave them out")
     state = game.initial()

@@ -133,7 +133,7 @@ def _naming(path: pathlib.Path) -> Iterator[None]:
 
 
 def _damaged(path: pathlib.Path, reason: object) -> errors.RecordError:
-    return errors.RecordError(f"{path} is no whole record ({reason}); record the episode again")
+    return errors.RecordError(f"{path} is not a whole record ({reason}); record the episode again")
 
 
 def _arrays(file: BinaryIO, names: Sequence[str] | None, max_bytes: int | None) -> dict[str, np.ndarray]:
@@ -152,7 +152,7 @@ def _arrays(file: BinaryIO, names: Sequence[str] | None, max_bytes: int | None) 
         found = {name: loaded[name] for name in wanted}
     for name, array in found.items():
         if not isinstance(array, np.ndarray):
-            raise ValueError(f"{name} is no array")
+            raise ValueError(f"{name} is not an array")
     return found
 
 

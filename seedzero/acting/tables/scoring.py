@@ -186,7 +186,7 @@ def engine(choice: agent_choice.AgentChoice, *, size: int = 1) -> tuple[turn_gam
     game = table.game_of(config)
     if game is None:
         raise errors.UsageError(
-            f"{choice.path} was trained with --env={config.env.id}, which is no game of two players in turn; give a "
+            f"{choice.path} was trained with --env={config.env.id}, not a game of two players in turn; give a "
             "run of Go, Hex or Othello"
         )
     saved = saved_agents.load(choice, config, game.spec)

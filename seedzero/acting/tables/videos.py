@@ -62,7 +62,7 @@ def write_video(path: str | os.PathLike[str], frames: Iterable[np.ndarray], fps:
 
 
 def thinned(frame: np.ndarray, longest_side: int) -> np.ndarray:
-    """Returns every Nth row and column of a frame [H, W, 3], so that no side is longer than a limit; 0 is no limit."""
+    """Returns every Nth row and column of a frame [H, W, 3], so that no side exceeds a limit; 0: no limit."""
     every = -(-max(frame.shape[:2]) // longest_side) if longest_side else 1
     return frame[::every, ::every]
 

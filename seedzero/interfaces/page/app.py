@@ -186,7 +186,7 @@ def make(
 def _answering(
     read: Callable[[requests.Request], dict[str, Any] | responses.Response],
 ) -> Callable[[requests.Request], responses.Response]:
-    """Returns an endpoint; since it is no coroutine, Starlette calls it on a thread."""
+    """Returns an endpoint; since it is not a coroutine, Starlette calls it on a thread."""
 
     def answer(request: requests.Request) -> responses.Response:
         try:

@@ -99,12 +99,14 @@ def locate(root: pathlib.Path, name: str) -> pathlib.Path:
     path = root
     for part in [] if name == "." else name.split("/"):
         if not is_name(part):
-            raise UnknownRun(f"{_quoted(name)} is no name of a run below the page's directory")
+            raise UnknownRun(f"{_quoted(name)} is not the name of a run below the page's directory")
         path = path / part
         if not _has_kind(path, stat.S_ISDIR):
             raise UnknownRun(f"there is no run {_quoted(name)}: it was deleted, renamed, or lies behind a link")
     if not _is_run(path):
-        raise UnknownRun(f"{_quoted(name)} is no run: its {run_dirs.CONFIG_FILE} is missing; it may have been deleted")
+        raise UnknownRun(
+            f"{_quoted(name)} is not a run: its {run_dirs.CONFIG_FILE} is missing; it may have been deleted"
+        )
     return path
 
 
@@ -124,7 +126,7 @@ def locate_file(folder: pathlib.Path, name: str, endings: tuple[str, ...], noun:
     """Returns a file in a folder of a run. Raises UnknownRun for any path that `files` would not return."""
     parts = name.split("/")
     if len(parts) > 2 or not name.endswith(endings) or not all(map(is_name, parts)):
-        raise UnknownRun(f"{_quoted(name)} is no name of a {noun} of this run")
+        raise UnknownRun(f"{_quoted(name)} is not the name of a {noun} of this run")
     for place in (folder, folder / parts[0]) if len(parts) == 2 else (folder,):
         if place.is_symlink():
             raise UnknownRun(f"{place.name} of this run is a link, which the page does not follow")
@@ -166,7 +168,7 @@ def _is_run(path: pathlib.Path) -> bool:
 
 
 def _has_kind(path: pathlib.Path, is_kind: Callable[[int], bool]) -> bool:
-    """Returns whether a path exists, is no link, and is of the given kind."""
+    """Returns whether a path exists, is not a link, and is of the given kind."""
     try:
         return is_kind(os.lstat(path).st_mode)
     except (OSError, ValueError):

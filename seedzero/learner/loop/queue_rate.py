@@ -133,7 +133,7 @@ class QueueRateLimiter(rate_limiting.RateLimiter):
     def record(self, slots: np.ndarray, group: np.ndarray, first: np.ndarray, now: float) -> int:
         """Records a new row in each of the slots. Row L completes an unroll of L steps.
 
-        The transition from an episode's last row to the next one's first is no step, but takes a place in the unroll.
+        The transition from an episode's last row to the next one's first is not a step, but takes a place there.
         The step to the very first row belongs to no unroll; the number of such steps is returned.
         """
         self._pace = None

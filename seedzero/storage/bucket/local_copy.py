@@ -54,7 +54,7 @@ def fill(
     """
     if foreign := remote.foreign(keys):
         found = f"it has {foreign[0]}, and a run would delete that"
-        raise errors.ResumeError(f"{store.url} is no run directory: {found}; give a new --run_dir")
+        raise errors.ResumeError(f"{store.url} is not a run directory: {found}; give a new --run_dir")
     objects = remote.read_checkpoints(store, keys)
     for prefix, problem in objects.damaged.items():
         report(f"{store.url}/{prefix} is skipped: {problem}")

@@ -34,7 +34,7 @@ class Copy:
         remote.download_all(store, path, _SMALL)
         if not (path / run_dirs.CONFIG_FILE).exists():
             missing = f"{run_dirs.CONFIG_FILE} is missing, or the bucket is"
-            raise errors.ResumeError(f"{url} is no run directory: {missing}; give --run_dir of a training run")
+            raise errors.ResumeError(f"{url} is not a run directory: {missing}; give --run_dir of a training run")
 
     def fetch(self, name: str) -> None:
         """Fetches a file of the run, such as metrics.jsonl, if it exists."""

@@ -290,7 +290,7 @@ def _check_not_foreign(path: pathlib.Path) -> None:
         is_ours, why = not found, f"it has {', '.join(found)}, but no {CONFIG_FILE}"
     if not is_ours:
         raise errors.ResumeError(
-            f"{path} is no run directory: {why}. A run would replace what is there; give a new or an empty --run_dir"
+            f"{path} is not a run directory: {why}. A run would replace that; give a new or an empty --run_dir"
         )
 
 
@@ -350,7 +350,7 @@ def _read_saved(path: str | os.PathLike[str]) -> tuple[SavedConfig, list[str]]:
         missing = "it is a file" if os.path.exists(path) else "there is no such directory"
         missing = f"{CONFIG_FILE} is missing" if os.path.isdir(path) else missing
         raise errors.ResumeError(
-            f"{os.fspath(path)} is no run directory: {missing}; give --run_dir=DIR of a training run"
+            f"{os.fspath(path)} is not a run directory: {missing}; give --run_dir=DIR of a training run"
         ) from None
     except OSError as error:
         raise errors.ResumeError(f"cannot read {file}: {error.strerror}") from None

@@ -67,8 +67,8 @@ def test_named_arrays_are_checked_by_name(tmp_path: pathlib.Path) -> None:
         ({"header": None}, "header"),
         ({"header": np.array('{"format": "other"}')}, "format"),
         ({"header": np.array('{"format": "seedzero.record", "version": 2}')}, "version is 2; expected 1"),
-        ({"header": np.array("no JSON")}, "no whole record"),
-        ({"header": np.array('{"format": "seedzero.record", "version": 1, "spec": {}}')}, "no whole record"),
+        ({"header": np.array("no JSON")}, "not a whole record"),
+        ({"header": np.array('{"format": "seedzero.record", "version": 1, "spec": {}}')}, "not a whole record"),
     ],
 )
 def test_a_damaged_record_is_refused(changes: dict[str, Any], match: str, tmp_path: pathlib.Path) -> None:
@@ -87,7 +87,7 @@ def test_no_cut_file_and_no_flipped_byte_passes_silently(tmp_path: pathlib.Path)
     content = path.read_bytes()
     for length in range(0, len(content), 97):
         path.write_bytes(content[:length])
-        with pytest.raises(errors.RecordError, match="no whole record"):
+        with pytest.raises(errors.RecordError, match="not a whole record"):
             records.read_record(path)
     for place in range(0, len(content), 61):
         path.write_bytes(content[:place] + bytes([content[place] ^ 0xFF]) + content[place + 1 :])
@@ -134,5 +134,5 @@ def test_a_member_that_is_no_array_is_refused(tmp_path: pathlib.Path) -> None:
     records.write(path, _HEADER, {name: array for name, array in _arrays().items() if name != "reward"})
     with zipfile.ZipFile(path, "a") as archive:
         archive.writestr("reward.npy", b"12")
-    with pytest.raises(errors.RecordError, match="reward is no array"):
+    with pytest.raises(errors.RecordError, match="reward is not an array"):
         records.read_record(path)

@@ -141,6 +141,6 @@ def test_an_earlier_video_stays_where_an_episode_fails(tmp_path: pathlib.Path, s
         yield from frames(2, 16, 16)
         raise error
 
-    with pytest.raises(type(error), match=f"^{error}$"):  # as it is: it is no failure to write
+    with pytest.raises(type(error), match=f"^{error}$"):  # as it is: it is not a failure to write
         videos.write_video(path, failing(), 5.0)
     assert path.read_bytes() == b"earlier" and list(tmp_path.iterdir()) == [path]

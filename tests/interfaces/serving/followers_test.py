@@ -193,7 +193,7 @@ def _go_back(path: pathlib.Path) -> None:
 @pytest.mark.parametrize(
     ("change", "part"),
     [
-        (shutil.rmtree, "is no run directory: there is no such directory; give --run_dir=DIR"),
+        (shutil.rmtree, "is not a run directory: there is no such directory; give --run_dir=DIR"),
         (lambda path: _replace(path, 100), "another run is in "),
         (lambda path: _replace(path, 80), "start this server again to serve it"),
         (_go_back, "checkpoints is of update 80; "),

@@ -130,7 +130,7 @@ def test_answers_to_other_clients_are_handed_on(world: World) -> None:
         ({"observation": [10**400, 0.5, 0], "action_mask": MASK}, "dtype object; expected float32"),
         ({"observation": ONE}, "action_mask is missing; expected 1 or 0"),
         ({"observation": ONE, "action_mask": [1, 0]}, "action_mask has the shape [2]; expected [4]"),
-        ({"observation": ONE, "action_mask": [1, [0], 1, 1]}, "action_mask is no array"),
+        ({"observation": ONE, "action_mask": [1, [0], 1, 1]}, "action_mask is not an array"),
         ({"observation": ONE, "action_mask": [0, 0, 0, 0]}, "no legal action"),
         ({"observation": ONE, "action_mask": MASK, "player": ["main"]}, "player is ['main']; expected one of main"),
         ({"observation": ONE, "action_mask": MASK, "findings": 3}, "findings is 3; expected true or false"),

@@ -545,7 +545,7 @@ def test_waiting_ends_if_the_disk_does_not_answer_and_sooner_after_an_interrupt(
     pending = stuck.thread.submit(stuck.write)
     assert stuck.begun.wait(60)
     stuck.seconds = checkpointers.HURRIED_SECONDS + 1
-    stuck.thread.check()  # a slow disk is no reason
+    stuck.thread.check()  # a slow disk is not a reason
     stuck.thread.hurry()
     for wait in (stuck.thread.check, lambda: stuck.thread.wait(None, pending)):
         with pytest.raises(errors.CheckpointError, match="has waited 31 s for the disk"):

@@ -8,7 +8,7 @@ the repository at `--into`
 
 - a row of docs/curves/table.jsonl: commit, command, steps, updates, processor seconds, score and standard error;
 - the run's curve, docs/curves/GAME_AGENT_SEED.csv;
-- its agent, examples/trained/GAME and a row of the README there, if no other run of that game has a higher score.
+- its agent, examples/trained/GAME or GAME_100k, and a row of the README there, if no other run has a higher score.
 """
 
 from __future__ import annotations
@@ -28,6 +28,7 @@ from seedzero.storage.checkpoints import saved_files
 LIMIT_SECONDS = 9_000.0
 """Most seconds that a run trains, resumes included."""
 _BENCHMARK_GAMES = ("Boxing", "Breakout", "Freeway", "Krull", "MsPacman", "Pong", "Qbert", "RoadRunner")
+_POLICY = {"Breakout": "sample"}  # after 100 thousand steps the best action may be to never launch the ball
 _COLUMNS = ("env_steps", "update", "seconds", "episode_return", "evaluation_mean_return")
 
 
@@ -45,6 +46,11 @@ class Entry(NamedTuple):
         return f"{self.game.lower()}_{self.agent}_{self.seed}"
 
     @property
+    def kept_as(self) -> str:
+        """Name of its agent among examples/trained: the game, and its benchmark."""
+        return "_".join([self.game.lower(), *self.agent.split("-")[1:]])
+
+    @property
     def arguments(self) -> list[str]:
         """The arguments of `seedzero train`, without the run directory and the limit of time."""
         agent, _, benchmark = self.agent.partition("-")
@@ -55,7 +61,7 @@ class Entry(NamedTuple):
 
 ENTRIES: tuple[Entry, ...] = (
     *(Entry("Pong", "muzero", seed) for seed in (1, 2, 3)),
-    *(Entry(game, "muzero-100k", 1) for game in _BENCHMARK_GAMES),
+    *(Entry(game, "muzero-100k", 1, policy=_POLICY.get(game, "greedy")) for game in _BENCHMARK_GAMES),
     *(Entry("Breakout", "muzero", seed) for seed in (1, 2)),
     *(Entry("Breakout", "ppo", seed, policy="sample") for seed in (1, 2)),
     Entry("Pong", "ppo", 1, policy="sample"),
@@ -121,9 +127,10 @@ def make(entry: Entry, directory: pathlib.Path, repository: pathlib.Path) -> dic
     curves = repository / "docs" / "curves"
     curves.mkdir(parents=True, exist_ok=True)
     write_curve(curves / f"{entry.name}.csv", rows)
-    others = [other["score"] for other in rows_of(repository) if other["game"] == entry.game]
+    kept_as = {each.name: each.kept_as for each in ENTRIES}
+    others = [other["score"] for other in rows_of(repository) if kept_as.get(other["name"]) == entry.kept_as]
     if all(row["score"] > score for score in others):
-        trained.keep(path, repository, entry.game.lower(), found, [f"--policy={entry.policy}"])
+        trained.keep(path, repository, entry.kept_as, found, [f"--policy={entry.policy}"])
     with (curves / "table.jsonl").open("a") as file:
         file.write(json.dumps(row) + "\n")
     return row

@@ -55,10 +55,10 @@ class Task(NamedTuple):
 
 
 TASKS: Mapping[str, Task] = {
-    "catch-muzero": Task(("--preset=catch",), 12_000),
-    "cartpole-muzero": Task(("--preset=cartpole",), 40_000),
-    "cartpole-ppo": Task(("--preset=cartpole", "--agent=ppo"), 120_000),
-    "cartpole-vtrace": Task(("--preset=cartpole", "--agent=vtrace"), 120_000),
+    "catch-muzero": Task(("--preset=catch",), 8_000),
+    "cartpole-muzero": Task(("--preset=cartpole",), 20_000),
+    "cartpole-ppo": Task(("--preset=cartpole", "--agent=ppo"), 60_000),
+    "cartpole-vtrace": Task(("--preset=cartpole", "--agent=vtrace"), 60_000),
     "breakout-ppo": Task(("--env=gym:MinAtar/Breakout-v1", "--agent=ppo"), 500_000),
 }
 _MAIN_TASKS = tuple(TASKS)[:4]
@@ -161,14 +161,16 @@ async def run(task: Task, ground: str, seed: int, path: pathlib.Path, kill_secon
     if ended.result():
         raise SystemExit(f"the learner ended with {ended.result()}; see {log}")
     rows = runs.rows(path)
-    ages = [row["policy_age"] for row in rows if "policy_age" in row]
+    # PPO and V-trace report the steps that they learned from, the others the calls that acted.
+    ages = [row.get("policy_lag", row["policy_age"]) for row in rows if "policy_age" in row]
+    most = [row.get("policy_lag_max", row["policy_age"]) for row in rows if "policy_age" in row]
     inserts = [row["samples_per_insert"] for row in rows if "samples_per_insert" in row]
     return {
         "area": area(rows, task.steps),
         "seconds": round(rows[-1]["seconds"], 1),
         "samples_per_insert": inserts[-1] if inserts else None,
         "age_mean": float(np.mean(ages)) if ages else None,
-        "age_max": float(np.max(ages)) if ages else None,
+        "age_max": float(np.max(most)) if most else None,
         "kills": kills if ground == "killed" else 0,
     }
 

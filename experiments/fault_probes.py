@@ -431,6 +431,8 @@ def network_slow(mbit: float, least_gain: float) -> str:
     """Sends frames through a link of so many Mbit/s, with transport.compression off and auto."""
 
     async def beside(proxy: Proxy, worker: Worker) -> str:
+        while not worker.num_steps and not worker.failure:  # its games are made
+            await asyncio.sleep(0.1)
         proxy.bytes_per_second = mbit * 1e6 / 8
         await asyncio.sleep(50.0)  # half a minute decides
         begin, began = worker.num_steps, time.monotonic()

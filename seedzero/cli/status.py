@@ -74,7 +74,8 @@ env_steps_per_second, updates_per_second, stalled (null, or why), last_evaluatio
 budget or return that was reached), alive ("unknown" of another user's run), in a league matches (by type, void ones
 too), and links: of each worker that has measured its link name, role, groups, environments, state, quiet_seconds
 (since its last message), round_trip_seconds, step_seconds (of a group), bytes_per_second (both ways), waits_for (link,
-learner or environments: the largest part), and where the link is the limit environments_needed, which would hide it.
+learner or environments: the largest part), where the link is the limit environments_needed, which would hide it, and
+compressed if its observations are.
 From a bucket also host, and renewed_seconds_ago: the age of the learner's lease.""",
     run=run,
 )

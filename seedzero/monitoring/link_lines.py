@@ -14,7 +14,7 @@ ROUND_TRIP = "round_trip_seconds"
 """Metric: the longest round trip of a training worker."""
 REMEDY = (
     "start the worker with room for them (--num_envs) if its machine and the free slots (--replay.num_slots of a new "
-    "run) have it, or nearer to the learner"
+    "run) have it, or nearer to the learner; images take less of a slow link with --transport.compression=auto"
 )
 _EVERY_SECONDS = 60.0
 _MAX_NAMED = 3

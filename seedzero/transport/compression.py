@@ -54,6 +54,11 @@ class Unpacker:
         """Forgets the observations of a session."""
         self._last.clear()
 
+    def remember(self, fields: inference_pb2.Step, data: memoryview, num_bytes: int) -> None:
+        """Takes a step that was sent again: the group's next one may differ from it. Raises as `unpack` does."""
+        if KNOWN and fields.gzip and self._last.get(fields.group, (None, None))[0] != fields.sequence:
+            self.unpack(fields, data, num_bytes)
+
     def unpack(self, fields: inference_pb2.Step, data: memoryview, num_bytes: int) -> memoryview:
         """Returns `num_bytes` bytes, read-only, as the step's checked shape announces; never allocates more.
 
@@ -91,6 +96,7 @@ class Trial:
     """Decides whether a stream's worker compresses: tries it once if the link is slow, and keeps what is quicker."""
 
     def __init__(self) -> None:
+        self.is_on = False
         self._before_seconds = 0.0  # that steps were away before the trial; 0: it has not begun
         self._is_over = False
 
@@ -103,8 +109,9 @@ class Trial:
             return None
         if self._before_seconds:
             self._is_over = True
-            return None if _LEAST_GAIN * link.away_seconds <= self._before_seconds else False
+            self.is_on = _LEAST_GAIN * link.away_seconds <= self._before_seconds
+            return None if self.is_on else False
         if not link.is_far or not _FEWEST_BYTES <= message_bytes <= _FAST * link.round_trip_seconds:
             return None
-        self._before_seconds = link.away_seconds
+        self._before_seconds, self.is_on = link.away_seconds, True
         return True

@@ -77,6 +77,7 @@ class Presence(NamedTuple):
     state: str
     quiet_seconds: float  # since the last message
     link: links.WorkerLink | None = None  # None: nothing plausible is known yet
+    compresses: bool = False  # its observations are compressed
 
     def to_json(self) -> dict[str, object]:
         """Returns what the status and pages show of it."""
@@ -88,6 +89,7 @@ class Presence(NamedTuple):
             "state": self.state,
             "quiet_seconds": round(self.quiet_seconds, 2),
             **(self.link.to_json() if self.link else {}),
+            **({"compressed": True} if self.compresses else {}),
         }
 
 

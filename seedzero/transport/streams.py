@@ -213,6 +213,7 @@ class LearnerSide:
                 _state(session, now),
                 max(0.0, now - session.expires_at + self.settings.lease_seconds),
                 session.meter.link,
+                bool(session.stream and session.stream.trial and session.stream.trial.is_on),
             )
             for session in list(self.sessions.values())
         ]
@@ -319,6 +320,8 @@ class LearnerSide:
 
     def _on_step(self, stream: Stream, session: Session, fields: inference_pb2.Step, observation: memoryview) -> None:
         answer = session.look_up(fields.group, fields.sequence)
+        if stream.unpacker and answer is not sessions.Repeat.NEW:
+            stream.unpacker.remember(fields, observation, session.layout.observation_bytes)
         if isinstance(answer, bytes):
             stream.put(answer)
         elif answer is sessions.Repeat.NEW:

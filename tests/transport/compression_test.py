@@ -68,6 +68,17 @@ def test_a_worker_may_stop_and_begin_again() -> None:
         np.testing.assert_array_equal(taken(data, learner), make_step(sequence).observation)
 
 
+def test_a_step_that_was_sent_again_is_what_the_next_one_differs_from() -> None:
+    worker, learner = packer(), compression.Unpacker()
+    for sequence in range(2):
+        data = codec.encode_step(0, sequence, make_step(sequence), worker)
+        for _ in range(2):
+            message, observation = codec.decode_worker(data)
+            learner.remember(message.step, observation, NUM_BYTES)
+    data = codec.encode_step(0, 2, make_step(2), worker)
+    np.testing.assert_array_equal(taken(data, learner), make_step(2).observation)
+
+
 def test_noise_fits_a_message_though_it_grows() -> None:
     noise = make_step(0)._replace(observation=np.random.default_rng(0).integers(0, 256, (E, SIZE), np.uint8))
     data = codec.encode_step(0, 0, noise, packer())

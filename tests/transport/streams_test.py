@@ -252,6 +252,7 @@ async def test_a_worker_behind_a_slow_link_compresses_if_that_is_quicker() -> No
     far.work(16)
     link = room.links[-1]
     assert far.told == [True] and link is not None and round(link.round_trip_seconds, 6) == 0.1
+    assert room.streams.side.present()[0].to_json()["compressed"]
 
 
 @in_a_loop
@@ -261,6 +262,7 @@ async def test_a_worker_behind_a_link_that_is_far_but_not_slow_sends_as_before()
     far.work(20)
     far.step()
     assert far.told == [True, False] and not far.packer.is_on
+    assert "compressed" not in far.room.streams.side.present()[0].to_json()
     far.work(20)
     far.step()
     assert far.told == [True, False]

@@ -11,7 +11,7 @@ from seedzero.cli import output, parse
 from seedzero.config import configs, presets
 from seedzero.core import errors
 
-PARTS = ("transport", "environments", "acting", "replay", "update", "search")
+PARTS = ("transport", "environments", "acting", "replay", "update", "search", "sizing")
 ROWS: Mapping[str, tuple[str | int, ...]] = {
     "batch": (8, 32, 128, 512),
     "network": ("free", "small", "middle"),
@@ -126,7 +126,8 @@ COMMAND = parse.Command(
     usage=f"{'|'.join(PARTS)} [--preset=NAME] [--SECTION.KEY=VALUE ...] [--json]",
     words=(PARTS,),
     flags={
-        "preset=NAME": "preset to measure (default: cartpole on a CPU, atari on an accelerator; environments: catch)",
+        "preset=NAME": "preset to measure (default: cartpole on a CPU, atari on an accelerator; environments: catch; "
+        "sizing: atari)",
         f"batch={_listing(ROWS['batch'])}": "search: only these rows (default: all, on a CPU without 512)",
         f"network={_listing(ROWS['network'])}": "search: only these rows (default: all, on a CPU without middle)",
         f"policy={_listing(ROWS['policy'])}": "search: only these rows",
@@ -149,6 +150,9 @@ search: one search of 18 actions, against mctx (a package of its own) and agains
   preset's). ratio_to_mctx: mctx's time / the search's, more than 1 if the search is faster. ratio_to_network:
   the search's time / that of its network calls alone, 1 if the tree costs nothing. considered: the root actions
   that Gumbel starts with; PUCT has no such number and shows 0. Takes 3 to 4 minutes on two cores.
+sizing: what a frame (a step of an environment) costs this machine's environments, wire and devices, and what 10
+  thousand, 100 thousand and a million frames a second would need by these figures, within a minute. It measures
+  preset atari with PPO, or --preset and --agent (ppo, muzero). docs/speed.md, "Sizing", explains the columns.
 
 Every ratio is the median over short slices that alternate in the same run, and a share of the peer's speed:
 1 is as fast as the peer. (Only search's ratio_to_network is the other way round: a multiple of the peer's time.)""",

@@ -146,7 +146,7 @@ REFUSED = (
     (f"sweep --seeds=1 --run_dir=gs://runs/x {SWEEP}", "--run_dir=gs://runs/x: a sweep needs a directory"),
     (f"sweep --seeds=1 --jobs=0 {SWEEP}", "--jobs=0: expected at least 1"),
     # benchmark
-    ("benchmark everything", " transport, environments, acting, replay, update, search"),
+    ("benchmark everything", " transport, environments, acting, replay, update, search, sizing"),
     ("benchmark search --batch=8,16", "--batch=8,16: ... 8, 32, 128, 512"),
     ("benchmark search --network=", "--network=: ... free, small, middle"),
     ("benchmark search --policy=alpha", "--policy=alpha: ... gumbel, puct"),

@@ -108,7 +108,7 @@ def _work(
             learner.send(index, step)
         kinds: Mapping[str, Callable[[], None]] = {
             "wire": lambda: _step_by_wire(learner, groups),
-            "alone": _alone(others, other_steps),
+            "alone": stepping(others, other_steps),
         }
         for kind, seconds in transport.asked(pipe):
             pipe.send(num_envs * transport.calls_per_second(kinds[kind], seconds))
@@ -120,7 +120,7 @@ def _step_by_wire(learner: client.Client, groups: list[env_base.VectorEnv]) -> N
     learner.send(event.group, groups[event.group].step(event.actions))
 
 
-def _alone(groups: list[env_base.VectorEnv], steps: list[types.EnvStep]) -> Callable[[], None]:
+def stepping(groups: list[env_base.VectorEnv], steps: list[types.EnvStep]) -> Callable[[], None]:
     """Returns a call that steps the groups in turn. steps: each group's newest step, replaced in place."""
     turns, actions = itertools.cycle(range(len(groups))), _actions(groups[0].spec, groups[0].num_envs)
 

@@ -52,7 +52,7 @@ def run(
       observation_bytes: size of one environment's observation, uint8.
       seconds: time to measure both.
     """
-    kinds = {"real": (_serve_real, _work_real), "bare": (_serve_bare, _work_bare)}
+    kinds = {"real": (serve_real, _work_real), "bare": (_serve_bare, _work_bare)}
     with contextlib.ExitStack() as stack:
         teams = {}
         for kind, (serve, work) in kinds.items():
@@ -148,9 +148,13 @@ class InstantLearner:
         self._size, self._answer, self._numbers = (num_groups, num_envs), answer, itertools.count(1)
 
     def serve(self, pipe: Pipe) -> None:
-        """Sends the server's address, and serves until the other end of the pipe closes."""
+        """Sends the server's address, and serves until the other end of the pipe closes.
+
+        It answers anything that is sent with the seconds that the processor has worked for this process.
+        """
         pipe.send(self._server.start())
-        list(asked(pipe))
+        for _ in asked(pipe):
+            pipe.send(time.process_time())
         self._server.stop(finished=True, reason="measured")
 
     def assign(self, hello: messages.Hello) -> types.Assignment:
@@ -170,14 +174,14 @@ class InstantLearner:
         return {}
 
 
-def _serve_real(pipe: Pipe, num_envs: int) -> None:
+def serve_real(pipe: Pipe, num_envs: int) -> None:
     actions = np.zeros(num_envs, np.int32)
     InstantLearner(_SETTINGS, 1, num_envs, lambda step: actions).serve(pipe)
 
 
 def _work_real(pipe: Pipe, address: str, num_envs: int, observation_bytes: int) -> None:
     hello = messages.Hello("benchmark", "", (types.Role.TRAIN,), (env_ids.YOURS,), num_envs)
-    steps = _steps(num_envs, observation_bytes)
+    steps = fake_steps(num_envs, observation_bytes)
     with client.Client(address, hello) as learner:
         learner.join()
         learner.start(types.EnvSpec((observation_bytes,), "uint8", NUM_ACTIONS))
@@ -190,7 +194,7 @@ def _work_real(pipe: Pipe, address: str, num_envs: int, observation_bytes: int) 
             pipe.send(calls_per_second(exchange, seconds))
 
 
-def _steps(num_envs: int, observation_bytes: int) -> Iterator[types.EnvStep]:
+def fake_steps(num_envs: int, observation_bytes: int) -> Iterator[types.EnvStep]:
     """Returns an endless cycle of different steps."""
     frames = np.random.default_rng(0).integers(0, 256, (NUM_FRAMES, num_envs, observation_bytes), np.uint8)
     reward, flags = np.zeros(num_envs, np.float32), np.zeros(num_envs, np.bool_)
@@ -226,7 +230,7 @@ async def _serve_bare_async(pipe: Pipe, num_envs: int) -> None:
 
 
 async def _work_bare_async(pipe: Pipe, address: str, num_envs: int, observation_bytes: int) -> None:
-    steps = itertools.islice(_steps(num_envs, observation_bytes), NUM_FRAMES)
+    steps = itertools.islice(fake_steps(num_envs, observation_bytes), NUM_FRAMES)
     ready_made = itertools.cycle([codec.encode_step(1, 1000, step) for step in steps])
     async with aio.insecure_channel(address, options=options.client(_SETTINGS)) as channel:
         connect = channel.stream_stream(f"/{_BARE_SERVICE}/Connect", bytes, bytes)

@@ -307,3 +307,18 @@ async def test_damaged_compressed_bytes_end_that_workers_session_with_an_error()
     good = codec.encode_step(0, far.sequence, step, far.packer)
     with pytest.raises(errors.InvalidMessage, match=f"observation of group 0, step {far.sequence}, has .* damaged"):
         room.say(far.stream, good[:-8] + bytes([good[-8] ^ 1]) + good[-7:])
+
+
+@in_a_loop
+async def test_a_compressed_step_that_is_sent_again_on_a_new_stream_is_known_to_the_next_one() -> None:
+    learner = Learner()
+    room = Room(learner, COMPRESSING)
+    far = Far(room, learner)
+    far.step()
+    hello = dataclasses.replace(HELLO, session_id=learner.begun[0][0])
+    far.stream = room.stream(handshake.encode_hello(hello), handshake.encode_spec(IMAGES))
+    far.stream.unpacker, far.packer.is_on = compression.Unpacker(), True
+    again = make_step(observation=np.zeros((E, *IMAGES.observation_shape), np.float32))
+    room.say(far.stream, *(codec.encode_step(group, 0, again, far.packer) for group in range(NUM_GROUPS)))
+    far.step()  # differs from those
+    assert learner.ended.empty() and learner.requests.empty()

@@ -88,8 +88,6 @@ def _limits(lines: Sequence[Line]) -> tuple[float, float]:
     return least - _MARGIN * height, most + _MARGIN * height
 
 
-WIN_RATE_FORMATS = (".svg", ".png", ".pdf")
-"""The file endings that can be written."""
 _LOST, _EVEN, _WON, _UNMET = "#b2182b", "#f7f7f7", "#2166ac", "#dddddd"
 _MOST_NUMBERED = 40
 """Up to this number of players, squares show their numbers."""
@@ -112,7 +110,7 @@ class WinRates(NamedTuple):
 def draw_win_rates(table: WinRates, title: str, *, ending: str, of_returns: bool = False) -> bytes:
     """Returns a picture: red for 0, white for 0.5, blue for 1, and grey for players that never met.
 
-    ending: one of `WIN_RATE_FORMATS`. of_returns: show mean returns, from the smallest to the largest, instead of win
+    ending: ".svg", ".png" or ".pdf". of_returns: show mean returns, from the smallest to the largest, instead of win
     rates. Raises UsageError if matplotlib is missing.
     """
     check("`seedzero league payoff --json`")

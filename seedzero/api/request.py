@@ -51,8 +51,6 @@ def known(agent: str, run_dir: str | None) -> type[configs.Config]:
     """
     if agent or not run_dir or not os.path.exists(os.path.join(run_dir, "config.json")):
         return configs.kind_of(agent)
-    from seedzero.storage.checkpoints import run_dirs
-
     return type(run_dirs.read_resumable(run_dir).config)
 
 
@@ -119,7 +117,7 @@ def make(flags: Mapping[str, str], settings: Mapping[str, str], *, is_here: bool
 def _saved(run_dir: str, settings: Mapping[str, str], *, trusted: bool, is_here: bool) -> tuple[str, dict[str, str]]:
     """Returns preset and settings of the run in a directory, with new settings replacing its own."""
     from seedzero.storage.bucket import run_copy  # numpy, which an early mistake need not wait for
-    from seedzero.storage.checkpoints import own_runs, run_dirs
+    from seedzero.storage.checkpoints import own_runs
 
     if "://" not in run_dir and not os.path.exists(os.path.join(run_dir, run_dirs.CONFIG_FILE)):
         missing = "it holds no run" if os.path.exists(run_dir) else "there is no such directory"
@@ -151,7 +149,7 @@ def _check_origin(config: configs.Config, flags: Mapping[str, str], given: Mappi
     A resumed run has its parameters already, and the other run may be gone.
     """
     from seedzero.storage.bucket import run_copy  # numpy, which an early mistake need not wait for
-    from seedzero.storage.checkpoints import own_runs, run_dirs, saved_files
+    from seedzero.storage.checkpoints import own_runs, saved_files
 
     def steps(run_dir: str) -> list[int]:
         with run_copy.local(run_dir, run_copy.Copy.manifests) as path:

@@ -68,10 +68,6 @@ def _homeless(c: rules.Situation) -> object:
     return None
 
 
-def _too_few_players(c: rules.Situation) -> bool:
-    return bool(c.this and c.league.on and c.this < c.league.num_learning)
-
-
 def _adds_no_players(c: rules.Situation) -> object:
     way = "" if c.league.builder == "alphastar" else "--league.builder=alphastar "
     way += "--league.builder_args='{\"keep_training_probability\": 0.1}'"

@@ -18,10 +18,6 @@ LONG_HOURS = 2.0
 """Remaining time that deserves a message."""
 SLOW_UPDATES_PER_SECOND = 1.0
 """Speed below which advice is given if no budget limits the run."""
-_PONG_STEPS = 2_800_000
-"""Steps after which training episodes of Pong returned 20 on an H200, with the preset for accelerators."""
-_PONG_STEPS_ON_CPU = {"muzero": 800_000, "ppo": 1_200_000}
-"""Steps after which an agent's returns in Pong were about 0 on two cores, with the preset for a CPU."""
 
 
 class Forecast:
@@ -73,48 +69,26 @@ def forecast_sentence(
         for most, done, rate, unit in budgets
         if most and rate
     ]
-    num_steps = snapshot.counts.env_steps
     acting = f"{steps_per_second:.3g} steps/s and " if steps_per_second else ""
     speed = f"at {acting}{updates_per_second:.3g} updates/s"
     hours, goal = min(times, default=(math.inf, ""))
     if 0 < config.run.max_seconds < 3600 * hours:
         return ""
     if not times:
-        advice = (
-            _advice(config, spec, num_steps, steps_per_second=0.0)
-            if updates_per_second < SLOW_UPDATES_PER_SECOND
-            else ""
-        )
+        advice = _advice(config, spec) if updates_per_second < SLOW_UPDATES_PER_SECOND else ""
         return f"{speed}{advice}" if advice else ""
-    if not (hours >= LONG_HOURS or (_is_small_pong(config) and num_steps < _PONG_STEPS_ON_CPU[config.run.agent])):
+    if hours < LONG_HOURS:
         return ""
-    rest = _advice(config, spec, num_steps, steps_per_second)
-    return f"{speed} this CPU needs about {printable.lasting(3600 * hours)} for {goal}{rest}"
+    return f"{speed} this CPU needs about {printable.lasting(3600 * hours)} for {goal}{_advice(config, spec)}"
 
 
-def _is_small_pong(config: configs.Config) -> bool:
-    """Returns whether Pong is played with the preset for a CPU, or with similar settings."""
-    is_small = config.network.normalize_pixels and config.env.frame_size < 64
-    return config.env.id == "atari:Pong" and config.run.agent in _PONG_STEPS_ON_CPU and is_small
-
-
-def _advice(config: configs.Config, spec: types.EnvSpec, num_steps: int, steps_per_second: float) -> str:
-    """Returns ways to shorten the run, or how long Pong takes from here to the known number of steps."""
+def _advice(config: configs.Config, spec: types.EnvSpec) -> str:
+    """Returns ways to shorten the run."""
     shown = types.shown(spec.arrays)
     if shown == "images":
-        is_small, pong = _is_small_pong(config), ""
-        steps = _PONG_STEPS_ON_CPU[config.run.agent] if is_small else _PONG_STEPS
-        if is_small and num_steps >= steps:
-            return ""
-        if config.env.id == "atari:Pong" and steps_per_second > 0 and num_steps < steps:
-            hours, rest = (steps - num_steps) / steps_per_second / 3600, "rest of the " * (num_steps > 0)
-            if is_small:
-                lasting = printable.lasting(3600 * hours)
-                return f", and {lasting} for the {rest}{steps:,} after which two cores drew level in Pong"
-            pong = f", and {hours:,.0f} for the {rest}{steps:,} in which an H200 learned Pong"
         return (
-            f"{pong}; images want an accelerator. Quicker on two cores: --preset=catch and --preset=cartpole, "
-            "in a minute, and --env=gym:MinAtar/Breakout-v1, in ten"
+            "; images want an accelerator. Quicker on two cores: --preset=catch and --preset=cartpole, in a minute, "
+            "and --env=gym:MinAtar/Breakout-v1, in ten"
         )
     if config.run.agent != "muzero":
         return ""

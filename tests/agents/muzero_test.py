@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 import functools
 from typing import Any
 
@@ -188,9 +187,3 @@ def test_the_search_counts_what_the_other_player_wins_as_lost(policy: str) -> No
     alone, two = _choice(1, policy), _choice(2, policy)
     assert (int(alone.action[0]), int(two.action[0])) == (0, 1)
     assert alone.stored["policy"][0, 0] > 0.5 > two.stored["policy"][0, 0]
-
-
-VECTORS = types.EnvSpec((4,), "float32", 0, action_low=(-1.0,), action_high=(1.0,))
-TWO, THREE = (dataclasses.replace(cases.SPEC, num_players=number) for number in (2, 3))
-GRID = types.EnvSpec((9, 4, 1), "float32", 3)
-_CORRECTED: dict[str, options.Value] = {"muzero.off_policy_correction": True, "muzero.target_network_updates": 3}

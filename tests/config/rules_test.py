@@ -39,7 +39,6 @@ SPECS = {
     "one side": _seats("cart_0", "cart_1", "cart_2", fixed=True),
     "pictures": _seats(*AGENTS, fixed=True, shape=(64, 64, 3)),
 }
-SHORT = "--env=memory:tmaze-20"
 PUCT = "--search.policy=puct --search.temperature=0"
 MANY = "league-tictactoe --league.main_exploiters=1 --optimizer.schedule=constant"
 MOST = "league-tictactoe --league.max_players=2 --worker.num_groups=4 --optimizer.schedule=constant"

@@ -51,16 +51,6 @@ def test_rows_are_counted_once_and_main_plays_both_sides(reference: pathlib.Path
     assert evaluated and all(abs(row["evaluation_mean_return"]) <= 8 for row in evaluated)
 
 
-@pytest.mark.slow
-def test_agents_that_move_in_turn_play_a_league_likewise(host: harness.Host) -> None:
-    pytest.importorskip("pettingzoo")
-    ended = host.train(
-        run := host.directory / "in_turn", *LOCK_STEP, f"{SMALL[0][: -len('Teams')]}teams_in_turn"
-    ).wait()
-    assert ended.code == 0, ended.err
-    _check_counts(run)
-
-
 def _check_counts(run: pathlib.Path) -> None:
     run_state.check_league(run)
     saved, counts = leagues.read(run, ""), run_state.newest(run).counters["ledger"]

@@ -154,7 +154,6 @@ def test_other_bots_play(name: str, game: str) -> None:
 
 FAKE = f"{sys.executable} {pathlib.Path(__file__).with_name('fake_gtp.py')}"
 HEX = "hex(board_size=3)"
-REPLACE = {FAKE: "ENGINE"}
 
 
 def engine(behaviour: str = "plays", **options: float) -> bots.Engine:

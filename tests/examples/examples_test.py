@@ -120,13 +120,6 @@ def test_a_bonus_of_one_s_own_counts_and_goes_on(host: harness.Host) -> None:
     assert means and 0 < means[-1] < means[0] <= 1.0
 
 
-@pytest.mark.slow  # tests/networks/own_torso_test.py has the network of the example
-def test_a_network_of_one_s_own_learns(host: harness.Host) -> None:
-    run = host.directory / "own"
-    assert f"--max_updates={BUDGET} reached" in _run(host, "own_network.py", str(run))
-    assert '"network.module": "own_network:make"' in (run / "config.json").read_text()
-
-
 @pytest.mark.thorough
 def test_agents_have_policies_of_their_own(host: harness.Host) -> None:
     run = host.directory / "carts"

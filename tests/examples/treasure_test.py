@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import pathlib
 import re
 import shlex
 import shutil
@@ -47,13 +46,3 @@ def test_the_tutorial_is_followed(host: harness.Host) -> None:
 def test_a_wrong_level_gets_the_nearest(host: harness.Host) -> None:
     ended = host.start(host.command("check-env", "gym:treasure:Maze-v1"), "wrong").wait()
     assert ended.code == 1 and "did you mean gym:treasure:Maze-v0?" in ended.out + ended.err
-
-
-@pytest.mark.slow  # the other examples begin trainings in Python, too
-def test_the_block_of_python_runs(host: harness.Host) -> None:
-    (block,) = re.findall(r"^   ```python\n(.*?)^   ```$", TEXT, re.DOTALL | re.MULTILINE)
-    script = pathlib.Path(host.directory / "in_python.py")
-    small = '**{"ppo.unroll_length": 16, "ppo.num_minibatches": 4}, max_updates=2'
-    script.write_text(re.sub(r"^   ", "", block, flags=re.MULTILINE).replace("max_updates=10", small))
-    ended = host.start([host.command()[0], str(script)], "python").wait()
-    assert ended.code == 0, ended.out + ended.err

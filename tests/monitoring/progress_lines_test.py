@@ -149,55 +149,8 @@ def test_atari_on_a_cpu_has_its_hours_and_what_is_won_sooner() -> None:
     assert (
         " 100 steps/s " in text and " 3.5 updates/s " in text and " 139 hours " in text and " 50,000,000 steps" in text
     )
-    assert " 8 for the 2,800,000 " in text
     assert "--env=gym:MinAtar/Breakout-v1" in text and "--preset=cartpole" in text
     assert "--preset=catch" in text and "MinAtar" in text
-    assert "Pong" not in _told(_config(env__id="atari:Breakout", run__max_env_steps=50_000_000), IMAGE, 100.0, 3.5)
-
-
-def test_pong_by_the_preset_for_a_cpu_has_its_minutes() -> None:
-    small = {"env__id": "atari:Pong", "env__frame_size": 42, "run__max_env_steps": 4_000_000}
-    config = _config(**small, network__normalize_pixels=True)
-    text = _told(config, IMAGE, 1_000.0, 16.0)
-    assert " 67 minutes " in text and " 4,000,000 steps" in text
-    assert " 13 minutes for the 800,000 " in text
-    by_ppo = _told(
-        configs.override(config, {"run.agent": "ppo", "network.normalize_pixels": True}), IMAGE, 2_000.0, 1.0
-    )
-    assert " 10 minutes for the 1,200,000 " in by_ppo
-    assert "H200" in _told(configs.override(config, {"run.agent": "vtrace"}), IMAGE, 100.0, 16.0)
-    assert "H200" in _told(configs.override(config, {"env.frame_size": 84}), IMAGE, 100.0, 16.0)
-
-
-@pytest.mark.parametrize(
-    ("settings", "num_steps", "told"),
-    [
-        (
-            {"env__frame_size": 42, "network__normalize_pixels": True},
-            200_000,
-            "10 minutes for the rest of the 800,000",
-        ),
-        ({"env__frame_size": 42, "network__normalize_pixels": True}, 800_000, None),
-        ({"env__frame_size": 84}, 1_000_000, "5 for the rest of the 2,800,000"),
-        ({"env__frame_size": 84}, 2_800_000, None),
-    ],
-)
-def test_a_resumed_run_is_told_the_time_that_is_left_to_pong(
-    settings: dict[str, options.Value], num_steps: int, told: str | None
-) -> None:
-    """The goals are 800,000 steps of small frames, at 1,000 a second, and 2,800,000 of others, at 100."""
-    rate = 1_000.0 if settings["env__frame_size"] == 42 else 100.0
-    config = _config(env__id="atari:Pong", run__max_env_steps=9_000_000, **settings)
-    text = progress_lines.forecast_sentence(config, IMAGE, _snapshot(num_steps, 0), rate, 16.0)
-    assert f"for the rest of {9_000_000:,} steps" in text
-    assert (f", and {told}" in text) if told else (" in Pong" not in text and "learned Pong" not in text)
-    assert ("--preset=catch" in text) == (settings["env__frame_size"] == 84)
-
-
-def test_small_pong_in_a_short_run_is_told_nothing_behind_its_goal() -> None:
-    config = _config(env__id="atari:Pong", env__frame_size=42, network__normalize_pixels=True, run__max_updates=100)
-    assert progress_lines.forecast_sentence(config, IMAGE, _snapshot(799_999, 50), 1_000.0, 16.0)
-    assert progress_lines.forecast_sentence(config, IMAGE, _snapshot(800_000, 50), 1_000.0, 16.0) == ""
 
 
 def test_muzero_on_a_large_grid_is_told_what_to_make_smaller() -> None:

@@ -3,10 +3,7 @@
 from __future__ import annotations
 
 import functools
-import json
 import math
-import pathlib
-from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -142,8 +139,6 @@ def test_each_number_of_a_latin_hypercube_is_uniform() -> None:
         assert np.histogram(numbers[:, k, 0], 10, (0, 1))[0] == pytest.approx(400, abs=100)
 
 
-RLAX = json.loads((pathlib.Path(__file__).parent / "policies_rlax.json").read_text())["densities"]
-"""Written by rlax_reference.py."""
 _log_density, _slope = jax.jit(action_distributions.log_density), jax.jit(action_distributions.log_tanh_slope)
 
 
@@ -177,12 +172,3 @@ def test_the_slope_is_that_of_tanh_and_stays_finite() -> None:
     np.testing.assert_allclose(_slope(x), np.log(1 - np.tanh(x[:, 0].astype(np.float64)) ** 2), rtol=1e-5, atol=1e-6)
     far = np.array([[-50.0], [50.0]], np.float32)
     np.testing.assert_allclose(_slope(far), 2 * np.log(2) - 100, rtol=1e-5)
-
-
-@pytest.mark.parametrize("case", RLAX, ids=range(len(RLAX)))
-def test_densities_and_entropies_are_those_of_rlax(case: dict[str, Any]) -> None:
-    x, mean, log_std = (np.array(case[name], np.float32) for name in ("x", "mean", "log_std"))
-    found = _log_density(x, mean, log_std)
-    np.testing.assert_allclose(found, case["log_density"], rtol=1e-4)
-    np.testing.assert_allclose(jax.jit(action_distributions.gaussian_entropy)(log_std), case["entropy"], rtol=1e-5)
-    np.testing.assert_allclose(found - _slope(x), case["log_squashed"], rtol=2e-3)

@@ -1,10 +1,9 @@
 """Writes the *_rlax.json beside this file: random steps, and what rlax computes of them.
 
-    pip install rlax==0.1.9 tfp-nightly && python tests/ops/rlax_reference.py
+    pip install rlax==0.1.9 && python tests/ops/rlax_reference.py
 
 rlax clips traces of V-trace at 1, has no steps at which nothing is done, and shortens Q-learning's returns at the end
-of its arrays. It squashes the mean and the deviation of its squashed normal distribution too: the file has them as
-they are then.
+of its arrays.
 """
 
 from __future__ import annotations
@@ -16,11 +15,10 @@ import warnings
 from collections.abc import Callable
 from typing import Any
 
-import jax.numpy as jnp
 import numpy as np
 import rlax  # type: ignore[import-not-found]
 
-NUM_STEPS, NUM_ACTIONS, NUM_DIMENSIONS = 6, 3, 3
+NUM_STEPS, NUM_ACTIONS = 6, 3
 
 
 def _plain(numbers: dict[str, Any], round_: Callable[[float], float]) -> dict[str, Any]:
@@ -86,31 +84,6 @@ def q_learning(random: np.random.Generator, n_step: int, rescale: bool) -> dict[
     return {"n_step": n_step, "rescale": rescale, "action": action.tolist(), **numbers}
 
 
-def objective(random: np.random.Generator, clip: float) -> dict[str, Any]:
-    """Returns PPO's clipped objective."""
-    ratio = np.round(np.exp(random.normal(size=NUM_STEPS, scale=0.4)), 4).astype(np.float32)
-    advantage = np.round(random.normal(size=NUM_STEPS), 4).astype(np.float32)
-    loss = rlax.clipped_surrogate_pg_loss(jnp.asarray(ratio), jnp.asarray(advantage), clip)
-    return _plain({"clip": clip, "ratio": ratio, "advantage": advantage, "loss": loss}, _digits(7))
-
-
-def densities(random: np.random.Generator) -> dict[str, Any]:
-    """Returns log densities at x of a normal distribution, and at tanh(x) of its image under tanh."""
-    mean, sigma = (np.round(random.normal(size=NUM_DIMENSIONS), 4).astype(np.float32) for _ in range(2))
-    x = np.round(random.normal(size=(NUM_STEPS, NUM_DIMENSIONS)), 4).astype(np.float32)
-    own_mean, own_std = jnp.tanh(mean), jnp.exp(-4.0 + 2.0 * (jnp.tanh(sigma) + 1.0))
-    squashed, normal = rlax.squashed_gaussian(-4.0, 0.0), rlax.gaussian_diagonal()
-    found = {
-        "x": x,
-        "mean": own_mean,
-        "log_std": jnp.log(own_std),
-        "log_density": [normal.logprob(row, own_mean, own_std) for row in x],
-        "entropy": normal.entropy(own_mean, own_std),
-        "log_squashed": [squashed.logprob(jnp.tanh(row), mean, sigma, None) for row in x],
-    }
-    return _plain(found, _digits(7))
-
-
 def _cases(function: Callable[..., Any], random: np.random.Generator, number: int, *settings: Any) -> list[Any]:
     """Returns so many random cases of each combination of settings."""
     return [function(random, *values) for *values, _ in itertools.product(*settings, range(number))]
@@ -124,9 +97,7 @@ def main() -> None:
         "q_learning": _cases(q_learning, np.random.default_rng(0), 2, (1, 3, 5), (False, True)),
     }
     texts = {name: "[\n" + ",\n".join(json.dumps(case) for case in cases) + "\n]" for name, cases in listed.items()}
-    random = np.random.default_rng(0)
-    policies = {"objective": _cases(objective, random, 3, (0.1, 0.2, 0.5)), "densities": _cases(densities, random, 3)}
-    for name, text in {**texts, "policies": json.dumps(policies)}.items():
+    for name, text in texts.items():
         (pathlib.Path(__file__).parent / f"{name}_rlax.json").write_text(text + "\n")
 
 

@@ -26,29 +26,11 @@ PUCT = [
     case("puct", 9, 40, 80, masked=True, max_depth=2, pb_c_init=2.5, pb_c_base=100.0),
     case("puct", 18, 50, 120, masked=True),
 ]
-LARGE_PUCT = [
-    case("puct", 1, 200, 4),
-    case("puct", 3, 24, 120, masked=True, max_depth=1),
-    case("puct", 6, 100, 8),
-    case("puct", 6, 200, 30),
-    case("puct", 9, 40, 120, masked=True, max_depth=2, pb_c_init=2.5, pb_c_base=100.0),
-    case("puct", 18, 50, 240, masked=True),
-    case("puct", 64, 200, 10),
-]
 
 _NARROW = {"num_considered": 8, "max_depth": 3, "gumbel_scale": 0.5, "value_scale": 1.0, "max_visit_init": 5.0}
 
 # Cases of the reference's test, too, and searched once.
 GUMBEL = [case("gumbel", 8, 30, 24, masked=True, **_NARROW), case("gumbel", 18, 50, 24, masked=True)]
-LARGE_GUMBEL = [
-    case("gumbel", 2, 60, 60, masked=True),
-    case("gumbel", 6, 40, 60, masked=True, num_considered=1, max_visit_init=10.0, min_value_range=0.5),
-    case("gumbel", 9, 200, 24, num_considered=2, value_scale=1.0),
-    case("gumbel", 64, 16, 60, max_depth=3),
-    case("gumbel", 8, 30, 120, masked=True, **_NARROW),
-    case("gumbel", 18, 50, 180, masked=True),
-]
-ALL_PUCT, ALL_GUMBEL = reference.with_large(PUCT, LARGE_PUCT), reference.with_large(GUMBEL, LARGE_GUMBEL)
 
 
 @functools.cache
@@ -141,22 +123,19 @@ def check_differing(of: reference.Case, differs: np.ndarray) -> None:
     assert len(rows) <= -(-of.batch_size // 100)
 
 
-@pytest.mark.parametrize("of", ALL_PUCT, ids=str)
+@pytest.mark.parametrize("of", PUCT, ids=str)
 def test_puct_equals_mctx(of: reference.Case) -> None:
     check_differing(of, ~agreement(of) & ~lost_by_mctx(of))
 
 
-@pytest.mark.parametrize(
-    ("cases", "fewest"), [(PUCT, 150), pytest.param(LARGE_PUCT, 450, marks=pytest.mark.slow)], ids=["few", "many"]
-)
-def test_puct_hardly_ever_decides_otherwise_than_mctx(cases: list[reference.Case], fewest: int) -> None:
-    same = np.concatenate([agreement(of)[~lost_by_mctx(of)] for of in cases])
-    assert len(same) > fewest
+def test_puct_hardly_ever_decides_otherwise_than_mctx() -> None:
+    same = np.concatenate([agreement(of)[~lost_by_mctx(of)] for of in PUCT])
+    assert len(same) > 150
     assert (~same).mean() <= 0.01
 
 
 @pytest.mark.thorough
-@pytest.mark.parametrize("of", ALL_GUMBEL, ids=str)
+@pytest.mark.parametrize("of", GUMBEL, ids=str)
 def test_gumbel_equals_mctx_where_nothing_is_halved(of: reference.Case) -> None:
     comparable = never_halves(of)
     assert comparable.any()
@@ -164,7 +143,7 @@ def test_gumbel_equals_mctx_where_nothing_is_halved(of: reference.Case) -> None:
     check_differing(of, comparable & ~(agreement(of) & same_action))
 
 
-@pytest.mark.parametrize("of", ALL_GUMBEL, ids=str)
+@pytest.mark.parametrize("of", GUMBEL, ids=str)
 def test_gumbel_differs_from_mctx_only_in_who_is_dropped(of: reference.Case) -> None:
     """mctx ranks again after each visit of a sweep, the engine at its start; equal visits mean equal subtrees."""
     result, (_, summary) = reference.engine(of), by_mctx(of)
@@ -175,7 +154,7 @@ def test_gumbel_differs_from_mctx_only_in_who_is_dropped(of: reference.Case) -> 
     assert equally_often.all(axis=1).mean() > 0.75
 
 
-@pytest.mark.parametrize("of", ALL_PUCT, ids=str)
+@pytest.mark.parametrize("of", PUCT, ids=str)
 def test_puct_equals_the_reference(of: reference.Case) -> None:
     """A few rows of each, for what mctx does not tell: depths, and the action where none is drawn."""
     result = reference.engine(of)

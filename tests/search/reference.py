@@ -11,13 +11,12 @@ from __future__ import annotations
 import dataclasses
 import functools
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
 import numpy as np
-import pytest
 
 from seedzero import search as mcts
 
@@ -337,11 +336,6 @@ class Batch(NamedTuple):
     states: np.ndarray  # [B] int32 the roots
     legal: np.ndarray  # [B, A] bool, at least one action in every row
     explore: np.ndarray  # [B] bool; no row with PUCT, whose noise is nobody else's
-
-
-def with_large(cases: Sequence[Case], large: Sequence[Case]) -> list[Any]:
-    """Returns the parameters of a test: small cases, and large ones that take minutes."""
-    return [*cases, *(pytest.param(of, marks=pytest.mark.slow) for of in large)]
 
 
 @functools.cache

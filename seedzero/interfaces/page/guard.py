@@ -117,13 +117,19 @@ class Gate:
                     yield value.strip()
 
 
-async def _read_token(request: requests.Request) -> str:
-    """Returns the token from a form, or ""."""
+async def read_up_to(request: requests.Request, max_bytes: int) -> bytes | None:
+    """Returns a request's content, or None once it is larger."""
     content = b""
     async for piece in request.stream():
         content += piece
-        if len(content) > MAX_FORM_BYTES:
-            return ""
+        if len(content) > max_bytes:
+            return None
+    return content
+
+
+async def _read_token(request: requests.Request) -> str:
+    """Returns the token from a form, or ""."""
+    content = await read_up_to(request, MAX_FORM_BYTES) or b""
     form = urllib.parse.parse_qs(content.decode("ascii", errors="replace"))
     return form.get("token", [""])[0].strip()
 

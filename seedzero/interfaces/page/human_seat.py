@@ -12,9 +12,8 @@ from typing import TYPE_CHECKING, Any
 
 from starlette import concurrency, requests, responses
 
-from seedzero.acting.tables import human_table
 from seedzero.core import errors, json_object, printable
-from seedzero.interfaces.page import catalogue, thoughts
+from seedzero.interfaces.page import catalogue, guard, thoughts
 
 if TYPE_CHECKING:
     from seedzero.acting.tables import human_table  # imports JAX
@@ -99,7 +98,7 @@ class HumanSeat:
             "seats": list(map(printable.escape, table.seats)),
             "seat": table.seat,
             "text": printable.escape_lines(text),
-            "board": human_table.board_of(table.saved.config.env.id, text, [move.action for move in moves]),
+            "board": table.board(text, moves),
             "moves": [{"action": action, "name": printable.escape(name)} for action, name in moves],
             "names": list(map(printable.escape, table.names)),
             "has_undo": table.has_undo,
@@ -115,11 +114,8 @@ def endpoint(seat: HumanSeat) -> Callable[[requests.Request], Any]:
     """Returns the POST endpoint that takes the person's requests, as JSON of at most a few kilobytes."""
 
     async def post(request: requests.Request) -> responses.Response:
-        content = b""
-        async for piece in request.stream():
-            content += piece
-            if len(content) > _MAX_BYTES:
-                return responses.JSONResponse({"error": f"a move has at most {_MAX_BYTES} bytes"}, 413)
+        if (content := await guard.read_up_to(request, _MAX_BYTES)) is None:
+            return responses.JSONResponse({"error": f"a move has at most {_MAX_BYTES} bytes"}, 413)
         try:
             found = await concurrency.run_in_threadpool(seat.act, json_object.parse(content))
         except ValueError as error:

@@ -57,11 +57,6 @@ def test_every_compiled_batch_is_measured(monkeypatch: pytest.MonkeyPatch) -> No
     assert [row["batch"] for row in figures["rows"]] == [8, 16, 32]
 
 
-@pytest.mark.slow
-def test_acting_is_measured_where_sums_of_rewards_are_predicted() -> None:
-    _check(acting.run("catch", {**TINY, "muzero.value_prefix": True}, seconds=SECONDS))
-
-
 @pytest.mark.thorough
 def test_replay_is_measured_with_full_rings(monkeypatch: pytest.MonkeyPatch) -> None:
     interleave = subjects.interleave

@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 from seedzero.core import errors, types
-from seedzero.device import apart, states
+from seedzero.device import apart
 from seedzero.learner.loop import agreement, dispatchers, phase, rate_limiting, scheduler
 from seedzero.monitoring.metrics import counts
 from seedzero.storage.checkpoints import trees
@@ -521,8 +521,6 @@ class TestLastEvaluation:
 class TestRefreshing:
     """Half a row for each stored step, two in a call."""
 
-    LOCK_STEP = {"run__deterministic": True, "checkpoint__every_updates": 6}  # noqa: RUF012
-
     def test_the_ratio_is_kept_and_what_was_done_is_measured(self, make_refreshing: loop_world.Make) -> None:
         world = make_refreshing()
         world.play(world.join(), 40)
@@ -552,20 +550,9 @@ class TestRefreshing:
         assert not world.rings.stored["version"].any()
         assert world.rings.stored["target_version"].max() > 5
 
-    def test_a_lock_step_run_resumed_from_a_checkpoint_equals_one_that_went_on(
-        self, reanalysing: loop_world.Device
-    ) -> None:
-        whole, resumed, saved = _whole_and_resumed(reanalysing, self.LOCK_STEP)
-        assert saved.counters["num_updates"] == 6 and saved.counters["num_reanalyses"] > 0
-        loop_world.assert_same_state(whole, resumed)
-        assert whole.loop.state().counters["num_reanalyses"] > saved.counters["num_reanalyses"]
-        assert whole.replies[-1][1] == resumed.replies[-1][1]
-
 
 class TestQueue:
     """V-trace: each step at most once, in unrolls of three; an update takes four."""
-
-    LOCK_STEP = {"run__deterministic": True, "checkpoint__every_updates": 3}  # noqa: RUF012
 
     def test_every_step_is_learned_from_once(self, make_queued: loop_world.Make) -> None:
         world = make_queued()
@@ -605,37 +592,6 @@ class TestQueue:
             world.answer(other, 0, float(index))
         assert len(world.replies) == 2 + 8 * loop_world.UNROLL
         assert world.num_updates >= 3
-
-    @pytest.mark.thorough
-    @pytest.mark.parametrize("batch_size", [4, 3])
-    def test_a_lock_step_run_resumed_from_a_checkpoint_equals_one_that_went_on(
-        self, queued: loop_world.Device, batch_size: int
-    ) -> None:
-        if batch_size == 3:  # some unrolls always wait, also at the checkpoint
-            queued = loop_world.make_device({**loop_world.VTRACE, "vtrace.batch_size": 3})
-        whole, resumed, saved = _whole_and_resumed(queued, self.LOCK_STEP)
-        assert saved.counters["num_updates"] == 3
-        assert (saved.counters["ledger"]["discarded"]["checkpoint_reset"] > 4) == (batch_size == 3)
-        loop_world.assert_same_state(whole, resumed)
-        assert whole.replies[-1][1] == resumed.replies[-1][1]
-        assert whole.num_updates == 6
-
-
-def _whole_and_resumed(
-    device: loop_world.Device, settings: dict[str, Any]
-) -> tuple[loop_world.World, loop_world.World, dispatchers.CheckpointState]:
-    """Plays to a second checkpoint, and from the first one to it again."""
-    saved: list[dispatchers.CheckpointState] = []
-    whole = loop_world.World(device, **settings)
-    _play_to_a_checkpoint(whole, whole.join(), saved)
-    _play_to_a_checkpoint(whole, whole.join(), saved)
-    state = saved[0]
-    train = states.from_parts(device.setup.agent, device.train, state.parts["main"])
-    actor = device.actor if state.rings is None else device.actor._replace(rings=state.rings)
-    resumed = loop_world.World(device._replace(train=train, actor=actor), **settings)
-    resumed.dispatcher.restore(state.counters, has_replay=state.rings is not None)
-    _play_to_a_checkpoint(resumed, resumed.join(), [])
-    return whole, resumed, state
 
 
 def _play_to_a_checkpoint(world: loop_world.World, session: Any, saved: list[dispatchers.CheckpointState]) -> None:

@@ -63,12 +63,6 @@ class Raising(Tagged):
         return super().step(action)
 
 
-class Unsupported(Tagged):
-    """Has a space that nobody can learn from."""
-
-    action_space = gymnasium.spaces.MultiDiscrete([64, 64])
-
-
 class Paced(Tagged):
     """Takes its time."""
 
@@ -142,5 +136,5 @@ class Masked(gymnasium.Env[Any, np.int64]):
         return observation, {"action_mask": self._mask.copy()} if self._place == "info" else {}
 
 
-for _kind in (Tagged, Raising, Unsupported, Paced, Switched, Masked):
+for _kind in (Tagged, Raising, Paced, Switched, Masked):
     gymnasium.register(f"{_kind.__name__}-v0", entry_point=_kind, order_enforce=False, disable_env_checker=True)

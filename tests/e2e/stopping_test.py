@@ -127,23 +127,6 @@ def test_an_environment_that_always_fails_ends_training_with_its_reason(
     assert ended.err.count(" again in ") == 4
 
 
-@pytest.mark.thorough
-@pytest.mark.parametrize(
-    "env, reason",
-    [
-        ("no_such_module:Env-v0", "'no_such_module'"),
-        ("e2e_envs:Unsupported-v0", " 4096 combinations; "),
-    ],
-)
-def test_an_environment_that_cannot_be_made_is_one_message_and_no_run(
-    host: harness.Host, tmp_path: pathlib.Path, env: str, reason: str
-) -> None:
-    ended = host.train(tmp_path / "run", *harness.TINY, f"--env=gym:{env}").wait()
-    (message,) = ended.err.strip().splitlines()
-    assert ended.code == 2 and reason in message
-    assert not (tmp_path / "run").exists()
-
-
 @pytest.mark.slow  # checkpointer_test.py and metrics_test.py have full disks within a process
 def test_a_full_disk_does_not_end_training(host: harness.Host, tmp_path: pathlib.Path) -> None:
     settings = ("--checkpoint.every_seconds=0.5", "--metrics.every_seconds=0.1")

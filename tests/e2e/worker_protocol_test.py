@@ -192,10 +192,3 @@ def test_a_remote_run_cannot_be_evaluated_here_and_says_so(learner: harness.Lear
     ended = host.seedzero("evaluate", f"--run_dir={learner.run}", "--episodes=1")
     assert ended.code == 2 and "--env=remote" in ended.err
     learner.trains_on()
-
-
-@pytest.mark.thorough
-def test_a_worker_without_an_environment_of_its_own_is_refused(learner: harness.Learner, host: harness.Host) -> None:
-    ended = host.worker(learner.address).wait()
-    assert ended.code == 1 and "--env=remote" in ended.err
-    learner.trains_on()

@@ -378,10 +378,6 @@ class HumanTable:
         number = max(course.seen(self.seat), default=0)
         return self._face.text(course.viewer(self.seat, number), course.steps[number], course.row(self.seat))
 
-    def board(self, text: str, moves: Sequence[Move]) -> dict[str, Any] | None:
-        """Returns the board in the text of a position with these legal moves, as `board_of` does."""
-        return board_of(self.saved.config.env.id, text, [move.action for move in moves])
-
     def result(self) -> tuple[int | None, float]:
         """Returns the outcome, and the return so far.
 

@@ -16,14 +16,14 @@ from seedzero.core import errors, json_object, printable
 from seedzero.interfaces.page import catalogue, guard, thoughts
 
 if TYPE_CHECKING:
-    from seedzero.acting.tables import human_table  # imports JAX
+    from seedzero.acting.tables import human_table
 
 PATH = "/api/play"
 _MAX_BYTES = 4096
 _WORDS = ("move", "undo", "resign", "new", "sides")
 
 RESIGNED = "resigned"
-"""The same value as in `tables.human_table`, which imports JAX."""
+"""The same value as in `tables.human_table`, which imports environments."""
 
 
 class StaleMove(errors.UsageError):
@@ -90,6 +90,8 @@ class HumanSeat:
             self._table.finish(self._folder)
 
     def _state(self) -> dict[str, Any]:
+        from seedzero.acting.tables import human_table  # imports environments, which the other pages do not need
+
         table, moves = self._table, self._table.moves()
         (outcome, total), text = table.result(), table.text()
         return {
@@ -98,7 +100,7 @@ class HumanSeat:
             "seats": list(map(printable.escape, table.seats)),
             "seat": table.seat,
             "text": printable.escape_lines(text),
-            "board": table.board(text, moves),
+            "board": human_table.board_of(table.saved.config.env.id, text, [move.action for move in moves]),
             "moves": [{"action": action, "name": printable.escape(name)} for action, name in moves],
             "names": list(map(printable.escape, table.names)),
             "has_undo": table.has_undo,

@@ -310,7 +310,7 @@ async def test_damaged_compressed_bytes_end_that_workers_session_with_an_error()
 
 
 @in_a_loop
-async def test_a_compressed_step_that_is_sent_again_on_a_new_stream_is_known_to_the_next_one() -> None:
+async def test_the_step_after_one_that_was_sent_again_differs_from_it() -> None:
     learner = Learner()
     room = Room(learner, COMPRESSING)
     far = Far(room, learner)

@@ -170,6 +170,17 @@ def test_a_tpu_vm_and_its_workers_are_made_once_and_stopped(cloud: Cloud) -> Non
 
 
 @pytest.mark.slow
+def test_the_rule_between_the_hosts_of_a_slice_goes_with_the_slice(cloud: Cloud) -> None:
+    cloud.run("train_atari_tpu_vm.sh", "--run=four", "--num_learners=4", "--build=none", "--workers=0")
+    (firewall,) = cloud.server.bodies("compute/.*/firewalls")
+    assert firewall["name"] == "seedzero-host" and firewall["allowed"] == [{"IPProtocol": "tcp"}]
+    cloud.run("stop.sh", "--run=another")
+    assert cloud.server.state.under("compute/.*/firewalls/.*")
+    cloud.run("stop.sh", "--run=four")
+    assert not cloud.server.state.under("(tpu|compute)/.*") and not cloud.server.refusals
+
+
+@pytest.mark.slow
 def test_setup_makes_a_project_ready_and_a_second_time_changes_nothing_but_rights(empty: Cloud) -> None:
     done = empty.run("setup.sh")
     (bucket,) = empty.server.bodies("storage/b")
@@ -286,3 +297,14 @@ def test_stop_fails_while_something_is_left(google: Any, cloud: Cloud, monkeypat
     done = cloud.run("stop.sh", code=1)
     assert "custom-job 1 " in done.stderr
     assert not cloud.server.state.under("tpu/.*")
+
+
+@pytest.mark.slow
+def test_missing_rights_are_not_taken_for_a_missing_thing(
+    google: Any, cloud: Cloud, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    forbidden = ("GET", r"artifactregistry/.*", _refusal(google))
+    monkeypatch.setattr(google, "ROUTES", (forbidden, *google.ROUTES))
+    done = cloud.run("train_cartpole.sh", code=1)
+    assert "Permission denied" in done.stderr
+    assert not cloud.server.changes()

@@ -88,9 +88,16 @@ TINY = (
 )
 PACED = (*TINY, "--env=gym:e2e_envs:Paced-v0")
 """A learner that leaves the processor to what runs beside it."""
+REPLAY = (
+    "--replay.batch_size=16",
+    "--replay.min_steps=100",
+    "--replay.capacity=4000",
+    "--replay.samples_per_insert=1",
+)
 AGENTS = {
     "vtrace": ("--agent=vtrace", "--network.width=16", "--vtrace.unroll_length=5", "--vtrace.batch_size=4"),
     "ppo": ("--agent=ppo", "--network.width=16", "--ppo.unroll_length=8", "--ppo.batch_size=8"),
+    "r2d2": ("--agent=r2d2", "--network.width=16", "--network.lstm_width=8", "--r2d2.target_updates=15", *REPLAY),
 }
 """Small agents beside TINY's MuZero."""
 ENDLESS = (

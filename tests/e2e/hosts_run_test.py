@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import pathlib
 import platform
 import re
@@ -22,6 +23,8 @@ from seedzero.storage.checkpoints import manifest, run_dirs, saved_files
 EVERY, UPDATES = 20, 60
 TWO = ("--cluster.num_hosts=2", "--replay.num_slots=8", "--batcher.max_batch=8")
 HOSTS = (*harness.TINY, *TWO, *harness.lock_step(UPDATES, EVERY))
+OTHERS = ("--preset=catch", "--worker.envs_per_group=4", *harness.ENDLESS, *TWO, *harness.lock_step(UPDATES, EVERY))
+AGENTS = {"muzero": HOSTS, **{agent: (*OTHERS, *harness.AGENTS[agent]) for agent in ("vtrace", "ppo", "r2d2")}}
 
 
 def _dirs(run: pathlib.Path) -> tuple[pathlib.Path, pathlib.Path]:
@@ -151,6 +154,60 @@ def test_a_deterministic_run_on_other_processors_ends_by_name(host: harness.Host
     hosts = _two_processors(host, tmp_path / "run", *HOSTS)
     for ended in [one.wait() for one in hosts]:
         assert ended.code == 2 and "computes different bits from host 0" in ended.err, ended.err
+
+
+@pytest.mark.slow
+def test_parts_of_other_parameters_do_not_count_and_another_run_is_refused(
+    host: harness.Host, tmp_path: pathlib.Path
+) -> None:
+    run = tmp_path / "run"
+    host.train(run, *HOSTS).wait().ok()
+    newest = max((run / "hosts" / "1" / "checkpoints" / "steps").iterdir())
+    _name_other_parameters(newest)
+    ended = host.train(run, *HOSTS, f"--max_updates={UPDATES + EVERY}").wait()
+    assert ended.code == 0 and f"resumed at update {UPDATES - EVERY}\n" in ended.err, ended.err
+    _assert_alike(*_dirs(run))
+    assert _steps(run)[-1] == UPDATES + EVERY
+    for path in newest.parent.iterdir():
+        _name_other_parameters(path)
+    ended = host.train(run, *HOSTS, f"--max_updates={UPDATES + 2 * EVERY}").wait()
+    assert ended.code == 2 and "a host refused its start" in ended.err, ended.err
+    said = (run / "hosts" / "1" / "logs" / "host.log").read_text()
+    assert f"checkpoint {UPDATES + EVERY} in {run}/hosts/1 has other parameters than host 0" in said
+    shutil.rmtree(run / "hosts" / "1")
+    ended = host.train(run, *HOSTS, f"--max_updates={UPDATES + 2 * EVERY}").wait()
+    assert ended.code == 0 and f"resumed at update {UPDATES + EVERY}\n" in ended.err, ended.err
+    _assert_alike(*_dirs(run))
+    one = host.train(run, *HOSTS, "--cluster.num_hosts=1", f"--max_updates={UPDATES + 3 * EVERY}").wait()
+    assert one.code == 0 and f"resumed at update {UPDATES + 2 * EVERY}\n" in one.err, one.err
+
+
+def _name_other_parameters(path: pathlib.Path) -> None:
+    """Changes the checksum in the manifest of a host's checkpoint."""
+    found = manifest.read(path)
+    assert len(found.state_sha256) == 64
+    manifest.write(path, dataclasses.replace(found, state_sha256=found.state_sha256[::-1]))
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("agent", AGENTS)
+def test_hosts_killed_ten_times_have_the_bits_of_an_undisturbed_run(
+    host: harness.Host, tmp_path: pathlib.Path, agent: str
+) -> None:
+    words = (*AGENTS[agent], f"--max_updates={10 * EVERY}")
+    whole, run = tmp_path / "whole", tmp_path / "run"
+    host.train(whole, *words).wait().ok()
+    learner = host.train(run, *words)
+    for number in range(10):
+        before = max(_steps(run), default=0) if run.exists() else 0
+        place = _dirs(run)[number % 2]
+        if before == 10 * EVERY:
+            break
+        harness.wait_for(lambda before=before: max(_steps(run), default=0) > before, "another", alive=learner)
+        _kill(place, learner)
+    learner.wait().ok()
+    _assert_alike(*_dirs(run), *_dirs(whole))
+    assert _check_ledgers(run) == _check_ledgers(whole)
 
 
 @pytest.mark.slow

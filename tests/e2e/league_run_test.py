@@ -2,15 +2,20 @@
 
 from __future__ import annotations
 
+import os
 import pathlib
+import shutil
 import signal
 
 import e2e_harness as harness
+import fake_gcs
 import league_stand_in
 import pytest
 import run_state
 
-from seedzero.api import leagues
+from seedzero.api import leagues, runs
+from seedzero.core import errors
+from seedzero.storage.bucket import bucket
 from seedzero.storage.checkpoints import player_files
 
 EVERY = 150
@@ -92,3 +97,56 @@ def test_a_full_disk_is_named_once_a_snapshot_and_a_resume_goes_on(
         learner.kill()
     resume(host, run, to(run, 2)).wait().ok()
     run_state.check_league(run)
+
+
+# ------------------------------------------------------------------------------------ in a bucket
+
+URL = "gs://runs/team/league"
+
+
+def objects(gcs: fake_gcs.FakeGcs) -> set[str]:
+    """Returns the names of the frozen players with files in the bucket."""
+    return {name.split("/")[4] for name in gcs.names("runs", "team/league/checkpoints/frozen/")}
+
+
+@pytest.mark.slow
+def test_killed_while_frozen_players_are_uploaded_it_goes_on_elsewhere(
+    host: harness.Host, gcs: fake_gcs.FakeGcs
+) -> None:
+    host.environment |= gcs.environment | {"SEEDZERO_SCRATCH": os.environ["SEEDZERO_SCRATCH"]}
+    parsed = bucket.parse(URL)
+    assert parsed is not None
+    run, words = bucket.scratch(parsed), (*LEAGUE, "--bucket.lease_seconds=2")
+    learner = host.train(run, *words, ENDLESS, url=URL)
+    learner.until(lambda found: found["durable_update"] and objects(gcs), "a frozen player in the bucket")
+    before, uploads = objects(gcs), []
+
+    def fault(request: fake_gcs.Request) -> int | None:
+        """Kills the learner between two files of a frozen player."""
+        words = request.name.split("/")
+        if request.kind == "write" and "frozen" in words and words[4] not in before:
+            uploads.append(request.name)
+        if len(uploads) < 2:
+            return None
+        learner.send(signal.SIGKILL)
+        return 503
+
+    gcs.fault = fault
+    assert learner.wait().code == -signal.SIGKILL
+    gcs.fault = lambda request: None
+    assert objects(gcs) > before  # a part of one that no manifest there names
+    shutil.rmtree(run)
+
+    budget = f"--max_env_steps={learner.polls[-1]['env_steps'] + 4 * EVERY}"
+    again = host.train(run, *words, budget, url=URL)
+    resumed = int(again.says(harness.RESUMED)[1])
+    again.wait().ok()
+    run_state.check_league(run)
+    names = leagues.read(run, "").pool.frozen
+    assert run_state.newest(run).step > resumed and objects(gcs) == set(names) > before
+    shutil.rmtree(run)
+    assert runs.evaluate(URL, 2, player=names[0]).episodes == 2
+    gcs.remove("runs", f"team/league/checkpoints/frozen/{names[0]}/manifest.json")
+    with pytest.raises(errors.CheckpointError, match=f"{names[0]} .*{names[1]}"):
+        runs.evaluate(URL, 2, player=names[0])
+    assert not run.exists()

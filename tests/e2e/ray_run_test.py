@@ -5,17 +5,20 @@ from __future__ import annotations
 import os
 import pathlib
 import re
+import shutil
 import signal
 import time
 from collections.abc import Callable, Iterator
 from typing import Any
 
 import e2e_harness as harness
+import fake_gcs
 import psutil
 import pytest
 
 from seedzero.core import errors
 from seedzero.monitoring import status
+from seedzero.storage.bucket import bucket
 from seedzero.storage.checkpoints import run_dirs, saved_files
 from seedzero.transport import security
 
@@ -147,6 +150,30 @@ def test_it_trains_to_a_budget_and_leaves_nothing_behind(
 
 
 @pytest.mark.slow
+def test_ctrl_c_saves_and_the_same_command_goes_on(
+    host: harness.Host, cluster: Callable[..., Any], tmp_path: pathlib.Path
+) -> None:
+    run = tmp_path / "run"
+    address = cluster(num_cpus=3).address
+    words = (*harness.TINY, "--num_workers=1", "--checkpoint.every_seconds=0")
+    first = Launched(host, address, run, *words)
+    seen = first.until(lambda found: found["updates"] > 20, "updates")
+    twice = Launched(host, address, run, *words).program.wait()
+    assert twice.code == 2 and "launcher" in twice.err
+    first.program.send(signal.SIGINT)
+    ended = first.program.wait()
+    assert ended.code == 0, first.program.output()
+    assert f"--run_dir={run}" in ended.err
+    (saved,) = harness.saved_steps(run)
+    assert saved >= seen["updates"]
+
+    again = Launched(host, address, run, *words, f"--max_updates={saved + 20}")
+    assert int(again.program.says(harness.RESUMED)[1]) == saved
+    again.program.wait().ok()
+    assert status.from_run_dir(run)["updates"] == saved + 20
+
+
+@pytest.mark.slow
 def test_two_learners_go_on_together_though_a_program_and_an_actor_are_killed(
     host: harness.Host, cluster: Callable[..., Any], tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -185,6 +212,31 @@ def test_two_learners_go_on_together_though_a_program_and_an_actor_are_killed(
         ledger = manifest.counters["ledger"]
         assert ledger["acknowledged"] == ledger["stored"] + ledger["pending"] + sum(ledger["discarded"].values())
         assert ledger["stored"] > 100  # a sum of both in metrics.jsonl may be a second old
+
+
+@pytest.mark.slow
+def test_two_learners_keep_their_run_in_a_bucket(
+    host: harness.Host,
+    cluster: Callable[..., Any],
+    gcs: fake_gcs.FakeGcs,
+    tmp_path: pathlib.Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    scratch = tmp_path / "scratch"
+    host.environment |= gcs.environment | {bucket.SCRATCH_VARIABLE: str(scratch)}
+    for name in ("XLA_FLAGS", *gcs.environment, bucket.SCRATCH_VARIABLE):  # which nodes pass on
+        monkeypatch.setenv(name, host.environment[name])
+    address = cluster(num_cpus=4).address
+    words = (*harness.TINY, "--num_learners=2", "--num_workers=2", "--replay.num_slots=8")
+    for budget in (40, 80):
+        given = (*words, f"--max_updates={budget}")
+        ended = Launched(host, address, tmp_path / "run", *given, url="gs://runs/two").program.wait()
+        assert ended.code == 0 and f"finished: --max_updates={budget} " in ended.err, ended.err
+        assert ("resumed at update 40" in ended.out) == (budget == 80), ended.out
+        last = f"checkpoints/steps/{budget:012d}"
+        assert {f"two/{last}/manifest.json", f"two/hosts/1/{last}/manifest.json"} <= set(gcs.names("runs"))
+        assert gcs.names("runs", f"two/{last}/params/") and not gcs.names("runs", f"two/hosts/1/{last}/params/")
+        shutil.rmtree(scratch)  # the machines are lost
 
 
 def _is_whole(found: dict[str, Any]) -> bool:

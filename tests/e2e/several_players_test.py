@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import pathlib
+import signal
 
 import e2e_harness as harness
 import pytest
@@ -60,3 +61,34 @@ def test_a_league_of_players_that_come_and_go_resumes_on_other_devices(host: har
         assert found.code == 0, found.err
     run_state.check_league(run)
     assert len(leagues.read(run, "").pool.learning) > 0
+
+
+# ------------------------------------------------------------------------------------ workers
+
+
+@pytest.mark.slow
+def test_players_whose_workers_come_late_or_are_lost(host: harness.Host) -> None:
+    """A worker has two groups, of main and its exploiter; the league's exploiter is at home with a second worker."""
+    pytest.importorskip("pyspiel")
+    run = host.directory / "late"
+    built = ("--league.builder=e2e_builders:wild", "--league.build_every=20")
+    words = (*run_state.SEVERAL_PLAYERS, "--worker.num_groups=2", *built)
+    away = "no updates of league_exploiter_0: "
+    learner = host.train(run, *words, "--workers=0", "--worker.num_remote=2", "--max_updates=100000")
+    host.worker(learner.address, "--worker_id=first")
+    learner.until(lambda found: found["stalled"] and found["stalled"].startswith(away), "a line about that player")
+    other = host.worker(learner.address, "--worker_id=narrow", "--num_envs=6")
+    other.says("narrow takes groups of 3 environments, but 3 players learn, .* let it take 8")
+    other.end()
+    for _ in range(2):
+        late = host.worker(learner.address, "--worker_id=late")
+        learner.until(lambda found: found["environments"] == 16 and not found["stalled"], "all players at home")
+        learner.trains_on()
+        late.end()
+        learner.until(lambda found: found["stalled"] and found["stalled"].startswith(away), "the player is away again")
+    learner.send(signal.SIGINT)
+    learner.wait().ok()
+    goal = run_state.newest(run).step + 10
+    ended = host.train(run, *words, "--worker.num=2", f"--max_updates={goal}").wait()
+    assert ended.code == 0 and away not in ended.err, ended.err
+    run_state.check_league(run)

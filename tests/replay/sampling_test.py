@@ -128,6 +128,31 @@ def test_where_no_row_of_the_stride_can_be_sampled_windows_weigh_nothing() -> No
 # By priority ---------------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.slow  # single rows are drawn with their own probability below
+def test_a_million_skewed_priorities_are_drawn_as_often_as_they_should_be() -> None:
+    random = np.random.default_rng(0)
+    weight = np.exp(3 * random.standard_normal((100, 10_000))).astype(np.float32)  # from a millionth to a million
+    weight[random.random(weight.shape) < 0.2] = 0.0
+    weight[:, 5_000:5_200] = 0.0
+    replay, per_call = harness.weighted(weight), 20_000
+    found = (harness.counts(harness.sample(replay, per_call, seed, beta=0.4), (100, 10_000)) for seed in range(40))
+    counts = np.sum(list(found), axis=0).reshape(-1)
+    flat = weight.reshape(-1).astype(np.float64)
+    assert counts.sum() == 40 * per_call
+    assert counts[flat == 0].sum() == 0
+    expected = flat / flat.sum() * counts.sum()
+    # Bins of about equal expectation: of rows that are alike in weight, of neighbours, and of every 1,000th row.
+    for order in (np.argsort(flat), np.arange(flat.size), np.arange(flat.size).reshape(-1, 1_000).T.reshape(-1)):
+        edges = np.searchsorted(np.cumsum(expected[order]), np.linspace(0, counts.sum(), 501)[1:-1])
+        binned = [np.array([part.sum() for part in np.split(x[order], np.unique(edges))]) for x in (counts, expected)]
+        assert len(binned[0]) > 300
+        assert chi_square_is_ordinary(*binned)
+    # The rarest two thirds of the rows altogether, which one cumulative sum over all would hardly tell from nothing.
+    rare = np.argsort(flat)[: flat.size * 2 // 3]
+    assert counts[rare].sum() == pytest.approx(expected[rare].sum(), abs=4 * np.sqrt(expected[rare].sum()))
+    assert expected[rare].sum() > 1_000
+
+
 @pytest.mark.thorough
 def test_single_rows_are_drawn_with_their_own_probability() -> None:
     weight = np.exp(2 * np.random.default_rng(1).standard_normal((3, 70)))

@@ -175,7 +175,8 @@ def _output(
             stdin=subprocess.PIPE,  # it ends with this process, whatever ends that, because the pipe closes then
             stdout=output,
             stderr=complaints,
-            env={**os.environ, **programs.WORKER_ENVIRONMENT},
+            # There is no terminal for a debugger.
+            env={**os.environ, **programs.WORKER_ENVIRONMENT, "PYTHONBREAKPOINT": "0"},
             pass_fds=[asked.fileno()],
             start_new_session=True,
         )

@@ -162,6 +162,8 @@ def _report(deed: str, choice: agent_choice.AgentChoice, result: Mapping[str, An
 def play(arguments: parse.Arguments) -> int:
     """Plays an episode into a video, or into a record on the page; returns the exit code."""
     choice = read_choice(arguments)
+    if "port" in arguments.flags and not arguments.switch("page"):
+        raise errors.UsageError(f"--port={arguments.flags['port']} is for --page; give that too, or leave it out")
     if arguments.flags.get("human", "false") != "false":
         from seedzero.cli import play_human
 
@@ -286,6 +288,7 @@ PLAY = parse.Command(
         "page": "instead of a video: record the episode, with the search's "
         "findings, into records/ of the run directory, and open the page at "
         "it (docs/page.md); Ctrl-C ends the page",
+        "port=N": "of that page; 0, the default: any free port, which is printed",
         "human": "you play against the agent, in any game of two or more seats; --human=second, or the name or number "
         "of a seat, instead of the first one. Each game is recorded as records/human-N.npz of the run directory",
         **SIMULATIONS,

@@ -1,19 +1,23 @@
-"""`seedzero agents`, `envs` and `config`: list the algorithms, the families of environments, and every setting."""
+"""`seedzero agents`, `envs`, `config` and `runs`: list algorithms, families of environments, settings and runs."""
 
 from __future__ import annotations
 
+import contextlib
 import itertools
 import operator
+import os
+import pathlib
 import re
 import textwrap
+import time
 from collections.abc import Callable, Collection, Iterable, Mapping
 from importlib import metadata
 from typing import Any
 
 from seedzero.api import request
 from seedzero.cli import output, parse
-from seedzero.config import combinations, configs, families, options, presets
-from seedzero.core import packages
+from seedzero.config import combinations, configs, families, options, page_options, presets
+from seedzero.core import errors, packages, printable
 
 # Checks the installed packages against seedzero's requirements, which another installation may have broken.
 _COMPARE: Mapping[str, Callable[[tuple[int, ...], tuple[int, ...]], bool]] = {
@@ -201,9 +205,63 @@ def _text(value: options.Value) -> str:
     return str(value).lower() if isinstance(value, bool) else str(value)
 
 
+def runs(arguments: parse.Arguments) -> int:
+    """Prints the runs below a directory, the newest first; returns the exit code."""
+    page_options.check_packages("seedzero runs")
+    from seedzero.interfaces.page import catalogue, summaries
+
+    root = pathlib.Path(arguments.words[0] if arguments.words else "runs")
+    if not root.is_dir():
+        raise errors.UsageError(f"{root}: there is no such directory; give a run, or a directory of runs")
+    found = sorted(
+        (_run(root / name, summaries.describe(root / name, name)) for name in catalogue.find(root)),
+        key=lambda row: row["changed"],
+        reverse=True,
+    )
+    if arguments.switch("json"):
+        output.print_json(found)
+    elif found:
+        output.show(output.table([_shown_run(row) for row in found], num_left=4))
+    else:
+        output.show(f"no run is below {root}")
+    return 0
+
+
+def _run(path: pathlib.Path, facts: Mapping[str, Any]) -> dict[str, Any]:
+    names = ("run", "environment", "agent", "state", "env_steps", "best_evaluation", "last_evaluation", "changed")
+    files = (pathlib.Path(folder, name) for folder, _, inside in os.walk(path) for name in inside)
+    num_bytes = 0
+    for file in files:
+        with contextlib.suppress(OSError):  # deleted meanwhile
+            num_bytes += file.lstat().st_size
+    return {**{name: facts[name] for name in names}, "bytes": num_bytes}
+
+
+def _shown_run(row: Mapping[str, Any]) -> dict[str, object]:
+    best, last = (None if (x := row[f"{name}_evaluation"]) is None else f"{x:.4g}" for name in ("best", "last"))
+    return {
+        **{name: row[name] for name in ("run", "environment", "agent", "state")},
+        "steps": None if row["env_steps"] is None else f"{row['env_steps']:,.0f}",
+        "best": best,
+        "last": last,
+        "age": printable.lasting(max(0.0, time.time() - row["changed"])),
+        "size": f"{row['bytes'] / 2**20:,.1f} MiB",
+    }
+
+
 AGENTS = parse.Command("Lists the agents: their games, their data, and tasks that suit them.", "", {}, agents)
 ENVS = parse.Command(
     "Lists the families of environments: installed or how to install, with an example of each.", "", {}, envs
+)
+RUNS = parse.Command(
+    summary="Lists runs, the newest first: environment, agent, state, steps, scores, age and size.",
+    usage="[DIR] [--json]",
+    flags={"json": "print one line of JSON: changed in seconds since 1970, sizes in bytes"},
+    run=runs,
+    more_words=1,
+    details="""
+DIR is a directory of runs, or one run (default: runs). best and last are the scores of evaluations while training, age
+is the time since the last row of metrics. `seedzero page --run_dir=DIR` shows the same on a page.""",
 )
 CONFIG = parse.Command(
     summary="Lists the settings of a preset, or for an environment, with values, units and help; what matters first.",

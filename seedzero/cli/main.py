@@ -62,6 +62,7 @@ COMMANDS: Mapping[str, parse.Command] = {
     "health": status.HEALTH,
     "league": league.COMMAND,
     "page": page.COMMAND,
+    "runs": listings.RUNS,
     "checkpoint": checkpoint.COMMAND,
     "agents": listings.AGENTS,
     "envs": listings.ENVS,

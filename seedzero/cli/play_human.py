@@ -44,7 +44,7 @@ def run(arguments: parse.Arguments, choice: agent_choice.AgentChoice) -> int:
     with output.others_aside():
         table = human_table.HumanTable(choice, seat(arguments))
         if is_on_page:
-            found = _on_page(table, choice)
+            found = _on_page(table, choice, arguments.port("port") or 0)
     if is_on_page:
         output.print_json(found)
         return errors.DONE
@@ -61,7 +61,7 @@ def run(arguments: parse.Arguments, choice: agent_choice.AgentChoice) -> int:
     return errors.DONE
 
 
-def _on_page(table: human_table.HumanTable, choice: agent_choice.AgentChoice) -> dict[str, Any]:
+def _on_page(table: human_table.HumanTable, choice: agent_choice.AgentChoice, port: int) -> dict[str, Any]:
     """Serves the page with the person's seat until Ctrl-C; returns the result."""
     from seedzero.interfaces.page import human_seat, recordings, serve
 
@@ -72,7 +72,7 @@ def _on_page(table: human_table.HumanTable, choice: agent_choice.AgentChoice) ->
         play_page.open_browser(f"{url}#/play")
 
     try:
-        serve.serve(choice.path.resolve(), play_page.HOST, 0, "", ready, trusted=choice.trusted, human=human)
+        serve.serve(choice.path.resolve(), play_page.HOST, port, "", ready, trusted=choice.trusted, human=human)
     finally:
         try:
             human.finish()

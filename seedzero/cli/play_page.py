@@ -34,10 +34,10 @@ def run(arguments: parse.Arguments, choice: agent_choice.AgentChoice) -> int:
         raise errors.UsageError(f"--run_dir={run_dir}: --page records into a run directory of this machine; give one")
     page_options.check_packages("seedzero play --page")
     with _writable(choice.absolute()) as here:
-        return _play(here, run_dir)
+        return _play(here, run_dir, arguments.port("port") or 0)
 
 
-def _play(choice: agent_choice.AgentChoice, name: str) -> int:
+def _play(choice: agent_choice.AgentChoice, name: str, port: int) -> int:
     """Records into the choice's run directory, and serves the page; name: of the directory, as the user gave it."""
     time = datetime.datetime.now(datetime.UTC).strftime("%Y%m%d-%H%M%S")
     folder = f"played-{time}"
@@ -55,7 +55,7 @@ def _play(choice: agent_choice.AgentChoice, name: str) -> int:
         output.say(f"the record: {url}#/record?{address} (Ctrl-C ends its page)")
         open_browser(f"{url}#/record?{address}")
 
-    serve.serve(choice.path.resolve(), HOST, 0, "", ready, trusted=choice.trusted)
+    serve.serve(choice.path.resolve(), HOST, port, "", ready, trusted=choice.trusted)
     return errors.DONE
 
 

@@ -3,17 +3,20 @@
 from __future__ import annotations
 
 import gc
+import logging
 import os
+import pathlib
 import resource
 import shlex
 import shutil
 import sys
-from collections.abc import Mapping, Sequence
+import threading
+from collections.abc import Callable, Mapping, Sequence
 
 from seedzero.api import training
 from seedzero.cli import output, parse, stopping
-from seedzero.config import configs, presets, sections
-from seedzero.core import errors
+from seedzero.config import configs, presets, sections, worker_options
+from seedzero.core import errors, user_code
 from seedzero.learner import callbacks
 
 MIN_ADDRESSES_BYTES = 3 * 10**9
@@ -36,13 +39,28 @@ def run(arguments: parse.Arguments) -> int:
             from seedzero.learner.processes import signals
 
             signals.terminate_with_input()
+        worker = _InProcess() if arguments.switch("debug") else None
+        quiet = arguments.switch("quiet")
+        say: Callable[..., None] = _nothing if quiet else output.say
         try:
-            training.start(
+            ended = training.start(
                 arguments.flags,
-                arguments.settings,
+                arguments.settings if worker is None else _debugged(arguments.settings),
                 lambda run_dir: resume_command(run_dir, arguments),
-                callbacks.Caller(output.say, leaves_when_late=True, has_built=collect_from_now_on),
+                callbacks.Caller(
+                    say,
+                    leaves_when_late=worker is None,
+                    is_quiet=quiet,
+                    has_built=collect_from_now_on,
+                    worker=worker,
+                ),
             )
+            if quiet:
+                output.print_json({"run_dir": ended.run_dir, "finished": ended.is_finished, "reason": ended.reason})
+        except errors.TrainingFailure:
+            if worker is not None and worker.raised is not None:
+                raise worker.raised from None
+            raise
         except errors.Occupied as error:
             if not supervised:
                 raise
@@ -57,6 +75,47 @@ def collect_from_now_on() -> None:
     """Lets Python collect garbage again, but never visit what lives already: modules and networks."""
     gc.freeze()
     gc.enable()
+
+
+def _nothing(*texts: str) -> None:
+    """Prints nothing."""
+
+
+def _debugged(settings: Mapping[str, str]) -> dict[str, str]:
+    """Returns the settings of a run for a debugger: nothing waits for its environments only for so long."""
+    for name, kept in {"worker.num": "1", "cluster.num_hosts": "1"}.items():
+        if settings.get(name, kept) != kept:
+            flag = configs.flag(name)
+            raise errors.UsageError(
+                f"--debug steps all environments in this process: leave {flag}={settings[name]} out, or --debug"
+            )
+    ends = {"evaluation.every_updates": "0", "run.stop_at_return": "inf", "transport.step_seconds": "0"}
+    return {"worker.num_groups": "1", **settings, **ends}
+
+
+class _InProcess:
+    """Steps the environments on one thread of this process. raised: the exception of an environment, or None."""
+
+    raised: BaseException | None = None
+
+    def __call__(self, server: str, stop: threading.Event) -> int:
+        from seedzero.worker import worker
+
+        logging.getLogger(worker.__name__).setLevel(logging.CRITICAL)  # what is raised is shown at the end, once
+        user_code.serves.set(True)
+        options = worker_options.WorkerOptions(server=server, worker_id="local-0", role="train", threads=1)
+        return worker.run(options, stop=stop, on_failure=self._keep)
+
+    def _keep(self) -> None:
+        """Keeps the exception that is being handled, with the frames behind seedzero's last one."""
+        failure = sys.exc_info()[1]
+        self.raised = failure and (failure.__cause__ or failure)
+        trace = None if self.raised is None else self.raised.__traceback__
+        while self.raised is not None and trace is not None:
+            is_own = pathlib.Path(trace.tb_frame.f_code.co_filename).is_relative_to(pathlib.Path(__file__).parents[1])
+            trace = trace.tb_next
+            if is_own and trace is not None:
+                self.raised.__traceback__ = trace
 
 
 def resume_command(path: str, arguments: parse.Arguments, *, command: Sequence[str] = ("train",)) -> str:
@@ -100,6 +159,9 @@ COMMAND = parse.Command(
         "it ends; 0: any free port, which is printed",
         **parse.PAGE_ROOT,
         **parse.TRUST,
+        "quiet": "print errors, and at the end a line of JSON with the run directory; logs/learner.log has the rest",
+        "debug": "step the environments on one thread of this process, without evaluations, so that breakpoint() and "
+        "print work and a traceback is your own; --worker.envs_per_group=1 has one environment",
         "supervised": "save and end when standard input is closed; for a program that starts this one",
     },
     takes_settings=True,
@@ -114,6 +176,7 @@ Examples:
   seedzero train --env=gym:Pendulum-v1                                 # continuous actions
   seedzero train --preset=atari --workers=0 --listen=0.0.0.0:7777 --token_file=token   # workers on other machines
   seedzero train --preset=catch --cluster.num_hosts=2                          # two learner hosts (docs/hosts.md)
+  seedzero train --env=python:my_env:MyEnv --debug                     # breakpoint() in MyEnv.step works
   seedzero train --run_dir=runs/breakout                               # resumes that run
   seedzero train --preset=atari --run_dir=gs://BUCKET/breakout         # survives the loss of this machine
 

@@ -17,6 +17,7 @@ from typing import Any, TypeAlias
 
 from seedzero.core import errors, printable, user_code
 from seedzero.learner import endings
+from seedzero.learner.processes import in_process
 
 Function: TypeAlias = Callable[[dict[str, Any]], str | None]
 """Takes a row or an evaluation; if it returns a text, the run ends."""
@@ -38,15 +39,19 @@ class Caller:
       leaves_when_late: whether to end the process, with `errors.FAILED` and the newest checkpoint, if
         --max_seconds has passed and a call on the device does not return (`deadline`). If false, training ends when
         the call returns.
+      is_quiet: whether the learner's console is kept in its file alone.
       functions: on_row and on_evaluation, if given.
       has_built: called once the networks are built, before the first step is acted on.
+      worker: steps the environments in this process, for a debugger; None: local workers are processes.
     """
 
     say: Callable[..., None] = printable.say
     handles_signals: bool = True
     leaves_when_late: bool = False
+    is_quiet: bool = False
     functions: Mapping[str, Function] = dataclasses.field(default_factory=dict)
     has_built: Callable[[], object] = lambda: None
+    worker: in_process.Worker | None = None
 
 
 class Callbacks:

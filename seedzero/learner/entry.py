@@ -99,15 +99,16 @@ def listen(parts: learner_parts.LearnerParts) -> str:
         raise
 
 
-def announce(parts: learner_parts.LearnerParts, address: str) -> None:
-    """Shows the address to the user, to `seedzero status` and on standard output."""
+def announce(parts: learner_parts.LearnerParts, address: str, *, is_quiet: bool = False) -> None:
+    """Shows the address to the user, to `seedzero status` and, unless it is_quiet, on standard output."""
     config, screen = parts.config, parts.view.screen
     few_files = servers.allow_descriptors(config.transport.max_workers)
     for text in [*security.warnings(config.transport, config.tls), *filter(None, [few_files])]:
         screen.message(text)
     parts.directory.write_learner(address, time.time(), local=parts.local)
     with contextlib.suppress(OSError):  # standard output may lead to a full disk, or to a reader that has gone
-        print(f"seedzero learner listening on {printable.escape(address)}", flush=True)
+        if not is_quiet:
+            print(f"seedzero learner listening on {printable.escape(address)}", flush=True)
     if parts.reception.spec is None and config.worker.num == 0:
         screen.message(invitation.waiting(config), invitation.to_worker(config, address))
 
@@ -224,7 +225,9 @@ def train(
       TrainingFailure: training cannot continue.
     """
     with contextlib.ExitStack() as opened:
-        screen = background.Screen(console.Console(asked.config.metrics.every_seconds))
+        is_live = None if caller.worker is None else False  # a live line would overwrite a debugger's prompt
+        stream = opened.enter_context(open(os.devnull, "w", encoding="utf-8")) if caller.is_quiet else None
+        screen = background.Screen(console.Console(asked.config.metrics.every_seconds, stream=stream, live=is_live))
         opened.callback(screen.close)
         mirrored = None
         if isinstance(path, bucket.Url):
@@ -262,6 +265,7 @@ def train(
                 watch=f"JAX_PLATFORMS=cpu {command('play')} --video=play.mp4" if is_shown else "",
                 hosts=hosts,
                 functions=caller.functions,
+                worker=caller.worker,
             )
             if hosts is not None:
                 hosts.link.when_lost(functools.partial(stopping.leave_others, parts))
@@ -343,7 +347,7 @@ def _hosted(parts: learner_parts.LearnerParts, caller: callbacks.Caller) -> tupl
         show_spec(parts)
         address = listen(parts)
         try:
-            announce(parts, address)
+            announce(parts, address, is_quiet=caller.is_quiet)
             parts.workers.start()
             finished = run(parts, caller.has_built)
         finally:
@@ -466,7 +470,9 @@ def _show_next(
         is_league_game = len(seats) == 2 and "league" in config.agent.SECTIONS and not is_remote
         if is_league_game and game_tree.can_judge(config.env.id):
             screen.message("judge it:", command("league nash"))
-        if not is_remote and not seats:
+        if not is_remote and spec is not None and (spec.num_players == 2 or (seats and not spec.fixed_seats)):
+            screen.message("play against it:", f"{command('play')} --human")
+        elif not is_remote and not seats:
             screen.message("watch it:", f"{command('play')} --video=play.mp4")
     if finished:
         screen.message(f"finished: {finished}")

@@ -23,7 +23,7 @@ from seedzero.device import meshes, newest_rows, setups, states, tracing
 from seedzero.learner import build, callbacks, endings, run_memory, saving, stages, together
 from seedzero.learner.live import observers
 from seedzero.learner.loop import device_loop, dispatchers, evaluators, inboxes, rosters
-from seedzero.learner.processes import programs, supervisor
+from seedzero.learner.processes import in_process, programs, supervisor
 from seedzero.monitoring import background, league_log, metrics_log, progress_lines, usage, views
 from seedzero.monitoring.metrics import counts, episodes
 from seedzero.storage.bucket import mirrors
@@ -380,7 +380,7 @@ class LearnerParts:
     saves: saving.Saves
     view: views.View
     reception: Reception
-    workers: supervisor.Supervisor
+    workers: supervisor.Supervisor | in_process.InProcess
     server: servers.Server
     films: Filmer
     stage: stages.RunStage
@@ -407,8 +407,10 @@ def make(
     watch: str = "",
     hosts: together.Together | None = None,
     functions: Mapping[str, callbacks.Function] | None = None,
+    worker: in_process.Worker | None = None,
 ) -> LearnerParts:
-    """Returns a run's parts. Arguments are as in `LearnerParts`; watch is as in `View`, functions as in `Callbacks`.
+    """Returns a run's parts. Arguments are as in `LearnerParts`; watch is as in `View`, functions as in `Callbacks`,
+    worker as in `Caller`.
 
     Raises UsageError for an unsuitable configuration.
     """
@@ -442,7 +444,11 @@ def make(
         on_row=functools.partial(called.note, "on_row"),
         usage=usage.Usage(tracing.used_bytes).row,
     )
-    workers = _workers(directory, local, key, ending, screen, has_evaluator=roster.has_evaluation)
+    workers: supervisor.Supervisor | in_process.InProcess
+    if worker is not None:
+        workers = in_process.InProcess(worker, local, ending.fail, {worker_options.KEY: key})
+    else:
+        workers = _workers(directory, local, key, ending, screen, has_evaluator=roster.has_evaluation)
     check = functools.partial(run_memory.check, config)
     reception = Reception(config, roster, view, say, ending.notify, workers.restart, check)
     server = _server(directory, reception, local, hosts, lambda: stage.loop)

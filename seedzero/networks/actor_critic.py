@@ -327,7 +327,8 @@ class _Model(nn.Module):
     def torso(self, features: observations.Features, texts: tuple[jax.Array, ...]) -> Any:
         """Returns features [N, F]."""
         if self.own_torso is not None:
-            x = self.own_torso(*features.given)
+            with own_torso.convolving(self.convolve):
+                x = self.own_torso(*features.given)
             return x.reshape(x.shape[0], -1).astype(self.dtype)
         return _Torso(self.layers.kind, self.layers.width, self.dtype)(*features.given)
 

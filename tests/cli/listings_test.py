@@ -3,6 +3,10 @@
 from __future__ import annotations
 
 import dataclasses
+import json
+import os
+import pathlib
+import time
 from importlib import metadata
 
 import pytest
@@ -180,3 +184,33 @@ def test_the_help_of_train_begins_with_the_same_settings(capsys: pytest.CaptureF
     shown = capsys.readouterr().out.partition(f"{options.START}, for --agent=ppo:")[2].partition("\n\n")[0]
     named = {line.split("=")[0].strip(" -") for line in shown.splitlines() if line.startswith("  --")}
     assert named == {n for n in configs.fields() if configs.mark(n) == options.START and configs.is_read(n, "ppo")}
+
+
+def _run(path: pathlib.Path, score: float | None, steps: int) -> None:
+    (path / "checkpoints").mkdir(parents=True)
+    config = {"run.agent": "ppo", "env.id": "catch"}
+    (path / "config.json").write_text(json.dumps({"format": 2, "preset": "catch", "given": {}, "config": config}))
+    (path / "status.json").write_text(json.dumps({"env_steps": steps, "finished": "--max_updates=1 reached"}))
+    row = {"update": 1, "env_steps": steps} | ({} if score is None else {"evaluation_mean_return": score})
+    (path / "metrics.jsonl").write_text(json.dumps(row) + "\n")
+    (path / "checkpoints" / "data").write_bytes(bytes(2**20))
+
+
+def test_runs_are_listed_with_scores_ages_and_sizes_the_newest_first(
+    tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    _run(tmp_path / "runs" / "old", 0.75, 12_345)
+    _run(tmp_path / "runs" / "deep" / "new", None, 10)
+    os.utime(tmp_path / "runs" / "old" / "metrics.jsonl", (time.time() - 7_300, time.time() - 7_300))
+    monkeypatch.chdir(tmp_path)
+    assert commands.main(["runs"]) == 0
+    head, new, old = capsys.readouterr().out.splitlines()
+    assert head.split() == ["run", "environment", "agent", "state", "steps", "best", "last", "age", "size"]
+    assert new.split()[:4] == ["deep/new", "catch", "ppo", "ended"] and " - " in new
+    assert all(part in old for part in ("old ", "12,345", "0.75", "2 hours", "1.0 MiB"))
+    assert commands.main(["runs", "runs/old", "--json"]) == 0
+    (found,) = json.loads(capsys.readouterr().out)
+    assert (found["run"], found["last_evaluation"], found["env_steps"]) == (".", 0.75, 12_345)
+    assert found["bytes"] > 2**20
+    assert commands.main(["runs", "nowhere"]) == 2
+    assert "nowhere: there is no such directory" in capsys.readouterr().err

@@ -55,6 +55,15 @@ def test_the_episode_is_recorded_and_shown(
     assert f":1234/#/record?run=.&record={folder}%2Fepisode-000000.npz" in output.err
 
 
+def test_the_page_has_the_port_of_the_flag_which_needs_the_page(
+    calls: list[Any], tmp_path: pathlib.Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert commands.main(["play", f"--run_dir={tmp_path}", "--page", "--port=8123"]) == 0
+    assert calls[1][2] == 8123
+    assert commands.main(["play", f"--run_dir={tmp_path}", "--port=8123"]) == 2
+    assert "--port=8123" in capsys.readouterr().err and len(calls) == 2
+
+
 def test_a_directory_that_cannot_be_written_is_copied(
     calls: list[Any],
     tmp_path: pathlib.Path,

@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import gc
 import json
+import os
 import pathlib
 import resource
 import shlex
@@ -298,3 +299,54 @@ def test_garbage_is_collected_again_once_the_networks_are_built_and_after_traini
         assert gc.get_freeze_count() > 0
     finally:
         gc.unfreeze()
+
+
+def test_a_debugged_run_waits_for_its_environments_and_evaluates_nothing(calls: list[dict[str, Any]]) -> None:
+    assert commands.main(["train", "--preset=cartpole", "--agent=ppo", "--debug"]) == 0
+    config = calls[0]["config"]
+    assert (config.worker.num, config.worker.num_groups, config.evaluation.every_updates) == (1, 1, 0)
+    assert config.transport.limit_seconds == config.run.stop_at_return == float("inf")
+
+
+@pytest.mark.parametrize("flag", ["--workers=2", "--cluster.num_hosts=2"])
+def test_a_debugged_run_has_one_process(flag: str, calls: list[dict[str, Any]], capsys: Any) -> None:
+    assert commands.main(["train", "--preset=cartpole", "--debug", flag]) == 2
+    assert flag in capsys.readouterr().err and not calls
+
+
+def test_a_quiet_run_prints_a_line_of_json(calls: list[dict[str, Any]], capsys: Any, tmp_path: pathlib.Path) -> None:
+    assert commands.main(["train", "--preset=catch", "--quiet", f"--run_dir={tmp_path}"]) == 0
+    printed = capsys.readouterr()
+    assert printed.err == "" and json.loads(printed.out)["run_dir"] == str(tmp_path)
+
+
+_DEBUGGED = """
+import os
+from gymnasium.envs.classic_control import CartPoleEnv
+
+class Failing(CartPoleEnv):
+    def step(self, action):
+        print("stepped in", os.getpid())
+        self.fail()
+
+    def fail(self):
+        if os.environ["IS_DEBUGGED"] == str(os.getpid()):
+            raise KeyError("seat")
+"""
+
+
+@pytest.mark.thorough
+def test_a_debugged_environment_is_in_this_process_and_raises_its_own_exception(
+    tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    source = _DEBUGGED.replace("self.fail()", "self.fail()\n        return super().step(action)", 1)
+    (tmp_path / "debugged_env.py").write_text(source)
+    monkeypatch.syspath_prepend(tmp_path)
+    monkeypatch.setenv("PYTHONPATH", str(tmp_path))
+    monkeypatch.setenv("IS_DEBUGGED", str(os.getpid()))
+    run = ["train", "--env=python:debugged_env:Failing", "--agent=ppo", "--debug", "--worker.envs_per_group=1"]
+    with pytest.raises(KeyError, match="seat") as raised:
+        commands.main([*run, f"--run_dir={tmp_path / 'run'}", "--quiet"])
+    frames = [frame.name for frame in raised.traceback]
+    assert frames[-2:] == ["step", "fail"] and "_serve" not in frames
+    assert f"stepped in {os.getpid()}" in capfd.readouterr().out

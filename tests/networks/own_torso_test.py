@@ -13,7 +13,7 @@ import pytest
 from seedzero.agents import agent_table, base
 from seedzero.config import configs, shared
 from seedzero.core import errors, types
-from seedzero.networks import muzero_net
+from seedzero.networks import actor_critic, muzero_net
 
 EXAMPLES = pathlib.Path(__file__).parents[2] / "examples"
 DISCRETE = types.EnvSpec((4,), "float32", 3)
@@ -48,6 +48,16 @@ def wide(spec, config):
 
 def coarse(spec, config):
     return own_network.Network(8, spec.num_actions, config.num_bins - 1)
+
+class Convolved(nn.Module):
+    @nn.compact
+    def __call__(self, *given):
+        x = nn.relu(nn.Conv(4, (3, 3), strides=2)(given[0]))
+        x = nn.relu(nn.Conv(4, (3, 3), padding=((1, 0), (0, 1)), use_bias=False)(x))
+        return nn.Conv(2, (2, 2), kernel_dilation=2)(x)
+
+def convolved(spec, config):
+    return Convolved()
 """
 AGENTS = ("vtrace", "apex", "r2d2", "ppo", "sac")
 
@@ -96,6 +106,23 @@ def test_sac_shows_images_to_it() -> None:
     shown = base.Inputs(observation, number, flag, flag, np.ones((8, 0), bool), mode, slot, 8, slot)
     _, outputs = jax.jit(made.act)(made.acting(state), made.initial_memory(8), shown, jax.random.key(0))
     assert outputs.action.shape == (8, 1) and np.all(np.isfinite(outputs.action))
+
+
+@pytest.mark.parametrize(("platform", "num_convolutions"), [("cpu", 1), ("gpu", 3)])
+def test_plain_convolutions_of_a_torso_are_products_in_a_loop_on_a_cpu(platform: str, num_convolutions: int) -> None:
+    spec, batch, length = types.EnvSpec((9, 7, 2), "uint8", 3, observation_low=0, observation_high=255), 2, 3
+    layers = dataclasses.replace(_config("ppo", "convolved").network, normalize_observations=False)
+    network = actor_critic.ppo(layers, spec, platform, initial_std=1.0)
+    params, rows = network.init(jax.random.key(0)), np.zeros((batch, length))
+    frames = np.random.default_rng(0).integers(0, 256, (batch, length, 9, 7, 2), np.uint8)
+    steps = actor_critic.Steps({types.OBSERVATION: frames}, rows > 0, rows, rows.astype(np.int32))
+    given = params, network.initial_state(batch), steps
+    for plain, looped in zip(
+        *(jax.tree.leaves(unroll(*given)) for unroll in (network.unroll, network.unroll_in_loop)), strict=True
+    ):
+        np.testing.assert_allclose(plain, looped, rtol=1e-4, atol=1e-5)
+    program = str(jax.make_jaxpr(network.unroll_in_loop)(*given))
+    assert program.count("conv_general_dilated[") == num_convolutions  # the dilated one stays Flax's
 
 
 # MuZero's three functions -------------------------------------------------------------------------------------------

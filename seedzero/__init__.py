@@ -22,6 +22,7 @@ __all__ = [
     "evaluate",
     "export",
     "load",
+    "make_env",
     "read_record",
     "search",
     "train",
@@ -33,6 +34,7 @@ if TYPE_CHECKING:
     from seedzero.acting.actors.acting_policy import Policy
     from seedzero.acting.actors.remote_policy import RemotePolicy, connect
     from seedzero.acting.actors.search_traces import Thought
+    from seedzero.acting.actors.single_env import make_env
     from seedzero.acting.tables.records import Record, read_record
     from seedzero.api.runs import Evaluation, evaluate, export, load
     from seedzero.api.training import train
@@ -51,6 +53,7 @@ else:
         "evaluate": "seedzero.api.runs",
         "export": "seedzero.api.runs",
         "load": "seedzero.api.runs",
+        "make_env": "seedzero.acting.actors.single_env",
         "read_record": "seedzero.acting.tables.records",
         "search": "seedzero.search",
         "train": "seedzero.api.training",

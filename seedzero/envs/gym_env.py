@@ -292,6 +292,12 @@ class GymVectorEnv:
     def render(self) -> np.ndarray:
         return rendered(self._name, self._first)
 
+    def release(self) -> gymnasium.Env[Any, Any]:
+        """Returns the first environment, in its wrappers, which is the caller's from now on."""
+        self._envs.closed = True
+        first: gymnasium.Env[Any, Any] = self._first
+        return first
+
     def close(self) -> None:
         if not self._envs.closed:
             self._envs.closed = True  # Gymnasium's own way ends at the first environment that raises

@@ -9,15 +9,24 @@ import dataclasses
 from collections.abc import Mapping, Sequence
 from typing import Any, NoReturn, TypeAlias
 
+import gymnasium
 import jax
 import numpy as np
 from gymnasium import spaces
 from numpy import typing as npt
 
-from seedzero.acting.actors import acting_program, agent_choice, codecs, positions, saved_agents, search_traces
+from seedzero.acting.actors import (
+    acting_program,
+    agent_choice,
+    codecs,
+    positions,
+    saved_agents,
+    search_traces,
+    single_env,
+)
 from seedzero.agents import agent_table, base
 from seedzero.config import configs
-from seedzero.core import errors, forks, packing, types
+from seedzero.core import errors, forks, packing, types, user_code
 from seedzero.device import acting, batches
 
 Action: TypeAlias = codecs.Action
@@ -34,7 +43,9 @@ def load(choice: agent_choice.AgentChoice) -> Policy:
     unreadable checkpoint.
     """
     config, spec = saved_agents.read(choice)
-    return Policy(saved_agents.load(choice, config, spec), seed=choice.seed)
+    policy = Policy(saved_agents.load(choice, config, spec), seed=choice.seed)
+    policy._choice = choice
+    return policy
 
 
 @dataclasses.dataclass(frozen=True)
@@ -91,6 +102,8 @@ class Policy:
       spec: spaces and arrays of the environments.
       step: number of updates behind the checkpoint.
     """
+
+    _choice: agent_choice.AgentChoice | None = None  # whose consent `make_env` needs for a user's own environment
 
     def __init__(self, saved: saved_agents.SavedAgent, *, seed: int = 0) -> None:
         self._saved, self._seed, self._codec = saved, seed, codecs.of(saved.spec)
@@ -209,6 +222,17 @@ class Policy:
         )
         draws = self._seed, self._num_calls
         return think(saved, program, self._codec, self._rows(seen), seen, draws, place)
+
+    def make_env(self, *, render: bool = False) -> gymnasium.Env[Any, Any]:
+        """Returns an environment of the run in its wrappers, as evaluations have it: whole games, the game's rewards.
+
+        render: as in `seedzero.make_env`. Raises as that does, and UsageError if the environment is a user's own and
+        the run directory needs consent (`trust_run_dir=True` of `load`).
+        """
+        config = self._saved.config
+        if self._choice is not None and not self._choice.trusted and user_code.named({"env.id": config.env.id}):
+            config = self._choice.config()
+        return single_env.make(dataclasses.replace(config.env.of_evaluation, random_opening=0), render=render)
 
     def reset(self, rows: Sequence[int] | np.ndarray | None = None) -> None:
         """Starts a new episode with the next observation of these rows, [N] int or [B] bool; None means all rows.

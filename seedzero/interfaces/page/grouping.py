@@ -44,6 +44,8 @@ class Library:
 
 MAX_RUNS = 64
 """Runs of one answer with curves."""
+MAX_LINES = 10
+"""Most runs of a group that are drawn beside their mean."""
 MAX_COLUMNS = 16
 """Settings of one request."""
 MAX_SMOOTH = 1000
@@ -95,7 +97,11 @@ def curves(root: pathlib.Path, histories: Library, request: requests.Request) ->
     drawn = [(one, series.band([found[run.place] for run in one.runs])) for one in grouped.groups]
     apart = [run.place for one, band in drawn if not band for run in one.runs]
     left_out |= {**grouped.left_out, **dict.fromkeys(apart, f"it has no {x} in common with its group")}
-    shown = [{**_facts(one), "label": one.label, **_band(band)} for one, band in drawn if band]
+    shown = [
+        {**_facts(one), "label": one.label, **_band(band, [found[run.place] for run in one.runs])}
+        for one, band in drawn
+        if band
+    ]
     return {"read": 1.0, "curves": shown, "left_out": left_out}
 
 
@@ -128,7 +134,8 @@ def _facts(group: run_groups.RunGroup) -> dict[str, Any]:
     return {"settings": settings, "hidden": list(group.hidden), "runs": [run.place for run in group.runs]}
 
 
-def _band(band: series.Band) -> dict[str, Any]:
+def _band(band: series.Band, runs: Sequence[series.Curve]) -> dict[str, Any]:
+    lines = [columns.shown(np.interp(band.x, run.x, run.y)) for run in runs] if 2 <= len(runs) <= MAX_LINES else None
     arrays = {"x": band.x, "y": band.mean, "low": band.low, "high": band.high}
     found = {name: None if array is None else columns.shown(array) for name, array in arrays.items()}
-    return {**found, "pair": None if band.pair is None else [*map(columns.shown, band.pair)], "longest": band.longest}
+    return {**found, "lines": lines, "longest": band.longest}

@@ -17,7 +17,7 @@ from starlette import requests, responses
 
 from seedzero.acting.tables import records
 from seedzero.core import errors, json_object, printable
-from seedzero.interfaces.page import catalogue, columns, history, summaries
+from seedzero.interfaces.page import catalogue, columns, history
 
 # The logs and the videos of a run: the end of a log, and a video in pieces. Files outside the run are never read.
 LOG_BYTES = 64 << 10
@@ -159,13 +159,11 @@ class Recordings:
         run_dir = catalogue.locate(self._root, request.query_params.get("run", ""))
         folder = run_dir / FOLDER
         rows = [{"record": name, **self._head(folder / name)} for name in catalogue.files(folder, _ENDINGS)]
-        facts = {"most": catalogue.MAX_FILES, "has_league": _has_league(run_dir)}
-        return {"records": rows, "videos": videos(run_dir), **facts}
+        return {"records": rows, "videos": videos(run_dir), "most": catalogue.MAX_FILES}
 
     def record(self, request: requests.Request) -> dict[str, Any]:
         """Returns a record's facts, the arrays in its observations, and its curves."""
-        run_dir, path = self._located(request)
-        record = self._read(path)
+        record = self._read(self._located(request))
         shown = [{**array.to_json(), "name": _text(array.name)} for array in record.spec.arrays]
         if records.RENDER in record.arrays:
             picture = record.arrays[records.RENDER]
@@ -174,7 +172,6 @@ class Recordings:
         return {
             **_facts(record.header),
             "steps": record.num_steps,
-            "has_league": _has_league(run_dir),
             "arrays": shown,
             "has_choices": _has_choices(record),
             "searches": "visits" in record.arrays,
@@ -184,7 +181,7 @@ class Recordings:
 
     def steps(self, request: requests.Request) -> dict[str, Any]:
         """Returns as many of the requested steps of a record as fit into an answer, at least one."""
-        record = self._read(self._located(request)[1])
+        record = self._read(self._located(request))
         first = catalogue.query_count(request, "first", 0, record.num_steps)
         wanted = catalogue.query_count(request, "count", 1, MAX_STEPS, least=1)
         num_bytes = sum(array[:1].nbytes for array in _observed(record))
@@ -196,10 +193,10 @@ class Recordings:
         end = min(first + min(wanted, fitting), record.num_steps + 1)
         return {"first": first, "steps": [_step(record, number) for number in range(first, end)]}
 
-    def _located(self, request: requests.Request) -> tuple[pathlib.Path, pathlib.Path]:
-        """Returns the directory of a run, and the file of its record."""
+    def _located(self, request: requests.Request) -> pathlib.Path:
+        """Returns the file of a run's record."""
         run_dir = catalogue.locate(self._root, request.query_params.get("run", ""))
-        return run_dir, locate(run_dir, request.query_params.get("record", ""))
+        return locate(run_dir, request.query_params.get("record", ""))
 
     def _read(self, path: pathlib.Path) -> records.Record:
         """Returns the record in a file. Raises RecordError."""
@@ -232,10 +229,6 @@ class Recordings:
 def locate(run_dir: pathlib.Path, name: str) -> pathlib.Path:
     """Returns the file of a record. Raises UnknownRun for any path that is not in the list."""
     return catalogue.locate_file(run_dir / FOLDER, name, _ENDINGS, "record")
-
-
-def _has_league(run_dir: pathlib.Path) -> bool:
-    return summaries.has_league(run_dir, summaries.settings(run_dir)["config"])
 
 
 def _size(record: records.Record) -> int:

@@ -109,8 +109,11 @@ def _open(url: str, profile: pathlib.Path) -> tuple[str, str]:
 @pytest.mark.parametrize(
     ("address", "expected"),
     [
-        ("#/", ["<h1>Runs</h1>", "a &lt;b&gt;", "2 runs below", "tic_tac_toe"]),
-        ("#/run?run=a+%3Cb%3E", ["<canvas", "episode_return", "Losses", "&lt;img src=x", "80"]),
+        ("#/", ["<h1>Runs</h1>", "<title>Runs · seedzero</title>", "a &lt;b&gt;", "2 runs below", "tic_tac_toe"]),
+        (
+            "#/run?run=a+%3Cb%3E",
+            ["<canvas", "episode_return", "Loss</h2>", "<title>a &lt;b&gt; · curves", "&lt;img src=x", "80"],
+        ),
         ("#/compare?run=a+%3Cb%3E&run=league", ["<canvas", "2 runs compared", "a &lt;b&gt;"]),
         ("#/compare?run=a+%3Cb%3E&run=league&group=1", ["<canvas", "2 runs compared", "each run", "left out"]),
         ("#/log?run=a+%3Cb%3E", ["train.log", "&lt;img src=x", "x1b[2J", "bytes, the end is shown"]),
@@ -124,7 +127,7 @@ def _open(url: str, profile: pathlib.Path) -> tuple[str, str]:
         ),
         ("#/game?run=a+%3Cb%3E", ["no learner is at work in this run"]),
         ("#/runtime?run=a+%3Cb%3E", ["no learner is at work in this run"]),
-        ("#/records?run=league", ["Recorded episodes", "episode-000000.npz", "&lt;img src=x"]),
+        ("#/records?run=league", ['aria-label="recorded episodes"', "episode-000000.npz", "&lt;img src=x"]),
         (
             "#/record?run=league&record=episode-000000.npz&step=1",
             ["<canvas", "1 of 5", "&lt;img src=x", "completed Q", "network_value", "think about step 1"],
@@ -174,9 +177,10 @@ def test_a_page_that_is_late_does_not_replace_another(url: str, part: str, tmp_p
         tab.value(_HELD.replace("PART", part) + "location.hash = '#/record?run=league&record=episode-000000.npz'")
         tab.wait("window.release")
         tab.value("location.hash = '#/settings?run=league'")
-        tab.wait("document.querySelector('h1')?.textContent.startsWith('Settings')")
+        tab.wait("document.querySelector('[aria-label=\"find a setting\"]') !== null")
         tab.value("release()")
         tab.wait("window.given")
-        assert tab.value("document.querySelector('h1').textContent").startswith("Settings")
+        assert tab.value("document.querySelector('[aria-label=\"find a setting\"]') !== null")
+        assert tab.value("document.title") == "league · settings · seedzero"
         assert tab.value("location.hash") == "#/settings?run=league"
         assert tab.errors == []

@@ -23,7 +23,7 @@ def run(tmp_path: pathlib.Path) -> pathlib.Path:
 
 @pytest.fixture
 def tab(run: pathlib.Path, tmp_path: pathlib.Path) -> Iterator[browser_driver.Tab]:
-    with browser_driver.shown(app.Page(run.parent), "", tmp_path / "profile") as tab:
+    with browser_driver.shown(app.Page(run.parent), "#/", tmp_path / "profile") as tab:
         tab.wait("document.querySelectorAll('.runs tbody tr').length === 1")
         yield tab
         assert not tab.errors
@@ -33,14 +33,44 @@ def tab(run: pathlib.Path, tmp_path: pathlib.Path) -> Iterator[browser_driver.Ta
 def test_metrics_that_begin_later_are_shown(page: str, run: pathlib.Path, tab: browser_driver.Tab) -> None:
     tab.value(f"location.hash = '#/{page}?run=a'")
     tab.wait("document.querySelector('.plot canvas')")
-    assert "Losses" not in tab.value(HEADS)
+    assert "Loss" not in tab.value(HEADS)
     with (run / "metrics.jsonl").open("ab") as file:
         file.write(page_runs.encode(*(page_runs.row(number, loss=0.5, episode_return=1.0) for number in (1, 2))))
     if page == "run":
-        tab.wait(f"{HEADS}.includes('Losses') && {HEADS}.includes('Returns')")
+        tab.wait(f"{HEADS}.includes('Loss') && {HEADS}[0] === 'Return'")
         assert "loss" in tab.value("document.querySelector('.picker').textContent")
     else:
         tab.wait("[...document.querySelectorAll('option')].some((one) => one.value === 'loss')")
+
+
+@pytest.mark.parametrize("root", [".", ".."])
+def test_the_only_run_is_opened_at_once_and_named_in_the_tab(
+    root: str, run: pathlib.Path, tmp_path: pathlib.Path
+) -> None:
+    with browser_driver.shown(app.Page((run / root).resolve()), "", tmp_path / "profile") as tab:
+        tab.wait("document.querySelector('.figures') && document.title === 'a · curves · seedzero'")
+        tab.value("document.querySelector('.settings-link').click()")
+        tab.wait("document.getElementById('about').textContent.includes('catch')")
+        assert tab.value("document.title") == "a · settings · seedzero"
+        assert tab.value("document.querySelector('h1').textContent") == "a" and not tab.errors
+        assert tab.value("document.querySelector('.league-link').hidden"), "a run without a league has no such tab"
+
+
+def test_the_legend_has_the_newest_values_or_those_at_the_pointer(run: pathlib.Path, tab: browser_driver.Tab) -> None:
+    rows = [page_runs.row(number, episode_return=float(number)) for number in (1, 2, 3)]
+    with (run / "metrics.jsonl").open("ab") as file:
+        file.write(page_runs.encode(*rows, page_runs.row(4, evaluation_mean_return=0.94)))
+    tab.value("localStorage.setItem('smoothing', '0'); location.hash = '#/run?run=a'")
+    legend = "document.querySelector('.u-legend')?.innerText"
+    tab.wait(f"{legend} === 'training3evaluation0.94'")
+    tab.value("""(() => {
+        const [over] = document.getElementsByClassName("u-over");
+        const { left, top } = over.getBoundingClientRect();
+        const at = { clientX: left + 1, clientY: top + 9, bubbles: true };
+        over.dispatchEvent(new MouseEvent("mouseenter", at));
+        over.dispatchEvent(new MouseEvent("mousemove", at));
+    })()""")
+    tab.wait(f"{legend} === 'step20training1evaluation0.94'")
 
 
 def test_means_are_asked_for_again_after_a_lost_request(tab: browser_driver.Tab) -> None:

@@ -78,12 +78,12 @@ def test_a_mean_has_its_interval(client: page_client.Client) -> None:
     assert three["low"][1] == pytest.approx(2 - half, abs=1e-4) and three["high"][1] == pytest.approx(
         2 + half, abs=1e-4
     )
-    assert three["pair"] is None and list(found["left_out"]) == ["odd"]
+    assert three["lines"] == [[0.0, 1.0], [0.0, 2.0], [0.0, 3.0]] and list(found["left_out"]) == ["odd"]
 
 
-def test_two_runs_are_a_pair(client: page_client.Client) -> None:
+def test_two_runs_are_shown_beside_their_mean(client: page_client.Client) -> None:
     (found,) = _get(client, "/api/curves", run=["s1", "s3"], metric=METRIC, x="seconds")["curves"]
-    assert (found["x"], found["y"], found["pair"]) == ([0.0, 2.0], [0.0, 2.0], [[0.0, 1.0], [0.0, 3.0]])
+    assert (found["x"], found["y"], found["lines"]) == ([0.0, 2.0], [0.0, 2.0], [[0.0, 1.0], [0.0, 3.0]])
     assert found["label"] == ""
 
 

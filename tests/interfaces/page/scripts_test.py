@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import shutil
 import subprocess
 from typing import Any
@@ -31,13 +32,14 @@ const told = (one) => [one.title, one.last_evaluation, one.half.last_evaluation,
 """
 
 
-def _value(expression: str) -> Any:
+def _value(expression: str, **environment: str) -> Any:
     imports = 'import * as rows from "./rows.js"; import * as format from "./format.js";'
     imports += 'import * as runtime from "./runtime.js";'
     script = f"{imports}{RUNS} console.log(JSON.stringify({expression}));"
     assert NODE is not None
     command = [NODE, "--input-type=module"]
-    done = subprocess.run(command, input=script, capture_output=True, text=True, check=True, cwd=app.STATIC)
+    more: dict[str, Any] = {"cwd": app.STATIC, "env": {**os.environ, **environment}}
+    done = subprocess.run(command, input=script, capture_output=True, text=True, check=True, **more)
     return json.loads(done.stdout)
 
 
@@ -80,9 +82,25 @@ def test_a_plot_has_means_and_at_most_half_their_height_beyond() -> None:
     curve = "{ y: [0, 10], low: [-1, -50], high: [1, 60] }"
     assert _value(f"format.limits([{curve}])") == pytest.approx([-5.6, 15.6])
     assert _value("format.limits([{ y: [0, 10], low: [-1, 9], high: [1, 11] }])") == pytest.approx([-1.6, 11.6])
-    pair = "{ y: [1, 1], pair: [[0, 0], [2, 2]], low: [-9, -9], high: [9, 9] }"
+    pair = "{ y: [1, 1], lines: [[0, 0], [2, 2]], low: [-9, -9], high: [9, 9] }"
     assert _value(f"format.limits([{pair}])") == [-0.12, 2.12]
     assert _value("format.limits([{ y: [] }])") == [0, 1]
+
+
+def test_success_is_the_first_of_the_environments_own_numbers() -> None:
+    names = ["info/bumps", "info/is_success", "evaluation_info/is_success", "loss", "episode_return", "loss_value"]
+    shown = "({ title, group, metrics }) => [title, group, metrics.map(format.word).join()]"
+    assert _value(f"format.charts({names}).map({shown})") == [
+        ["Return", "", "training"],
+        ["success", "Environment", "training,evaluation"],
+        ["bumps", "Environment", "training"],
+        ["Loss", "Learning", "loss,value"],
+    ]
+
+
+def test_times_are_those_of_the_reader() -> None:
+    times = '["2026-11-30T23:30:00+00:00", Date.UTC(2026, 10, 30, 23, 30), "", null, "soon"]'
+    assert _value(f"{times}.map(format.localTime)", TZ="Asia/Tokyo") == ["2026-12-01 08:30"] * 2 + [""] * 3
 
 
 def test_calls_have_the_device_as_long_one_by_one_as_together() -> None:

@@ -1,9 +1,9 @@
 // A plot of several curves, each with x of its own: smoothing, zoom by pointer and keys, both themes.
 
 import { el } from "./dom.js";
-import { clock, limits, short, smooth } from "./format.js";
+import { clock, hasInterval, limits, short, smooth } from "./format.js";
 
-const HEIGHT = 260;
+export const AXIS_WORDS = { env_steps: "step", seconds: "time" };
 const NUM_COLORS = 8;
 const FEW_EPISODES = 20; // of columns.py
 // Distances of ticks in seconds: whole minutes, hours and days.
@@ -20,24 +20,19 @@ function faint(value) {
 
 export class Chart {
   // x: seconds, env_steps or update. zoomed: receives [low, high] or null: all. smoothing: weight from 0 to 1.
-  constructor(title, { x, smoothing = 0, zoomed = () => {} }) {
-    this.title = title;
-    this.x = x;
-    this.smoothing = smoothing;
-    this.zoomed = zoomed;
-    this.curves = []; // {label, x, y, means, dots, place}
-    this.range = null;
-    this.plot = null;
+  // curves: {label, x, y, means, dots, place}
+  constructor(title, { x, smoothing = 0, zoomed = () => {}, height = 180 }) {
+    Object.assign(this, { title, x, smoothing, zoomed, height, curves: [], range: null, plot: null });
     this.box = el("div", { class: "plot", tabindex: 0, role: "img", "aria-label": `${title}; ${KEYS}`, keydown: (event) => this.press(event) });
     this.note = el("p", { class: "faint few" });
     this.element = el("section", { class: "panel" }, el("h2", {}, title), this.box, this.note);
-    this.observer = new ResizeObserver(() => this.plot && this.plot.setSize({ width: this.box.clientWidth, height: HEIGHT }));
+    this.observer = new ResizeObserver(() => this.plot && this.box.clientWidth && this.plot.setSize({ width: this.box.clientWidth, height: this.height }));
     this.observer.observe(this.box);
   }
 
   // curves: [{label, x, y, means, dots, few}]; means: {x, y, rows} of all rows, where x and y are the extremes alone;
   // few: end of the part that stands for few episodes; range: the shown part of x, null: all. A mean of runs has its
-  // interval, low and high, or of two runs both, pair.
+  // interval, low and high, and the runs themselves, lines.
   show(curves, range = null) {
     this.curves = curves.map((curve, place) => ({ place, ...curve }));
     this.range = range;
@@ -57,7 +52,7 @@ export class Chart {
   tables(curve) {
     const raw = [curve.x, curve.y];
     const { x, y, rows = null } = curve.means || curve;
-    return this.isSmooth(curve) ? [raw, [x, smooth(y, this.smoothing, rows)]] : [raw, ...around(curve).map(([, values]) => [curve.x, values])];
+    return this.isSmooth(curve) ? [raw, [x, smooth(y, this.smoothing, rows)]] : [raw, ...around(curve).map((values) => [curve.x, values])];
   }
 
   isSmooth(curve) {
@@ -72,20 +67,21 @@ export class Chart {
   draw() {
     if (this.plot) this.plot.destroy();
     const [ink, grid] = [color("--ink"), color("--line")];
-    const axis = { stroke: ink, grid: { stroke: grid, width: 1 }, ticks: { stroke: grid, width: 1 } };
+    const axis = { stroke: ink, font: "11px system-ui, sans-serif", grid: { stroke: grid, width: 1 }, ticks: { stroke: grid, width: 1 } };
     const texts = this.x === "seconds" ? clock : short;
     this.plot = new uPlot(
       {
         width: Math.max(200, this.box.clientWidth),
-        height: HEIGHT,
+        height: this.height,
+        padding: [8, 8, 0, 0],
         scales: { x: { time: false }, ...(this.curves.some((curve) => around(curve).length) ? { y: { range: () => limits(this.curves) } } : {}) },
         bands: this.bands(),
         axes: [
-          { ...axis, values: (_, splits) => splits.map(texts), space: 70, ...(this.x === "seconds" ? { incrs: STEPS } : {}) },
-          { ...axis, values: (_, splits) => splits.map(short), size: 56 },
+          { ...axis, values: (_, splits) => splits.map(texts), space: 70, size: 30, ...(this.x === "seconds" ? { incrs: STEPS } : {}) },
+          { ...axis, values: (_, splits) => splits.map(short), size: 56, space: 34 },
         ],
-        cursor: { drag: { x: true, y: false, setScale: false } },
-        series: [{ label: this.x, value: (_, value) => (value === null ? "–" : texts(value)) }, ...this.lines()],
+        cursor: { drag: { x: true, y: false, setScale: false }, sync: { key: "page" }, dataIdx: (plot, place, index) => (place ? nearest(plot.data[place], index) : index) },
+        series: [{ label: AXIS_WORDS[this.x] ?? this.x, value: (_, value) => (value === null ? "" : texts(value)) }, ...this.lines()],
         hooks: { setSelect: [(plot) => this.select(plot)], drawClear: [(plot) => this.shade(plot)] },
         legend: { live: true },
       },
@@ -109,25 +105,28 @@ export class Chart {
 
   // Returns the areas between the lines of intervals; the lines are numbered from 1.
   bands() {
-    let first = 1;
+    let end = 1;
     return this.curves.flatMap((curve) => {
-      const series = [first + 2, first + 1];
-      first += this.tables(curve).length;
-      return curve.low && !curve.pair ? [{ series, fill: `${color(`--curve-${curve.place % NUM_COLORS}`)}2e` }] : [];
+      end += this.tables(curve).length;
+      return hasInterval(curve) ? [{ series: [end - 1, end - 2], fill: `${this.stroke(curve)}2e` }] : [];
     });
   }
 
+  stroke(curve) {
+    return color(`--curve-${curve.place % NUM_COLORS}`);
+  }
+
+  // The legend shows the newest values, or those nearest to the pointer.
   lines() {
-    const line = (label, stroke, width, points) => ({ label, stroke, width, spanGaps: true, points, value: (_, value) => short(value) });
+    const value = (plot, found, place, index) => short(index === null ? plot.data[place].findLast((one) => one !== null && one !== undefined) : found);
+    const line = (label, stroke, width, points) => ({ label, stroke, width, spanGaps: true, points, value });
     return this.curves.flatMap((curve) => {
-      const stroke = color(`--curve-${curve.place % NUM_COLORS}`);
+      const stroke = this.stroke(curve);
       if (curve.dots) return [line(curve.label, stroke, 1.5, { show: true, size: 5 })];
       const few = { show: curve.x.length < 60, size: 4 };
-      const dots = { ...line(curve.label, faint(stroke), 1, { show: true, size: 4 }), paths: () => null, class: "raw" };
-      const edge = { ...line(curve.label, stroke, 0, { show: false }), class: "raw" };
-      if (around(curve).length) return [line(curve.label, stroke, 2, few), ...around(curve).map(() => (curve.pair ? dots : edge))];
-      if (!this.isSmooth(curve)) return [line(curve.label, stroke, 1.5, few)];
-      return [{ ...line(curve.label, faint(stroke), 1, { show: false }), class: "raw" }, line(curve.label, stroke, 2, { show: false })];
+      const raw = (width) => ({ ...line(curve.label, faint(stroke), width, { show: false }), class: "raw" });
+      if (around(curve).length) return [line(curve.label, stroke, 2.5, few), ...(curve.lines ?? []).map(() => raw(1)), ...(hasInterval(curve) ? [raw(0), raw(0)] : [])];
+      return this.isSmooth(curve) ? [raw(1), line(curve.label, stroke, 2, { show: false })] : [line(curve.label, stroke, 1.5, few)];
     });
   }
 
@@ -165,10 +164,16 @@ export class Chart {
   }
 }
 
-// Returns what is drawn around a mean: names and values.
+// Returns what is drawn around a mean: its runs, and both ends of the interval.
 function around(curve) {
-  if (curve.pair) return [["run 1", curve.pair[0]], ["run 2", curve.pair[1]]];
-  return curve.low ? [["low", curve.low], ["high", curve.high]] : [];
+  return [...(curve.lines ?? []), ...(hasInterval(curve) ? [curve.low, curve.high] : [])];
+}
+
+// Returns the place of the value that is nearest to a place.
+function nearest(values, index) {
+  const isThere = (place) => values[place] !== null && values[place] !== undefined;
+  for (let far = 0; far < values.length; far++) if (isThere(index - far) || isThere(index + far)) return isThere(index - far) ? index - far : index + far;
+  return index;
 }
 
 function joined(tables) {

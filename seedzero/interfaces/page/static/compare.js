@@ -3,11 +3,12 @@
 import { get } from "./api.js";
 import { controls } from "./controls.js";
 import { Curves } from "./curves.js";
-import { el, notice } from "./dom.js";
-import { counted } from "./format.js";
+import { el, notice, stateMark, table } from "./dom.js";
+import { number } from "./format.js";
 import { Means } from "./means.js";
 
 const FIRST = ["evaluation_mean_return", "episode_return", "loss"];
+const MAX_SETTINGS = 12;
 export const MAX_RUNS = [16, 64]; // of curves of their own, and of means
 
 export function compareAddress(runs, isGrouped, by) {
@@ -17,48 +18,64 @@ export function compareAddress(runs, isGrouped, by) {
 export async function comparePage(main, runs, parameters) {
   const [isGrouped, by] = [parameters.has("group"), parameters.getAll("by")];
   const kept = [...new Set(runs)].slice(0, MAX_RUNS[isGrouped ? 1 : 0]);
-  const rest = kept.length < new Set(runs).size ? `, the first of ${new Set(runs).size}` : "";
+  const rest = kept.length < new Set(runs).size ? `the first ${kept.length} of ${new Set(runs).size} runs` : "";
   const box = el("div", { class: "panels wide" });
   const metric = el("select", { change: () => show() });
   const told = el("ul", { class: "plain faint" });
-  const list = el("ul", { class: "plain" });
+  const list = el("div", {});
   const say = (texts) => told.replaceChildren(...texts.map((text) => el("li", {}, text)));
   const curves = isGrouped ? new Means(box, kept, by, say) : new Curves(box, kept, (run) => run, undefined, (found) => offer(found));
-  const panels = () => [{ title: metric.value, metrics: [metric.value] }];
+  const panels = () => [{ title: titleOf(metric.value), metrics: [metric.value], height: 420 }];
   const other = el("a", { class: "button", href: compareAddress(kept, !isGrouped, by) }, isGrouped ? "each run" : "mean over seeds");
   const show = () => curves.show(panels()).catch((error) => notice(error.message));
   main.replaceChildren(
-    el("h1", {}, `${counted(kept.length, "run")} compared${rest}`),
-    el("div", { class: "tools" }, el("label", {}, "metric ", metric), controls({ axis: show, smoothing: () => curves.repaint(), whole: show }), other),
+    el("div", { class: "tools" }, el("label", {}, "metric ", metric), controls({ axis: show, smoothing: () => curves.repaint(), whole: show }), other, rest),
     box,
     told,
     list,
   );
   function offer(found) {
     const known = new Set([...metric.options].map((one) => one.value));
-    metric.append(...found.filter((name) => !known.has(name)).map((name) => el("option", { value: name }, name)));
+    metric.append(...found.filter((name) => !known.has(name)).map((name) => el("option", { value: name }, titleOf(name))));
   }
 
   let isOver = false;
   (async () => {
     const metrics = new Set();
+    const summaries = [];
     for (const run of kept) {
       for (;;) {
         const found = await get("api/run", { run });
         if (isOver) return;
         if (found.read === 1) {
           found.metrics.forEach((name) => metrics.add(name));
+          summaries.push(found);
           curves.isLive ||= ["trains", "stands still"].includes(found.state);
           break;
         }
         notice(`reading ${run}: ${Math.floor(100 * found.read)} %`);
       }
     }
-    list.replaceChildren(...kept.map((run) => el("li", {}, el("a", { href: `#/run?${new URLSearchParams({ run })}` }, run))));
+    list.replaceChildren(scores(summaries));
     const sorted = [...FIRST.filter((name) => metrics.has(name)), ...[...metrics].filter((name) => !FIRST.includes(name)).sort()];
     offer(sorted);
     if (sorted.length) await show();
     else notice("these runs have no metrics yet");
   })().catch((error) => isOver || notice(error.message));
   return { close: () => ((isOver = true), curves.close()), repaint: () => curves.repaint() };
+}
+
+const titleOf = (name) => ({ evaluation_mean_return: "return, evaluation", episode_return: "return, training" })[name] ?? name.replaceAll("_", " ");
+
+// The runs with their scores, and the settings in which they differ, the seed last.
+function scores(runs) {
+  const configs = runs.map((run) => ({ preset: run.settings.preset, ...run.settings.config }));
+  const isSeed = (name) => Number(name === "run.seed");
+  const names = [...new Set(configs.flatMap(Object.keys))].filter((name) => new Set(configs.map((one) => JSON.stringify(one[name]))).size > 1).sort((one, other) => isSeed(one) - isSeed(other));
+  const shown = names.slice(0, MAX_SETTINGS);
+  const rows = runs.map((run, place) => [
+    el("a", { href: `#/run?${new URLSearchParams({ run: run.run })}` }, run.run), number(run.last_evaluation), number(run.best_evaluation), number(run.env_steps), stateMark(run), ...shown.map((name) => String(configs[place][name] ?? "–")),
+  ]);
+  const left = names.length > shown.length ? el("p", { class: "faint" }, `and ${names.length - shown.length} more settings that differ`) : "";
+  return el("section", { class: "panel more" }, el("h2", {}, "Scores, and settings that differ"), table(["run", "score", "best", "steps", "state", ...shown], rows, new Set([1, 2, 3]), "runs", true), left);
 }

@@ -3,12 +3,12 @@
 import { follow, series } from "./api.js";
 import { Chart } from "./chart.js";
 import { chosenAxis, chosenSmoothing } from "./controls.js";
-import { notice } from "./dom.js";
+import { el, fold, notice } from "./dom.js";
 
 const MAX_APPENDED = 4000;
 
 export class Curves {
-  // panels: [{title, metrics}]; runs: names; label(run, metric): of a curve; summary: receives new summaries; names:
+  // panels: [{title, metrics, group, height}]; runs: names; label(run, metric): of a curve; summary: receives new summaries; names:
   // receives the metrics of new rows.
   constructor(box, runs, label, summary = () => {}, names = () => {}) {
     Object.assign(this, { box, runs, label, summary, names, panels: [], charts: [], range: null, end: null, number: 0, appended: 0 });
@@ -53,9 +53,11 @@ export class Curves {
   build() {
     this.charts.forEach((chart) => chart.close());
     this.charts = this.panels.map(
-      (panel) => new Chart(panel.title, { x: chosenAxis(), zoomed: (range) => this.show(this.panels, range).catch((error) => notice(error.message)) }),
+      ({ title, height }) => new Chart(title, { x: chosenAxis(), height, zoomed: (range) => this.show(this.panels, range).catch((error) => notice(error.message)) }),
     );
-    this.box.replaceChildren(...this.charts.map((chart) => chart.element));
+    const inside = (group) => this.charts.filter((_, place) => (this.panels[place].group ?? "") === group).map((chart) => chart.element);
+    const groups = [...new Set(this.panels.map((panel) => panel.group ?? ""))];
+    this.box.replaceChildren(...groups.flatMap((group) => (group ? [fold(group, el("div", { class: "panels" }, inside(group)))] : inside(""))));
   }
 
   curvesOf(panel, found) {

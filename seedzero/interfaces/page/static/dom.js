@@ -19,6 +19,13 @@ export function panel(title, ...content) {
   return el("section", { class: "panel" }, el("h2", {}, title), content);
 }
 
+// A part that folds, as this browser left it.
+export function fold(title, ...content) {
+  const key = `folded ${title}`;
+  const details = el("details", { class: "group", open: !remembered(key, ""), toggle: () => remember(key, details.open ? "" : "1") }, el("summary", {}, title), content);
+  return details;
+}
+
 // Rows of a description list.
 export function pairs(rows) {
   return rows.map(([name, value]) => el("div", {}, el("dt", {}, name), el("dd", {}, value)));
@@ -44,9 +51,22 @@ export function notice(text) {
   if (place.textContent !== text) place.textContent = text;
 }
 
-// Shows or hides the way to the league: most runs have none.
-export function showLeague(isThere) {
-  for (const link of document.querySelectorAll("#crumbs .league-link")) link.hidden = !isThere;
+// Names what is shown, also in the tab.
+export function heading(text, view = "") {
+  document.querySelector("h1").textContent = text;
+  document.title = [text, view, "seedzero"].filter(Boolean).join(" · ");
+}
+
+export function stateMark(run) {
+  return el("span", { class: `state ${run.state.replaceAll(" ", "-")}`, title: run.reason }, run.state);
+}
+
+// What stands on every view of a run, from its summary; most runs have no league.
+export function about(run, view) {
+  heading(run.run === "." ? run.name : run.run, view);
+  const facts = view === "curves" ? [] : [stateMark(run), el("span", {}, run.environment), el("span", {}, run.agent)]; // curves have figures
+  document.getElementById("about").replaceChildren(...facts);
+  for (const link of document.querySelectorAll("#crumbs .league-link")) link.hidden = !run.has_league;
 }
 
 // Keeps a choice of this browser.

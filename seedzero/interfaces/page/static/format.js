@@ -56,29 +56,56 @@ export function smooth(values, weight, rows = null) {
   });
 }
 
+// The local time of this browser, to the minute; "" without one. time: a text of ISO 8601, or milliseconds.
+export function localTime(time) {
+  const date = new Date(time);
+  return time && !isNaN(date) ? new Date(date - 60000 * date.getTimezoneOffset()).toISOString().replace("T", " ").slice(0, 16) : "";
+}
+
+// Whether an interval is drawn: of two runs it is far too wide to say anything, and both stand there as lines.
+export const hasInterval = (curve) => Boolean(curve.low) && curve.lines?.length !== 2;
+
 // Returns the ends of y for means with intervals, as `seedzero plot` has them: an interval of few runs may be far wider
-// than the means, and leaves the plot. A pair of runs is shown as dots.
+// than the curves, and leaves the plot.
 export function limits(curves) {
   const ends = (values) => values.reduce(([low, high], value) => (Number.isFinite(value) ? [Math.min(low, value), Math.max(high, value)] : [low, high]), [Infinity, -Infinity]);
-  const [low, high] = ends(curves.flatMap((curve) => (curve.pair ? curve.pair.flat() : curve.y)));
+  const [low, high] = ends(curves.flatMap((curve) => (curve.lines ? curve.lines.flat() : curve.y)));
   if (low > high) return [0, 1];
   const height = high - low || Math.max(Math.abs(high), 1) * 0.1;
-  const [least, most] = ends([low, high, ...curves.flatMap((curve) => (curve.low && !curve.pair ? [...curve.low, ...curve.high] : []))]);
+  const [least, most] = ends([low, high, ...curves.flatMap((curve) => (hasInterval(curve) ? [...curve.low, ...curve.high] : []))]);
   return [Math.max(least, low - height / 2) - 0.06 * height, Math.min(most, high + height / 2) + 0.06 * height];
 }
 
-// Groups metrics for a first look: title -> names.
-export function groups(names) {
-  const has = new Set(names);
-  const existing = (...wanted) => wanted.filter((name) => has.has(name));
-  const found = [
-    ["Returns", existing("episode_return", "first_mover_return", "evaluation_mean_return")],
-    ["Numbers of the environment", names.filter((name) => /^(evaluation_)?info\//.test(name)).slice(0, 8)],
-    ["Losses", names.filter((name) => name === "loss" || name.startsWith("loss_")).slice(0, 8)],
-    ["Steps per second", existing("env_steps_per_second")],
-    ["Updates per second", existing("updates_per_second")],
-    ["Processor time, % of a core", existing("learner_cpu_percent", "workers_cpu_percent")],
-    ["Memory, bytes", existing("learner_memory_bytes", "workers_memory_bytes", "device_memory_bytes")],
-  ];
-  return found.filter(([, wanted]) => wanted.length);
+// A metric in words, beside the title of its chart.
+export function word(name) {
+  if (/^evaluation_(mean_return$|mean_length$|info\/)/.test(name)) return "evaluation";
+  if (/^(episode_return$|episode_length$|info\/)/.test(name)) return "training";
+  const owner = /^(learner|workers|device)_(cpu|memory)/.exec(name);
+  return owner ? owner[1] : name.replace(/^loss_/, "").replaceAll("_", " ").replace(" per second", "/s");
+}
+
+const INFO = /^(evaluation_)?info\//;
+const MAX_INFOS = 16;
+
+// Charts for a first look: {title, group, metrics, height}; without a group the largest one, above the others. Of the
+// environment's own numbers success comes first.
+export function charts(names) {
+  const chart = (group, title, ...wanted) => ({ title, group, metrics: wanted.filter((name) => names.includes(name)), height: group ? 130 : 340 });
+  const infos = [...new Set(names.filter((name) => INFO.test(name)).map((name) => name.replace(INFO, "")))];
+  const rank = (name) => (/success|solved/.test(name) ? 0 : 1);
+  return [
+    chart("", "Return", "episode_return", "first_mover_return", "evaluation_mean_return"),
+    ...infos.sort((one, other) => rank(one) - rank(other)).slice(0, MAX_INFOS).map((name) =>
+      chart("Environment", name.replace(/^is_/, "").replaceAll("_", " "), `info/${name}`, `evaluation_info/${name}`),
+    ),
+    chart("Learning", "Loss", "loss", ...names.filter((name) => name.startsWith("loss_")).slice(0, 7)),
+    chart("Learning", "Length of episodes", "episode_length", "evaluation_mean_length"),
+    chart("Learning", "Entropy of the policy", "policy_entropy"),
+    chart("Learning", "Norm of gradients", "grad_norm"),
+    chart("Speed", "Steps per second", "env_steps_per_second"),
+    chart("Speed", "Updates per second", "updates_per_second"),
+    chart("Speed", "Age of the acting policy, updates", "policy_age"),
+    chart("System", "Processor time, % of a core", "learner_cpu_percent", "workers_cpu_percent"),
+    chart("System", "Memory, bytes", "learner_memory_bytes", "workers_memory_bytes", "device_memory_bytes"),
+  ].filter(({ metrics }) => metrics.length);
 }

@@ -41,7 +41,6 @@ export async function gamePage(main, run, parameters) {
   let range = null;
 
   main.replaceChildren(
-    el("h1", {}, "Game"),
     reason,
     el("div", { class: "tools replay" }, el("label", {}, "environment ", choice), pause, button("«", "the episode before", () => episode(-1)), button("◀", "a step back", () => go(current - 1)), button("▶", "a step on", () => go(current + 1)), button("»", "the next episode", () => episode(1)), slider, place),
     el("p", { class: "faint keys" }, KEYS),

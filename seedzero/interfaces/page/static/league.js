@@ -10,7 +10,7 @@ const EVERY_MILLISECONDS = 10000;
 export async function leaguePage(main, run) {
   const head = el("p", { class: "faint" }, "reading…");
   const box = el("div", { class: "league" });
-  main.replaceChildren(el("h1", {}, "League"), head, box);
+  main.replaceChildren(head, box);
   let charts = [];
   let timer = null;
   let isOver = false;

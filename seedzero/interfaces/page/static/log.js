@@ -1,7 +1,7 @@
 // The logs of a run: the end of one, read again while it is shown.
 
 import { get } from "./api.js";
-import { el, notice, showLeague } from "./dom.js";
+import { el, notice } from "./dom.js";
 import { number } from "./format.js";
 
 const EVERY_MILLISECONDS = 5000;
@@ -12,8 +12,7 @@ export async function logPage(main, run, parameters) {
   const choice = el("select", { "aria-label": "log", change: () => read(true) });
   const told = el("span", { class: "faint" }, "reading…");
   const text = el("pre", { class: "log", tabindex: 0, role: "region", "aria-label": "end of the log" });
-  main.replaceChildren(el("h1", {}, "Logs"), el("div", { class: "tools" }, choice, told), text);
-  get("api/run", { run }).then((found) => showLeague(found.has_league), () => {});
+  main.replaceChildren(el("div", { class: "tools" }, choice, told), text);
 
   async function read(isOther) {
     clearTimeout(timer);

@@ -3,7 +3,8 @@
 
 import { get } from "./api.js";
 import { comparePage } from "./compare.js";
-import { el, notice, remember, remembered, showLeague } from "./dom.js";
+import { about, el, heading, notice, remember, remembered } from "./dom.js";
+import { counted } from "./format.js";
 import { gamePage } from "./game.js";
 import { leaguePage } from "./league.js";
 import { logPage } from "./log.js";
@@ -32,11 +33,13 @@ async function show() {
   const main = document.getElementById("main");
   const kind = path in OF_A_RUN && runs.length ? path : path === "compare" && runs.length ? "compare" : path === "play" ? "play" : "";
   notice("");
-  document.getElementById("crumbs").replaceChildren(...(kind in OF_A_RUN ? crumbs(kind, runs[0]) : []));
-  document.title = kind ? `${runs.join(", ") || kind} · seedzero` : "seedzero";
+  document.getElementById("crumbs").replaceChildren(...crumbs(kind, runs[0]));
+  document.getElementById("about").replaceChildren();
+  const view = TITLES[kind === "record" ? "records" : kind] ?? "";
+  heading({ compare: `${counted(new Set(runs).size, "run")} compared`, play: "Play", "": "Runs" }[kind] ?? (runs[0] === "." ? "" : runs[0]), view);
+  if (view) get("api/run", { run: runs[0] }).then((found) => number === opened && about(found, view), () => {});
   if (number > 1) main.focus({ preventScroll: true });
   window.scrollTo(0, 0);
-  if (["runtime", "game"].includes(kind)) get("api/run", { run: runs[0] }).then((found) => showLeague(found.has_league), () => {});
   const place = el("div", {}, el("p", {}, "reading…")); // where a page draws that the user has left, nobody sees it
   main.replaceChildren(place);
   const found = await makePage(kind, place, runs, parameters);
@@ -51,25 +54,30 @@ function makePage(kind, place, runs, parameters) {
 }
 
 function crumbs(kind, run) {
-  return Object.entries(TITLES).map(([name, text]) =>
-    el("a", { class: `${name}-link`, href: `#/${name}?${new URLSearchParams({ run })}`, "aria-current": name === kind || (name === "records" && kind === "record") ? "page" : null }, text),
-  );
+  const isCurrent = (name) => name === kind || (name === "records" && kind === "record");
+  const back = kind && run !== "." ? [el("a", { href: "#/" }, "‹ all runs")] : [];
+  if (!(kind in OF_A_RUN)) return back;
+  return back.concat(Object.entries(TITLES).map(([name, text]) =>
+    el("a", { class: `${name}-link`, hidden: name === "league" && !isCurrent(name), href: `#/${name}?${new URLSearchParams({ run })}`, "aria-current": isCurrent(name) ? "page" : null }, text),
+  ));
 }
 
-const THEMES = ["", "light", "dark"];
+const THEMES = { "": "◐", light: "☀", dark: "☾" };
 const button = document.getElementById("theme");
-function applyTheme(theme) {
-  if (theme) document.documentElement.dataset.theme = theme;
-  else delete document.documentElement.dataset.theme;
-  button.textContent = `theme: ${theme || "system"}`;
+function showTheme(theme) {
+  window.applyTheme(theme);
+  button.textContent = THEMES[theme];
+  button.title = `theme: ${theme || "system"}`;
+  button.setAttribute("aria-label", button.title);
   if (page && page.repaint) page.repaint();
 }
+const theme = () => (remembered("theme", "") in THEMES ? remembered("theme", "") : "");
 button.addEventListener("click", () => {
-  const next = THEMES[(THEMES.indexOf(remembered("theme", "")) + 1) % THEMES.length];
-  remember("theme", next);
-  applyTheme(next);
+  const names = Object.keys(THEMES);
+  remember("theme", names[(names.indexOf(theme()) + 1) % names.length]);
+  showTheme(theme());
 });
-applyTheme(document.documentElement.dataset.theme || "");
-matchMedia("(prefers-color-scheme: dark)").addEventListener("change", () => page && page.repaint && page.repaint());
+showTheme(theme());
+matchMedia("(prefers-color-scheme: dark)").addEventListener("change", () => showTheme(theme()));
 window.addEventListener("hashchange", show);
 show();

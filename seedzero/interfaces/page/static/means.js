@@ -44,7 +44,7 @@ export class Means {
 
   build(title) {
     if (this.chart) this.chart.close();
-    this.chart = new Chart(title, { x: chosenAxis(), zoomed: (range) => this.show(this.panels, range).catch((error) => notice(error.message)) });
+    this.chart = new Chart(title, { x: chosenAxis(), height: 420, zoomed: (range) => this.show(this.panels, range).catch((error) => notice(error.message)) });
     this.box.replaceChildren(this.chart.element);
   }
 

@@ -1,7 +1,7 @@
 // A person's game against the agent: #/play. The position as a board or as text, buttons of legal moves, hint, thought.
 
 import { get, post } from "./api.js";
-import { el, notice } from "./dom.js";
+import { el, heading, notice } from "./dom.js";
 import { draw } from "./thought.js";
 
 const OUTCOMES = { 1: "You have won.", 0: "A draw.", "-1": "You have lost." };
@@ -12,7 +12,6 @@ export async function playPage(main) {
   const moves = el("div", { class: "moves", role: "group", "aria-label": "your moves" });
   const names = el("p", { class: "faint" });
   const mind = el("section", { class: "panel thought", hidden: true });
-  const title = el("h1", {}, "Play");
   const facts = el("p", { class: "faint" });
   const undo = button("undo", () => act({ do: "undo" }));
   const resign = button("resign", () => act({ do: "resign" }));
@@ -24,7 +23,6 @@ export async function playPage(main) {
   let isOver = false;
 
   main.replaceChildren(
-    title,
     facts,
     el("div", { class: "tools" }, undo, hint, resign, button("new game", () => act({ do: "new" })), button("change sides", () => act({ do: "sides" })), think),
     told,
@@ -35,7 +33,7 @@ export async function playPage(main) {
   function show(next) {
     state = next;
     const { seats, seat, wins, draws, losses } = state;
-    title.textContent = `Play ${state.env}`;
+    heading(`Play ${state.env}`);
     const records = state.records ? `; recorded: ${state.records}` : "";
     facts.textContent = `You have the seat ${seats[seat]} of ${seats.join(", ")}. The agent is of update ${state.step}. Won ${wins}, drawn ${draws}, lost ${losses}${records}`;
     place.replaceChildren(state.board ? board(state.board, state.moves, (action) => act({ do: "move", action })) : el("pre", {}, state.text));

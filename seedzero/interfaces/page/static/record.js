@@ -3,7 +3,7 @@
 import { get } from "./api.js";
 import { Chart } from "./chart.js";
 import { choiceTable } from "./choices.js";
-import { button, el, notice, pairs, panel, remember, remembered, showLeague } from "./dom.js";
+import { button, el, notice, pairs, panel, remember, remembered } from "./dom.js";
 import { number } from "./format.js";
 import { Picture } from "./picture.js";
 import { recordAddress } from "./records.js";
@@ -18,10 +18,9 @@ export async function recordPage(main, run, parameters) {
   const record = parameters.get("record") || "";
   const found = await get("api/record", { run, record }).catch((error) => main.isConnected && notice(error.message));
   if (!found || !main.isConnected) {
-    main.replaceChildren(el("h1", {}, "Recorded episode"));
+    main.replaceChildren();
     return { close: () => {} };
   }
-  showLeague(found.has_league);
   const steps = new Steps(run, record, found.steps);
   const picture = new Picture();
   const told = el("dl", { class: "facts step" });
@@ -38,7 +37,7 @@ export async function recordPage(main, run, parameters) {
   await steps.at(Math.min(Math.max(0, Number(parameters.get("step")) || 0), found.steps)).catch(() => {}); // all is drawn at once
 
   main.replaceChildren(
-    el("h1", {}, record),
+    el("h2", {}, record),
     el("dl", { class: "facts" }, facts(found)),
     el("div", { class: "tools replay" }, play, button("◀", "a step back", () => go(current - 1)), button("▶", "a step on", () => go(current + 1)), slider, place, el("label", {}, "steps/s ", speed)),
     el("p", { class: "faint keys" }, KEYS),

@@ -1,17 +1,16 @@
 // The recorded episodes of a run, and its videos.
 
 import { get } from "./api.js";
-import { el, notice, showLeague, table } from "./dom.js";
+import { el, notice, table } from "./dom.js";
 import { counted, number } from "./format.js";
 
 const HEADS = ["episode", "return", "steps", "update", "actions", "task", "recorded (UTC)"];
 
 export async function recordsPage(main, run) {
   const box = el("div", {}, el("p", { class: "faint" }, "reading…"));
-  main.replaceChildren(el("h1", {}, "Recorded episodes"), box);
+  main.replaceChildren(box);
   try {
-    const { records, videos, most, has_league: hasLeague } = await get("api/records", { run });
-    showLeague(hasLeague);
+    const { records, videos, most } = await get("api/records", { run });
     const command = `seedzero record --run_dir=${run === "." ? "DIR" : `DIR/${run}`} --episodes=5`;
     const more = records.length >= most ? `; only ${most} are shown` : "";
     const hint = el("p", { class: "faint" }, records.length ? `${counted(records.length, "episode")}${more}` : "none yet; make some: ", records.length ? "" : el("code", {}, command));

@@ -3,26 +3,25 @@
 import { get } from "./api.js";
 import { controls } from "./controls.js";
 import { Curves } from "./curves.js";
-import { el, notice, showLeague } from "./dom.js";
-import { counted, duration, groups, number } from "./format.js";
+import { about, el, notice, stateMark } from "./dom.js";
+import { charts, counted, duration, localTime, number, short, word } from "./format.js";
 
 export async function runPage(main, run) {
-  const facts = el("dl", { class: "facts" }, describe(EMPTY));
+  const facts = el("dl", { class: "figures" }, describe(EMPTY));
   const reason = el("p", { class: "reason" });
-  const box = el("div", { class: "panels" });
+  const box = el("div", { class: "all" });
   const picker = el("div", { class: "picker" });
   const search = el("input", { type: "search", placeholder: "find a metric", "aria-label": "find a metric", input: () => filter() });
-  const curves = new Curves(box, [run], (_, name) => name, (summary) => tell(summary), (found) => learn(found));
+  const curves = new Curves(box, [run], (_, name) => word(name), (summary) => tell(summary), (found) => learn(found));
   const show = (range = null) => curves.show(panels(), range).catch((error) => notice(error.message));
   const details = el("details", { class: "more" }, el("summary", {}, "more metrics"), search, picker);
   let names = [];
   const chosen = new Set();
 
   main.replaceChildren(
-    el("h1", {}, run === "." ? "Run" : run),
     facts,
     reason,
-    el("div", { class: "tools" }, controls({ axis: () => show(), smoothing: () => curves.repaint(), whole: () => show() })),
+    el("div", { class: "tools right" }, controls({ axis: () => show(), smoothing: () => curves.repaint(), whole: () => show() })),
     box,
     details,
   );
@@ -30,11 +29,11 @@ export async function runPage(main, run) {
   function tell(found) {
     facts.replaceChildren(...describe(found));
     reason.textContent = found.reason;
-    showLeague(found.has_league);
+    about(found, "curves");
   }
 
   function panels() {
-    return [...groups(names).map(([title, metrics]) => ({ title, metrics })), ...[...chosen].map((name) => ({ title: name, metrics: [name] }))];
+    return [...charts(names), ...[...chosen].map((name) => ({ title: name.replaceAll("_", " "), metrics: [name], group: "Chosen", height: 130 }))];
   }
 
   // Shows metrics that begin later, as losses and returns do.
@@ -82,23 +81,21 @@ export async function runPage(main, run) {
   return page;
 }
 
-const EMPTY = { state: "…", reason: "", done: null, eta_seconds: null };
+const EMPTY = { state: "…", reason: "", environment: "", agent: "", seconds: null, done: null, eta_seconds: null };
 
+// The row of figures; small: what a figure means.
 function describe(run) {
-  const state = el("span", { class: `state ${run.state.replaceAll(" ", "-")}` }, run.state);
-  const bar = run.done === null ? "none" : el("span", {}, el("progress", { max: 1, value: run.done, "aria-label": "used budget" }), ` ${Math.floor(100 * run.done)} %`);
+  const bar = () => el("progress", { max: 1, value: run.done, "aria-label": "used budget" });
+  const left = run.eta_seconds === null ? "" : `${duration(run.eta_seconds)} left`;
   const rows = [
-    ["state", state],
-    ["environment", run.environment || "–"],
-    ["agent", run.agent || "–"],
-    ["steps", number(run.env_steps)],
-    ["updates", number(run.updates)],
-    ["steps/s", number(run.env_steps_per_second, 3)],
-    ["last evaluation", number(run.last_evaluation)],
-    ["best evaluation", number(run.best_evaluation)],
-    ["budget", bar],
-    ["time left", run.eta_seconds === null ? "–" : duration(run.eta_seconds)],
+    ["state", stateMark(run), localTime(run.time), true],
+    ["environment", run.environment || "–", "", true],
+    ["agent", run.agent || "–", "", true],
+    ["score", number(run.last_evaluation), "last evaluation"],
+    ["best", number(run.best_evaluation), "best checkpoint"],
+    ["steps", short(run.env_steps), `${number(run.env_steps)}; ${number(run.updates)} updates`],
+    ["speed", number(run.env_steps_per_second, 3), "steps/s"],
+    ["age", duration(run.seconds), run.done === null ? "no budget" : [bar(), ` ${left || `${Math.floor(100 * run.done)} % of the budget`}`], true],
   ];
-  return rows.map(([name, value]) => el("div", {}, el("dt", {}, name), el("dd", {}, value)));
+  return rows.map(([name, value, small, isText]) => el("div", {}, el("dt", {}, name), el("dd", { class: isText ? "text" : null }, value, el("small", {}, small))));
 }
-

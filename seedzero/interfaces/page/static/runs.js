@@ -2,8 +2,8 @@
 
 import { Refused, get } from "./api.js";
 import { MAX_RUNS, compareAddress } from "./compare.js";
-import { el, notice } from "./dom.js";
-import { counted, duration, number } from "./format.js";
+import { el, notice, stateMark } from "./dom.js";
+import { counted, duration, localTime, number } from "./format.js";
 import { groupRows, matches, runRows, shownValue, sorted } from "./rows.js";
 import { keepView, readView, viewKey } from "./view.js";
 
@@ -11,7 +11,7 @@ const EVERY_MILLISECONDS = 5000;
 const MAX_COLUMNS = 16;
 const COLUMNS = [
   ["title", "run"], ["environment", "environment"], ["agent", "agent"], ["env_steps", "steps"], ["last_evaluation", "last"],
-  ["best_evaluation", "best"], ["state", "state"], ["eta_seconds", "left"], ["time", "newest row (UTC)"],
+  ["best_evaluation", "best"], ["state", "state"], ["eta_seconds", "left"], ["time", "newest row"],
 ];
 const NUMERIC = new Set(["env_steps", "last_evaluation", "best_evaluation"]);
 const NARROW = new Set(["title", "last_evaluation", "best_evaluation", "state"]); // columns of a phone
@@ -34,9 +34,7 @@ export function runsPage(main) {
   const body = el("tbody", {});
   const place = el("p", { class: "faint" }, "reading…");
   main.replaceChildren(
-    el("h1", {}, "Runs"),
-    el("div", { class: "tools" }, search, el("label", {}, "show ", group)),
-    el("div", { class: "tools" }, link, told),
+    el("div", { class: "tools" }, search, el("label", {}, "show ", group), link, told),
     el("details", { class: "more" }, el("summary", {}, "columns of settings that differ"), picker),
     el("div", { class: "scroll tall", tabindex: 0, role: "region", "aria-label": "runs" }, el("table", { class: "runs" }, el("thead", {}, heads), body)),
     place,
@@ -96,9 +94,9 @@ export function runsPage(main) {
       el("td", { class: "wide" }, one.environment || "–"),
       el("td", { class: "wide" }, one.agent || "–"),
       ...[...NUMERIC].map((name) => el("td", { class: kind(name) }, figure(name))),
-      el("td", {}, el("span", { class: `state ${one.state.replaceAll(" ", "-")}`, title: one.reason }, one.state)),
+      el("td", {}, stateMark(one)),
       el("td", { class: "wide" }, one.eta_seconds === null ? "–" : duration(one.eta_seconds)),
-      el("td", { class: "wide faint" }, one.time.replace("T", " ").slice(0, 16) || "–"),
+      el("td", { class: "wide faint" }, localTime(one.time) || "–"),
     );
   }
 
@@ -146,6 +144,8 @@ export function runsPage(main) {
         const answer = await get("api/runs", [...view.columns.map((name) => ["column", name]), ...by().map((name) => ["by", name]), ...(view.group ? [["groups", 1]] : [])]);
         if (isOver || asked !== newest) return;
         notice("");
+        const only = answer.runs.length === 1 ? answer.runs[0].run : "";
+        if (only === "." || (only && !location.hash)) return location.replace(`#/run?${new URLSearchParams({ run: only })}`);
         const isFirst = found === null;
         found = answer;
         if (isFirst) view = readView(found.root);

@@ -29,7 +29,6 @@ export async function runtimePage(main, run) {
   let end = () => {};
 
   main.replaceChildren(
-    el("h1", {}, "Runtime"),
     reason,
     el("div", { class: "tools" }, el("label", {}, "last ", window_), pause, el("span", { class: "faint" }, "pale: prepared and queued; full: on the device")),
     panel("Calls on the devices", canvas, told),

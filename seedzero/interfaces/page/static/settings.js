@@ -1,12 +1,12 @@
 // All settings of a run, the given ones first, then by their marks.
 
 import { get } from "./api.js";
-import { el, notice, showLeague, table } from "./dom.js";
+import { el, notice, table } from "./dom.js";
 
 export async function settingsPage(main, run) {
   const box = el("div", {});
   const search = el("input", { type: "search", placeholder: "find a setting", "aria-label": "find a setting", input: () => draw() });
-  main.replaceChildren(el("h1", {}, "Settings"), el("div", { class: "tools" }, search), box);
+  main.replaceChildren(el("div", { class: "tools" }, search), box);
   let rows = [];
   function draw() {
     const text = search.value.toLowerCase();
@@ -14,8 +14,7 @@ export async function settingsPage(main, run) {
     box.replaceChildren(table(["setting", "value", "given by the user", "mark"], shown, new Set(), "settings", true));
   }
   try {
-    const { settings, has_league: hasLeague } = await get("api/run", { run });
-    showLeague(hasLeague);
+    const { settings } = await get("api/run", { run });
     const given = new Set(Object.keys(settings.given));
     const text = (value) => (typeof value === "string" ? value : JSON.stringify(value));
     const all = Object.entries(settings.config).map(([name, value]) => [name, text(value), given.has(name) ? "yes" : "", settings.marks[name] ?? ""]);

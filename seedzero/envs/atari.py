@@ -48,7 +48,8 @@ class Atari:
             self._envs = _make(rom, settings, num_envs, threads, (size, size), grayscale=True)
             self._colour = _make(rom, settings, 1, 1, _SCREEN, grayscale=False) if render else None
         self.num_envs = num_envs
-        num_actions = len(self._envs.ale.get_action_set())
+        self.action_names = [action.name for action in self._envs.ale.get_action_set()]
+        num_actions = len(self.action_names)
         self.spec = types.EnvSpec((size, size, 1), "uint8", num_actions, 0, 255, frames_per_step=settings.frame_skip)
         self.frame_numbers = np.zeros(num_envs, np.int32)
         self._frame_limit = settings.max_episode_frames

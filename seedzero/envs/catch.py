@@ -21,6 +21,8 @@ _PIXELS_PER_CELL = 32
 class Catch(env_base.ArrayEnv):
     """E boards of ROWS x COLUMNS. An episode has ROWS - 1 steps; its last reward is 1 or -1, and all others are 0."""
 
+    action_names = ("left", "stay", "right")
+
     def __init__(self, num_envs: int) -> None:
         super().__init__(num_envs)
         self.spec = types.EnvSpec((ROWS, COLUMNS, 1), "uint8", 3, observation_low=0, observation_high=LIT)

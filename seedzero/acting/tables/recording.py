@@ -173,7 +173,8 @@ def record(
             alone.enter_context(_alone(directory))
             if present := sorted(directory.glob("episode-*.npz")):
                 raise errors.UsageError(f"--out={directory} has {present[0].name} already; give a new directory")
-            facts_of_run = header(choice, saved, config)
+            names = getattr(env, "action_names", None)
+            facts_of_run = {**header(choice, saved, config), "action_names": names}
             limit = choice.most_steps(config)
             total = 0
             with patience.telling(lambda: "" if total else "playing the first episode"):

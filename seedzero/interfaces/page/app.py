@@ -70,7 +70,7 @@ class Page:
 
     def run(self, request: requests.Request) -> dict[str, Any]:
         """Returns a run's summary and settings, and, once its history is read, the names of its metrics."""
-        name, path = self._located(request)
+        name, path = self.located(request)
         found, share = self._history(path)
         overview = {**found.overview(), "read": share}
         overview |= {"settings": summaries.read_settings(path), "root": printable.escape(str(self.root))}
@@ -78,7 +78,7 @@ class Page:
 
     def series(self, request: requests.Request) -> dict[str, Any]:
         """Returns thinned series of metrics, or the share read so far until the history is read."""
-        _, path = self._located(request)
+        _, path = self.located(request)
         names, x = catalogue.query_list(request, "metric", MAX_METRICS), catalogue.query_axis(request)
         num_buckets = catalogue.query_count(request, "buckets", _NUM_BUCKETS, MAX_BUCKETS, least=1)
         low, high = catalogue.query_number(request, "low"), catalogue.query_number(request, "high")
@@ -89,7 +89,7 @@ class Page:
 
     def league(self, request: requests.Request) -> dict[str, Any]:
         """Returns a run's league, which is read again after each checkpoint and each new line of its history."""
-        name, path = self._located(request)
+        name, path = self.located(request)
         source = (
             tuple(sorted(saved_files.finished(path / "checkpoints" / saved_files.STEPS))),
             *(catalogue.stamp(path / file) for file in (league_log.LEAGUE_FILE, league_log.NASH_FILE)),
@@ -127,7 +127,7 @@ class Page:
 
         return poll
 
-    def _located(self, request: requests.Request) -> tuple[str, pathlib.Path]:
+    def located(self, request: requests.Request) -> tuple[str, pathlib.Path]:
         name = request.query_params.get("run", "")
         return name, catalogue.locate(self.root, name)
 
@@ -161,6 +161,7 @@ def make(
         "/api/runs": page.runs,
         "/api/curves": functools.partial(grouping.curves, page.root, page.library),
         "/api/run": page.run,
+        "/api/settings": lambda request: summaries.described(page.located(request)[1]),
         "/api/log": functools.partial(recordings.log, page.root),
         "/api/video": functools.partial(recordings.video, page.root),
         "/api/series": page.series,

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from starlette import concurrency, requests, responses
 
+from seedzero.acting.tables import boards
 from seedzero.core import errors, json_object, printable
 from seedzero.interfaces.page import catalogue, guard, thoughts
 
@@ -90,8 +91,6 @@ class HumanSeat:
             self._table.finish(self._folder)
 
     def _state(self) -> dict[str, Any]:
-        from seedzero.acting.tables import human_table  # imports environments, which the other pages do not need
-
         table, moves = self._table, self._table.moves()
         (outcome, total), text = table.result(), table.text()
         return {
@@ -100,7 +99,7 @@ class HumanSeat:
             "seats": list(map(printable.escape, table.seats)),
             "seat": table.seat,
             "text": printable.escape_lines(text),
-            "board": human_table.board_of(table.saved.config.env.id, text, [move.action for move in moves]),
+            "board": boards.board_of(table.saved.config.env.id, text, [move.action for move in moves]),
             "moves": [{"action": action, "name": printable.escape(name)} for action, name in moves],
             "names": list(map(printable.escape, table.names)),
             "has_undo": table.has_undo,

@@ -37,7 +37,7 @@ def read(path: pathlib.Path, name: str) -> dict[str, Any]:
 
 def view(league: leagues.SavedLeague) -> dict[str, Any]:
     """Returns players, results and ratings. The time grows with the number of players and of pairs that met."""
-    ratings, games = league.ratings()
+    ratings, games = league.rated({})
     names = chosen([member.name for member in league.pool.members], league.pool.learning)
     found = league.win_rates(names)
     win_rates = {**found._asdict(), "num_players": len(league.pool.members)}
@@ -47,7 +47,7 @@ def view(league: leagues.SavedLeague) -> dict[str, Any]:
         "update": league.update,
         "env_steps": league.env_steps,
         "lineage": league.lineage(),
-        "ratings": ratings,
+        "ratings": {player: [one.points, one.stderr] for player, one in ratings.items()},
         "games": games,
         "win_rates": win_rates,
     }

@@ -159,7 +159,8 @@ class Recordings:
         run_dir = catalogue.locate(self._root, request.query_params.get("run", ""))
         folder = run_dir / FOLDER
         rows = [{"record": name, **self._head(folder / name)} for name in catalogue.files(folder, _ENDINGS)]
-        return {"records": rows, "videos": videos(run_dir), "most": catalogue.MAX_FILES}
+        facts = {"most": catalogue.MAX_FILES, "folder": printable.escape(str(folder))}
+        return {"records": rows, "videos": videos(run_dir), **facts}
 
     def record(self, request: requests.Request) -> dict[str, Any]:
         """Returns a record's facts, the arrays in its observations, and its curves."""
@@ -309,11 +310,11 @@ def _choices(record: records.Record, number: int) -> Iterator[dict[str, Any]]:
 
 
 def _name(record: records.Record, action: Any) -> str:
-    """Returns an action as text: the environment's value for a discrete one, or the numbers of a continuous one."""
+    """Returns an action as text: a discrete one's name or the environment's value, or a continuous one's numbers."""
     array = np.asarray(action)
     if array.shape:
         return " ".join(f"{value:.3g}" for value in array.reshape(-1)[:16].tolist())
-    values = record.header.get("actions")
+    values = record.header.get("action_names") or record.header.get("actions")
     number = int(array)
     value = values[number] if isinstance(values, list) and 0 <= number < len(values) else number
     return " ".join(str(value).split())

@@ -8,8 +8,8 @@ import pathlib
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from seedzero.config import configs
-from seedzero.core import json_object
+from seedzero.config import configs, options, presets
+from seedzero.core import errors, json_object
 from seedzero.interfaces.page import history
 from seedzero.monitoring import followed, league_log, metrics_log, rows
 from seedzero.storage.checkpoints import run_dirs, run_lock
@@ -57,6 +57,33 @@ def read_settings(path: pathlib.Path) -> dict[str, Any]:
         "config": shown,
         "marks": {name: configs.mark(name) for name in shown if name in configs.fields()},
     }
+
+
+def described(path: pathlib.Path) -> dict[str, Any]:
+    """Returns the preset, and the settings that the run uses, each with help and unit as this version has them.
+
+    is_given: by the user. usual: the preset's value, if it is another one; values of 0 that follow from the machine
+    differ from none.
+    """
+    found, fields = read_settings(path), configs.fields()
+    agent = str(found["config"].get("run.agent", ""))
+    usual: Mapping[str, Any] = {}
+    with contextlib.suppress(errors.ConfigError):  # a file's preset, or one of another version
+        usual = configs.flatten(presets.get(found["preset"], agent)) if agent in configs.agent_names() else {}
+
+    def one(name: str, value: Any) -> dict[str, Any]:
+        about = fields[name].metadata if name in fields else {"help": "", "unit": ""}
+        is_given = name in found["given"]
+        is_other = name in usual and usual[name] != value and (is_given or usual[name] != options.AUTO)
+        facts = {
+            "help": about["help"],
+            "unit": about["unit"],
+            "mark": found["marks"].get(name, ""),
+            "is_given": is_given,
+        }
+        return {"name": name, "value": value, **facts, "usual": usual[name] if is_other else None}
+
+    return {"preset": found["preset"], "settings": [one(*item) for item in found["config"].items()]}
 
 
 def describe(path: pathlib.Path, name: str, columns: Sequence[str] = ()) -> dict[str, Any]:

@@ -13,6 +13,7 @@ import time
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from seedzero.acting.tables import boards
 from seedzero.core import errors, json_object, printable
 from seedzero.interfaces.page import history
 from seedzero.storage.checkpoints import saved_files
@@ -106,7 +107,7 @@ def shown(thought: Mapping[str, Any], frames: Mapping[int, Mapping[str, Any]]) -
         "choices": [{**choice, "is_taken": choice["name"] == thought["name"]} for choice in order[:MAX_CHOICES]],
         "num_choices": len(choices),
         "lines": [_line(line, kept) for line in thought.get("lines", ())[:MAX_LINES]],
-        "nodes": [_node(node, kept, frames) for node in sorted(most, key=lambda node: node["number"])],
+        "nodes": [_node(node, kept, frames, thought["env"]) for node in sorted(most, key=lambda node: node["number"])],
         "num_nodes": len(nodes),
     }
 
@@ -119,7 +120,10 @@ def _line(line: Mapping[str, Any], kept: set[int]) -> dict[str, Any]:
     }
 
 
-def _node(node: Mapping[str, Any], kept: set[int], frames: Mapping[int, Mapping[str, Any]]) -> dict[str, Any]:
+def _node(
+    node: Mapping[str, Any], kept: set[int], frames: Mapping[int, Mapping[str, Any]], env_id: str
+) -> dict[str, Any]:
     children: Sequence[int] = [number for number in node["children"] if number in kept]
     position = node["position"] and printable.escape_lines(node["position"][:MAX_LETTERS])
-    return {**node, "children": children, "position": position, "frame": frames.get(node["number"])}
+    board = position and boards.board_of(env_id, position)
+    return {**node, "children": children, "position": position, "board": board, "frame": frames.get(node["number"])}

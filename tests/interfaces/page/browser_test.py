@@ -118,8 +118,14 @@ def _open(url: str, profile: pathlib.Path) -> tuple[str, str]:
         ("#/compare?run=a+%3Cb%3E&run=league&group=1", ["<canvas", "2 runs compared", "each run", "left out"]),
         ("#/log?run=a+%3Cb%3E", ["train.log", "&lt;img src=x", "x1b[2J", "bytes, the end is shown"]),
         ("#/records?run=a+%3Cb%3E", ["<video", "&lt;img src=x", "8 bytes"]),
-        ("#/settings?run=a+%3Cb%3E", ["&lt;img src=x", "run.max_env_steps"]),
-        ("#/league?run=league", ["Win rates", "Elo", "Lineage", f'scope="col"><span>{saved_league.OLD}']),
+        (
+            "#/settings?run=a+%3Cb%3E",
+            ["&lt;img src=x", "run.max_env_steps", "end after this many training steps"],
+        ),
+        (
+            "#/league?run=league",
+            ["Win rates", "Elo", "Lineage", "Who met whom", "main #1</span></th>", f'title="{saved_league.OLD}"'],
+        ),
         ("#/runtime?run=league", ["acting", "1,233 more", "56,789", "&lt;img src=x", "[2J", "1.5 s ago", "250 ms"]),
         (
             "#/game?run=league&environment=0",
@@ -136,8 +142,8 @@ def _open(url: str, profile: pathlib.Path) -> tuple[str, str]:
             "#/record?run=league&record=episode-000000.npz&step=2&think=1",
             ["Principal lines", "treeitem", "&lt;img src=x", "illegal", "50 simulations", "Before any action"],
         ),
-        ("#/record?run=league&record=..%2Fconfig.npz", ["no name of a record"]),
-        ("#/run?run=" + urllib.parse.quote("../else"), ["no name of a run"]),
+        ("#/record?run=league&record=..%2Fconfig.npz", ["not the name of a record"]),
+        ("#/run?run=" + urllib.parse.quote("../else"), ["not the name of a run"]),
     ],
 )
 def test_pages_are_drawn(url: str, address: str, expected: list[str], tmp_path: pathlib.Path) -> None:

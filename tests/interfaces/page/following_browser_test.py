@@ -95,16 +95,16 @@ def test_means_are_asked_for_again_after_a_lost_request(tab: browser_driver.Tab)
 def test_what_another_tab_keeps_is_not_overwritten(tab: browser_driver.Tab) -> None:
     tab.click("last")
     key = tab.wait("Object.keys(localStorage).find((one) => one.startsWith('runs '))")
-    names = "JSON.parse(localStorage.getItem(key)).names"
+    columns = "JSON.parse(localStorage.getItem(key)).columns"
     tab.value(f"""(() => {{
         window.key = {key!r};
         const view = JSON.parse(localStorage.getItem(key));
-        localStorage.setItem(key, JSON.stringify({{ ...view, names: [["a", "mine"]] }}));
+        localStorage.setItem(key, JSON.stringify({{ ...view, columns: ["run.agent"] }}));
         window.dispatchEvent(new StorageEvent("storage", {{ key }}));
     }})()""")
-    tab.wait("document.querySelector('.runs tbody').innerText.includes('mine')")
+    tab.wait("document.querySelector('.runs tbody').innerText.includes('muzero\\tcatch')")
     tab.click("last ▾")
-    assert tab.value(names) == [["a", "mine"]]
+    assert tab.value(columns) == ["run.agent"]
 
 
 def test_an_environment_chosen_twice_is_followed_once(tab: browser_driver.Tab) -> None:

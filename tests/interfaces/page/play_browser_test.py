@@ -32,22 +32,27 @@ def _playing(
 def test_a_whole_game_of_tic_tac_toe(tmp_path: pathlib.Path) -> None:
     with _playing(tmp_path, "spiel:tic_tac_toe", tmp_path / "profile") as (tab, seat):
         tab.wait(YOUR_TURN)
-        assert tab.value("document.querySelectorAll('.game-board .cell:not(:disabled)').length") == 9
+        assert tab.value("document.querySelectorAll('button.cell:not(:disabled)').length") == 9
         tab.click("hint")
         hinted = tab.wait("document.querySelector('.cell.hinted')?.dataset.action")
         assert f"would play {seat._table.hint().name}" in tab.value("document.querySelector('.told').textContent")
         tab.value(f"document.querySelector('.cell[data-action=\"{hinted}\"]').click()")
-        tab.wait("document.querySelectorAll('.cell.stone-2').length === 1")
+        tab.wait("document.querySelectorAll('.table .cell.stone-2').length === 1")
+        assert tab.value("document.querySelectorAll('.table .cell.last').length") == 2, (
+            "the last moves of both are marked"
+        )
+        assert tab.value("document.querySelectorAll('.played li').length") == 2
         tab.click("what it thinks")
         tab.wait("document.querySelectorAll('[role=treeitem]').length === 5")
+        assert tab.value("document.querySelectorAll('.table .cell.share').length") == 7, "the agent's visits"
         tab.click("undo")
-        tab.wait("document.querySelectorAll('.cell:not(:disabled)').length === 9")
+        tab.wait("document.querySelectorAll('button.cell:not(:disabled)').length === 9")
         tab.click("change sides")
-        tab.wait("document.querySelectorAll('.cell.stone-1').length === 1")
+        tab.wait("document.querySelectorAll('.table .cell.stone-1').length === 1")
         while not tab.value(OVER):
-            tab.value("document.querySelector('.moves button').click()")
+            tab.value("document.querySelector('button.cell:not(:disabled)').click()")
             tab.wait(f"({YOUR_TURN}) || ({OVER})")
-        assert tab.value("document.querySelectorAll('.moves button').length") == 0
+        assert tab.value("document.querySelectorAll('button.cell:not(:disabled), .moves button').length") == 0
         tab.click("new game")
         tab.wait(YOUR_TURN)
         tab.click("resign")
@@ -60,11 +65,11 @@ def test_a_game_of_poker_shows_one_s_own_card_alone(tmp_path: pathlib.Path) -> N
     with _playing(tmp_path, "spiel:kuhn_poker", tmp_path / "profile") as (tab, seat):
         tab.wait(YOUR_TURN)
         mine, other = str(seat._table._env.states[0]).split()[:2]
-        assert tab.value("document.querySelector('.position pre').textContent") == mine != other
+        assert tab.value("document.querySelector('pre.position').textContent") == mine != other
         assert (
             tab.value("[...document.querySelectorAll('.moves button')].map((b) => b.textContent).join()") == "Pass,Bet"
         )
         while not tab.value(OVER):
             tab.value("document.querySelector('.moves button').click()")
             tab.wait(f"({YOUR_TURN}) || ({OVER})")
-        assert tab.value("document.querySelector('.position pre').textContent")[0] == mine and tab.errors == []
+        assert tab.value("document.querySelector('pre.position').textContent")[0] == mine and tab.errors == []

@@ -140,3 +140,12 @@ def test_a_league_is_seen_by_settings_or_files(tmp_path: pathlib.Path) -> None:
     assert summaries.has_league(tmp_path, {"league.builder": "biased"})
     (tmp_path / "league.jsonl").touch()
     assert summaries.has_league(tmp_path, {})
+
+
+def test_settings_have_their_meaning_and_the_presets_other_value(tmp_path: pathlib.Path) -> None:
+    path = page_runs.write(tmp_path, config={**page_runs.CONFIG, "given": {"run.max_env_steps": "1000"}})
+    found = {one.pop("name"): one for one in summaries.described(path)["settings"]}
+    steps, agent = found["run.max_env_steps"], found["run.agent"]
+    assert (steps["value"], steps["unit"], steps["is_given"], steps["usual"]) == (1000, "environment steps", True, 0)
+    assert "training steps" in steps["help"]
+    assert (agent["value"], agent["is_given"], agent["usual"]) == ("muzero", False, None)

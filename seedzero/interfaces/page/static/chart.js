@@ -1,6 +1,6 @@
 // A plot of several curves, each with x of its own: smoothing, zoom by pointer and keys, both themes.
 
-import { el } from "./dom.js";
+import { el, panel } from "./dom.js";
 import { clock, hasInterval, limits, short, smooth } from "./format.js";
 
 export const AXIS_WORDS = { env_steps: "step", seconds: "time" };
@@ -25,7 +25,7 @@ export class Chart {
     Object.assign(this, { title, x, smoothing, zoomed, height, curves: [], range: null, plot: null });
     this.box = el("div", { class: "plot", tabindex: 0, role: "img", "aria-label": `${title}; ${KEYS}`, keydown: (event) => this.press(event) });
     this.note = el("p", { class: "faint few" });
-    this.element = el("section", { class: "panel" }, el("h2", {}, title), this.box, this.note);
+    this.element = panel(title, this.box, this.note);
     this.observer = new ResizeObserver(() => this.plot && this.box.clientWidth && this.plot.setSize({ width: this.box.clientWidth, height: this.height }));
     this.observer.observe(this.box);
   }
@@ -76,10 +76,7 @@ export class Chart {
         padding: [8, 8, 0, 0],
         scales: { x: { time: false }, ...(this.curves.some((curve) => around(curve).length) ? { y: { range: () => limits(this.curves) } } : {}) },
         bands: this.bands(),
-        axes: [
-          { ...axis, values: (_, splits) => splits.map(texts), space: 70, size: 30, ...(this.x === "seconds" ? { incrs: STEPS } : {}) },
-          { ...axis, values: (_, splits) => splits.map(short), size: 56, space: 34 },
-        ],
+        axes: [{ ...axis, values: (_, splits) => splits.map(texts), space: 70, size: 30, ...(this.x === "seconds" ? { incrs: STEPS } : {}) }, { ...axis, values: (_, splits) => splits.map(short), size: 56, space: 34 }],
         cursor: { drag: { x: true, y: false, setScale: false }, sync: { key: "page" }, dataIdx: (plot, place, index) => (place ? nearest(plot.data[place], index) : index) },
         series: [{ label: AXIS_WORDS[this.x] ?? this.x, value: (_, value) => (value === null ? "" : texts(value)) }, ...this.lines()],
         hooks: { setSelect: [(plot) => this.select(plot)], drawClear: [(plot) => this.shade(plot)] },
@@ -145,13 +142,7 @@ export class Chart {
     if (!this.plot || event.ctrlKey || event.metaKey || event.altKey) return;
     const { min, max } = this.plot.scales.x;
     const [middle, half] = [(min + max) / 2, (max - min) / 2];
-    const ranges = {
-      ArrowLeft: () => [min - half / 2, max - half / 2],
-      ArrowRight: () => [min + half / 2, max + half / 2],
-      "+": () => [middle - half / 2, middle + half / 2],
-      "-": () => [middle - 2 * half, middle + 2 * half],
-      0: () => null,
-    };
+    const ranges = { ArrowLeft: () => [min - half / 2, max - half / 2], ArrowRight: () => [min + half / 2, max + half / 2], "+": () => [middle - half / 2, middle + half / 2], "-": () => [middle - 2 * half, middle + 2 * half], 0: () => null };
     if (!(event.key in ranges) || !Number.isFinite(half)) return;
     event.preventDefault();
     this.zoomed(ranges[event.key]());

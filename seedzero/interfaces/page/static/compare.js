@@ -28,12 +28,7 @@ export async function comparePage(main, runs, parameters) {
   const panels = () => [{ title: titleOf(metric.value), metrics: [metric.value], height: 420 }];
   const other = el("a", { class: "button", href: compareAddress(kept, !isGrouped, by) }, isGrouped ? "each run" : "mean over seeds");
   const show = () => curves.show(panels()).catch((error) => notice(error.message));
-  main.replaceChildren(
-    el("div", { class: "tools" }, el("label", {}, "metric ", metric), controls({ axis: show, smoothing: () => curves.repaint(), whole: show }), other, rest),
-    box,
-    told,
-    list,
-  );
+  main.replaceChildren(el("div", { class: "tools" }, el("label", {}, "metric ", metric), controls({ axis: show, smoothing: () => curves.repaint(), whole: show }), other, rest), box, told, list);
   function offer(found) {
     const known = new Set([...metric.options].map((one) => one.value));
     metric.append(...found.filter((name) => !known.has(name)).map((name) => el("option", { value: name }, titleOf(name))));
@@ -76,6 +71,5 @@ function scores(runs) {
   const rows = runs.map((run, place) => [
     el("a", { href: `#/run?${new URLSearchParams({ run: run.run })}` }, run.run), number(run.last_evaluation), number(run.best_evaluation), number(run.env_steps), stateMark(run), ...shown.map((name) => String(configs[place][name] ?? "–")),
   ]);
-  const left = names.length > shown.length ? el("p", { class: "faint" }, `and ${names.length - shown.length} more settings that differ`) : "";
-  return el("section", { class: "panel more" }, el("h2", {}, "Scores, and settings that differ"), table(["run", "score", "best", "steps", "state", ...shown], rows, new Set([1, 2, 3]), "runs", true), left);
+  return el("section", { class: "panel more" }, el("h2", {}, "Scores, and settings that differ"), table(["run", "score", "best", "steps", "state", ...shown], rows, new Set([1, 2, 3]), "runs", true));
 }

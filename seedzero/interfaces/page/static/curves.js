@@ -42,19 +42,12 @@ export class Curves {
       chart.show(this.curvesOf(panels[place], found), range);
     });
     this.appended = 0;
-    this.end = follow(cursors, {
-      rows: (event) => this.append(event, axis),
-      summary: (value) => this.summary(value),
-      gone: (text) => notice(text),
-      lost: (text) => notice(text),
-    });
+    this.end = follow(cursors, { rows: (event) => this.append(event, axis), summary: (value) => this.summary(value), gone: (text) => notice(text), lost: (text) => notice(text) });
   }
 
   build() {
     this.charts.forEach((chart) => chart.close());
-    this.charts = this.panels.map(
-      ({ title, height }) => new Chart(title, { x: chosenAxis(), height, zoomed: (range) => this.show(this.panels, range).catch((error) => notice(error.message)) }),
-    );
+    this.charts = this.panels.map(({ title, height }) => new Chart(title, { x: chosenAxis(), height, zoomed: (range) => this.show(this.panels, range).catch((error) => notice(error.message)) }));
     const inside = (group) => this.charts.filter((_, place) => (this.panels[place].group ?? "") === group).map((chart) => chart.element);
     const groups = [...new Set(this.panels.map((panel) => panel.group ?? ""))];
     this.box.replaceChildren(...groups.flatMap((group) => (group ? [fold(group, el("div", { class: "panels" }, inside(group)))] : inside(""))));
@@ -62,10 +55,7 @@ export class Curves {
 
   curvesOf(panel, found) {
     return this.runs.flatMap((run) =>
-      panel.metrics.map((name) => ({
-        label: this.label(run, name), dots: name.startsWith("evaluation_"), few: /^(episode|first_mover)_return/.test(name) ? found[run].few : null,
-        ...found[run].series[name],
-      })),
+      panel.metrics.map((name) => ({ label: this.label(run, name), dots: name.startsWith("evaluation_"), few: /^(episode|first_mover)_return/.test(name) ? found[run].few : null, ...found[run].series[name] })),
     ).filter((curve) => curve.x && curve.x.length);
   }
 

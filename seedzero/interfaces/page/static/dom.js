@@ -1,7 +1,9 @@
 // Makes elements. Texts become text nodes and never HTML: names and reasons come from runs.
 
-export function el(tag, attributes = {}, ...children) {
-  const element = document.createElement(tag);
+export const el = (tag, attributes, ...children) => filled(document.createElement(tag), attributes, children);
+export const svg = (tag, attributes, ...children) => filled(document.createElementNS(document.querySelector("svg").namespaceURI, tag), attributes, children);
+
+function filled(element, attributes = {}, children) {
   for (const [name, value] of Object.entries(attributes)) {
     if (typeof value === "function") element.addEventListener(name, value);
     else if (value === true) element.setAttribute(name, "");
@@ -15,6 +17,11 @@ export function button(text, label, click) {
   return el("button", { type: "button", "aria-label": label, title: label, click }, text);
 }
 
+export const aside = (...content) => el("p", { class: "faint" }, ...content);
+
+// A run's directory in a command.
+export const dirOf = (run) => (run === "." ? "DIR" : `DIR/${run}`);
+
 export function panel(title, ...content) {
   return el("section", { class: "panel" }, el("h2", {}, title), content);
 }
@@ -24,6 +31,18 @@ export function fold(title, ...content) {
   const key = `folded ${title}`;
   const details = el("details", { class: "group", open: !remembered(key, ""), toggle: () => remember(key, details.open ? "" : "1") }, el("summary", {}, title), content);
   return details;
+}
+
+// Takes keys outside fields and plots, and in the slider; returns what ends it.
+export function onKeys(slider, keys) {
+  const press = (event) => {
+    if (event.ctrlKey || event.metaKey || event.altKey || !(event.key in keys)) return;
+    if (event.target.closest("input, select, button, a, summary, [role=tree], .plot") && event.target !== slider) return;
+    event.preventDefault();
+    keys[event.key]();
+  };
+  document.addEventListener("keydown", press);
+  return () => document.removeEventListener("keydown", press);
 }
 
 // Rows of a description list.
@@ -61,7 +80,7 @@ export function stateMark(run) {
   return el("span", { class: `state ${run.state.replaceAll(" ", "-")}`, title: run.reason }, run.state);
 }
 
-// What stands on every view of a run, from its summary; most runs have no league.
+// What stands on every view of a run; most runs have no league.
 export function about(run, view) {
   heading(run.run === "." ? run.name : run.run, view);
   const facts = view === "curves" ? [] : [stateMark(run), el("span", {}, run.environment), el("span", {}, run.agent)]; // curves have figures

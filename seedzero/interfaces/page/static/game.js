@@ -1,12 +1,11 @@
-// One environment of a running learner: observations as the network gets them, actions, rewards, values; a pause, and
-// steps back.
+// One environment of a running learner: observations, actions, rewards, values; a pause, and steps back.
 
 import { followLive, get } from "./api.js";
-import { board, isBoard, isVector, vector } from "./board.js";
 import { Chart } from "./chart.js";
-import { button, el, notice, pairs, panel, table } from "./dom.js";
+import { button, el, notice, onKeys, pairs, panel } from "./dom.js";
 import { number } from "./format.js";
 import { Picture } from "./picture.js";
+import { choiceTable } from "./thought.js";
 
 const MAX_KEPT = 512;
 const MAX_ACTIONS = 40;
@@ -20,18 +19,15 @@ export async function gamePage(main, run, parameters) {
   const pause = button("pause", "pause or go on", () => toggle());
   const slider = el("input", { type: "range", class: "wide", min: 0, max: 0, step: 1, value: 0, "aria-label": "step", input: () => go(Number(slider.value)) });
   const place = el("output", { class: "place" });
-  const boards = el("div", { class: "pictures" });
   const picture = new Picture();
   const told = el("dl", { class: "facts" });
   const policy = el("div", { class: "choices" });
-  const charts = [["Return of the episode, as far as seen", ["return"]], ["Reward", ["reward"]], ["Value and log-probability of the action", ["value", "log_prob"]]].map(([title, names]) =>
-    Object.assign(new Chart(title, { x: "step", zoomed: (range) => zoom(range) }), { names }),
+  const charts = [["Return of the episode, as far as seen", ["return"]], ["Reward", ["reward"]], ["Value", ["value"]], ["Log-probability of the action", ["log_prob"]]].map(([title, names]) =>
+    Object.assign(new Chart(title, { x: "step", height: 150, zoomed: (range) => zoom(range) }), { names }),
   );
   let steps = [];
   let held = []; // steps of a pause
   let info = {};
-  let shown = []; // boards
-  let form = "";
   let current = -1; // place of the shown step
   let isLive = true;
   let isOver = false;
@@ -44,7 +40,7 @@ export async function gamePage(main, run, parameters) {
     reason,
     el("div", { class: "tools replay" }, el("label", {}, "environment ", choice), pause, button("«", "the episode before", () => episode(-1)), button("◀", "a step back", () => go(current - 1)), button("▶", "a step on", () => go(current + 1)), button("»", "the next episode", () => episode(1)), slider, place),
     el("p", { class: "faint keys" }, KEYS),
-    el("div", { class: "panels stage" }, panel("Observation", boards, picture.element), panel("Step", told, policy)),
+    el("div", { class: "panels stage" }, panel("Observation", picture.element), panel("Step", told, policy)),
     el("div", { class: "panels curves" }, charts.map((chart) => chart.element)),
   );
 
@@ -110,26 +106,15 @@ export async function gamePage(main, run, parameters) {
     const one = steps[current];
     const arrays = (info.spec?.arrays || []).map((array, part) => ({ ...array, base64: one.observation[part] }));
     try {
-      showArrays(arrays);
+      picture.show(arrays);
     } catch (error) {
       notice(error.message);
     }
     told.replaceChildren(...facts(one, info));
-    policy.replaceChildren(...(one.policy ? [actions(one)] : []));
+    policy.replaceChildren(...(one.policy ? [choiceTable(one.policy.slice(0, MAX_ACTIONS).map((value, action) => ({ name: String(action), policy: value, is_legal: true, is_taken: action === one.action })), false, "policy")] : []));
     slider.value = current;
     place.textContent = isLive ? "live" : `${steps.length - 1 - current} steps ago`;
     for (const chart of charts) if (chart.plot && !isLive) chart.plot.setCursor({ left: chart.plot.valToPos(one.number, "x"), top: 0 });
-  }
-
-  function showArrays(arrays) {
-    const now = JSON.stringify(arrays.map(({ name, shape, dtype }) => [name, shape, dtype]));
-    if (now !== form) {
-      form = now;
-      shown = arrays.map((array) => (isBoard(array) ? board(array) : isVector(array) ? vector(array) : null));
-      boards.replaceChildren(...shown.filter(Boolean).map((one) => one.element));
-    }
-    arrays.forEach((array, part) => shown[part] && shown[part].draw(array));
-    picture.show(arrays.filter((array) => !isVector(array)));
   }
 
   function setLive(wanted) {
@@ -165,25 +150,14 @@ export async function gamePage(main, run, parameters) {
     end = followLive(run, environment, found ? found.cursor : "", take, (text) => isOver || notice(text));
   }
 
-  function press(event) {
-    if (event.ctrlKey || event.metaKey || event.altKey) return;
-    if (event.target.closest("input, select, button, a, summary, .plot") && event.target !== slider) return;
-    const keys = {
-      " ": () => toggle(), ArrowLeft: () => go(current - 1), ArrowRight: () => go(current + 1),
-      PageUp: () => episode(-1), PageDown: () => episode(1), Home: () => go(0), End: () => setLive(true),
-    };
-    if (!(event.key in keys)) return;
-    event.preventDefault();
-    keys[event.key]();
-  }
-  document.addEventListener("keydown", press);
+  const offKeys = onKeys(slider, { " ": () => toggle(), ArrowLeft: () => go(current - 1), ArrowRight: () => go(current + 1), PageUp: () => episode(-1), PageDown: () => episode(1), Home: () => go(0), End: () => setLive(true) });
   listEnvironments();
   await watch(watched);
   return {
     close() {
       isOver = true;
       end();
-      document.removeEventListener("keydown", press);
+      offKeys();
       charts.forEach((chart) => chart.close());
     },
     repaint: () => charts.forEach((chart) => chart.plot && chart.draw()),
@@ -203,11 +177,4 @@ function facts(one, info) {
     ["return seen", number(one.return)], ["value", number(one.value)], ["episode", state], ...(tasks.length ? [["task", tasks[one.task] ?? "–"]] : []),
   ];
   return pairs(rows);
-}
-
-function actions(one) {
-  const bar = (value) => el("meter", { min: 0, max: 1, value: value ?? 0, "aria-hidden": "true" });
-  const name = (action) => el("span", { class: action === one.action ? "taken" : null }, String(action));
-  const rows = one.policy.slice(0, MAX_ACTIONS).map((value, action) => [name(action), value === null ? "–" : value.toFixed(3), bar(value)]);
-  return table(["action", "policy", ""], rows, new Set([1]), "policy");
 }

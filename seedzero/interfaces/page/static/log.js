@@ -26,7 +26,7 @@ export async function logPage(main, run, parameters) {
         const isAtEnd = text.scrollTop + text.clientHeight >= text.scrollHeight - 4;
         if (text.textContent !== found.text) text.textContent = found.text;
         if (isOther || isAtEnd) text.scrollTop = text.scrollHeight;
-        told.textContent = found.file ? `${number(found.bytes)} bytes, the end is shown` : "this run has no log: workers of this machine write logs/worker-N.log; a file NAME.log in the run directory is shown, too";
+        told.textContent = found.file ? `${number(found.bytes)} bytes, the end is shown` : "no log yet; any NAME.log of the run is shown";
         notice("");
       } catch (error) {
         if (!isOver) notice(error.message);

@@ -1,5 +1,4 @@
-// Shows the page that the address names: #/, #/run?run=NAME, #/compare?run=A&run=B, #/league, #/settings, #/records,
-// #/record?run=NAME&record=FILE&step=N, #/runtime, #/game?run=NAME&environment=N, #/log, #/play.
+// Shows the page that the address names, such as #/run?run=NAME or #/compare?run=A&run=B.
 
 import { get } from "./api.js";
 import { comparePage } from "./compare.js";
@@ -16,9 +15,7 @@ import { runsPage } from "./runs.js";
 import { runtimePage } from "./runtime.js";
 import { settingsPage } from "./settings.js";
 
-const OF_A_RUN = {
-  run: runPage, league: leaguePage, settings: settingsPage, records: recordsPage, record: recordPage, runtime: runtimePage, game: gamePage, log: logPage,
-};
+const OF_A_RUN = { run: runPage, league: leaguePage, settings: settingsPage, records: recordsPage, record: recordPage, runtime: runtimePage, game: gamePage, log: logPage };
 const TITLES = { run: "curves", runtime: "runtime", game: "game", records: "records", log: "log", settings: "settings", league: "league" };
 let page = null;
 let opened = 0; // pages so far

@@ -2,14 +2,13 @@
 
 import { get } from "./api.js";
 import { Chart } from "./chart.js";
-import { choiceTable } from "./choices.js";
-import { button, el, notice, pairs, panel, remember, remembered } from "./dom.js";
+import { button, el, notice, onKeys, pairs, panel, remember, remembered } from "./dom.js";
 import { number } from "./format.js";
 import { Picture } from "./picture.js";
 import { recordAddress } from "./records.js";
-import { thoughtPanel } from "./thought.js";
+import { choiceTable, thoughtPanel } from "./thought.js";
 
-const SPEEDS = { 1: "1", 2: "2", 5: "5", 10: "10", 20: "20", 50: "50" };
+const SPEEDS = ["1", "2", "5", "10", "20", "50"];
 const AHEAD = 48; // steps of one request
 const MAX_KEPT = 512; // steps in memory
 const KEYS = "space: play; arrows: a step; Home and End; T: think";
@@ -28,7 +27,7 @@ export async function recordPage(main, run, parameters) {
   const slider = el("input", { type: "range", class: "wide", min: 0, max: found.steps, step: 1, value: 0, "aria-label": "step", input: () => go(Number(slider.value)) });
   const place = el("output", { class: "place" });
   const play = el("button", { type: "button", "aria-pressed": "false", click: () => toggle() }, "play");
-  const speed = el("select", { change: () => remember("speed", speed.value) }, Object.entries(SPEEDS).map(([value, text]) => el("option", { value, selected: value === remembered("speed", "5") }, text)));
+  const speed = el("select", { change: () => remember("speed", speed.value) }, SPEEDS.map((value) => el("option", { selected: value === remembered("speed", "5") }, value)));
   const arraysOf = (one) => found.arrays.map((array, part) => ({ ...array, base64: one.observation[part] }));
   const thought = thoughtPanel(run, record, found, async (step) => arraysOf(await steps.at(step)));
   const charts = curves(found);
@@ -41,8 +40,7 @@ export async function recordPage(main, run, parameters) {
     el("dl", { class: "facts" }, facts(found)),
     el("div", { class: "tools replay" }, play, button("◀", "a step back", () => go(current - 1)), button("▶", "a step on", () => go(current + 1)), slider, place, el("label", {}, "steps/s ", speed)),
     el("p", { class: "faint keys" }, KEYS),
-    el("div", { class: "panels stage" }, panel("Observation", picture.element), panel("Step", told, choices)),
-    el("div", { class: "panels curves" }, charts.map((chart) => chart.element)),
+    el("div", { class: "panels stage" }, el("div", { class: "film curves" }, panel("Observation", picture.element), charts.map((chart) => chart.element)), panel("Step", told, choices)),
     thought.element,
   );
   charts.forEach((chart) => chart.show(chart.shown));
@@ -81,24 +79,13 @@ export async function recordPage(main, run, parameters) {
     timer = setTimeout(next, 1000 / Number(speed.value));
   }
 
-  function press(event) {
-    if (event.ctrlKey || event.metaKey || event.altKey) return;
-    if (event.target.closest("input, select, button, a, summary, [role=tree], .plot") && event.target !== slider) return;
-    const keys = {
-      " ": () => toggle(), ArrowLeft: () => go(current - 1), ArrowRight: () => go(current + 1),
-      Home: () => go(0), End: () => go(found.steps), t: () => thought.think(),
-    };
-    if (!(event.key in keys)) return;
-    event.preventDefault();
-    keys[event.key]();
-  }
-  document.addEventListener("keydown", press);
+  const offKeys = onKeys(slider, { " ": () => toggle(), ArrowLeft: () => go(current - 1), ArrowRight: () => go(current + 1), Home: () => go(0), End: () => go(found.steps), t: () => thought.think() });
   await go(Number(parameters.get("step")) || 0);
   if (parameters.get("think")) thought.think();
   return {
     close() {
       clearTimeout(timer);
-      document.removeEventListener("keydown", press);
+      offKeys();
       charts.forEach((chart) => chart.close());
     },
     repaint: () => charts.forEach((chart) => chart.plot && (chart.draw(), mark(chart, current))),
@@ -138,10 +125,7 @@ class Steps {
 
 function facts(found) {
   const rest = found.task ? [["task", found.task]] : [];
-  return pairs([
-    ["environment", found.env || "–"], ["agent", found.agent || "–"], ["update", number(found.step)], ["return", number(found.return)],
-    ["steps", `${number(found.steps)}${found.cut_off ? ", cut off" : ""}`], ["actions", found.policy || "–"], ...rest,
-  ]);
+  return pairs([["update", number(found.step)], ["return", number(found.return)], ["steps", `${number(found.steps)}${found.cut_off ? ", cut off" : ""}`], ["actions", found.policy || "–"], ...rest]);
 }
 
 function ofStep(one, found) {
@@ -158,7 +142,7 @@ function curves({ series, has_movers: hasMovers }) {
     const title = hasMovers ? `${name} for player 1` : name;
     const shown = names.filter((name) => series[name]).map((label) => ({ label, ...series[label] }));
     if (!shown.length) return null;
-    const found = new Chart(title, { x: "step", zoomed: (range) => found.show(shown, range) });
+    const found = new Chart(title, { x: "step", height: 150, zoomed: (range) => found.show(shown, range) });
     return Object.assign(found, { shown });
   };
   return [chart("Value", ["value", "network_value"]), chart("Reward", ["reward"])].filter(Boolean);

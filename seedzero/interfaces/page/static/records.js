@@ -1,19 +1,19 @@
 // The recorded episodes of a run, and its videos.
 
 import { get } from "./api.js";
-import { el, notice, table } from "./dom.js";
-import { counted, number } from "./format.js";
+import { aside, dirOf, el, notice, table } from "./dom.js";
+import { counted, localTime, number } from "./format.js";
 
-const HEADS = ["episode", "return", "steps", "update", "actions", "task", "recorded (UTC)"];
+const HEADS = ["episode", "return", "steps", "update", "actions", "task", "recorded"];
 
 export async function recordsPage(main, run) {
-  const box = el("div", {}, el("p", { class: "faint" }, "reading…"));
+  const box = el("div", {}, aside("reading…"));
   main.replaceChildren(box);
   try {
-    const { records, videos, most } = await get("api/records", { run });
-    const command = `seedzero record --run_dir=${run === "." ? "DIR" : `DIR/${run}`} --episodes=5`;
+    const { records, videos, most, folder } = await get("api/records", { run });
+    const command = `seedzero record --run_dir=${dirOf(run)} --episodes=5`;
     const more = records.length >= most ? `; only ${most} are shown` : "";
-    const hint = el("p", { class: "faint" }, records.length ? `${counted(records.length, "episode")}${more}` : "none yet; make some: ", records.length ? "" : el("code", {}, command));
+    const hint = aside(records.length ? `${counted(records.length, "episode")}${more}` : `no recorded episode in ${folder} yet; make some by `, records.length ? "" : el("code", {}, command));
     box.replaceChildren(...(records.length ? [table(HEADS, records.map((one) => row(run, one)), new Set([1, 2, 3]), "recorded episodes", true)] : []), hint, ...(videos.length ? [el("h2", {}, "Videos"), el("div", { class: "panels videos" }, videos.map((one) => video(run, one)))] : []));
   } catch (error) {
     notice(error.message);
@@ -24,8 +24,7 @@ export async function recordsPage(main, run) {
 function row(run, one) {
   if (one.error) return [one.record, "–", "–", "–", "–", "–", el("span", { class: "faint" }, one.error)];
   const link = el("a", { href: recordAddress(run, one.record) }, one.record);
-  const time = new Date(1000 * one.changed).toISOString().replace("T", " ").slice(0, 16);
-  return [link, number(one.return), number(one.steps), number(one.step), one.policy || "–", one.task || "–", time];
+  return [link, number(one.return), number(one.steps), number(one.step), one.policy || "–", one.task || "–", localTime(1000 * one.changed)];
 }
 
 function video(run, { file, bytes }) {

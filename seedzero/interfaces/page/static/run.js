@@ -3,7 +3,7 @@
 import { get } from "./api.js";
 import { controls } from "./controls.js";
 import { Curves } from "./curves.js";
-import { about, el, notice, stateMark } from "./dom.js";
+import { about, aside, dirOf, el, notice, stateMark } from "./dom.js";
 import { charts, counted, duration, localTime, number, short, word } from "./format.js";
 
 export async function runPage(main, run) {
@@ -18,13 +18,7 @@ export async function runPage(main, run) {
   let names = [];
   const chosen = new Set();
 
-  main.replaceChildren(
-    facts,
-    reason,
-    el("div", { class: "tools right" }, controls({ axis: () => show(), smoothing: () => curves.repaint(), whole: () => show() })),
-    box,
-    details,
-  );
+  main.replaceChildren(facts, reason, el("div", { class: "tools right" }, controls({ axis: () => show(), smoothing: () => curves.repaint(), whole: () => show() })), box, details);
 
   function tell(found) {
     facts.replaceChildren(...describe(found));
@@ -59,19 +53,20 @@ export async function runPage(main, run) {
   let isOver = false;
   const page = { close: () => ((isOver = true), curves.close()), repaint: () => curves.repaint() };
   (async () => {
+    let found;
     for (;;) {
-      const found = await get("api/run", { run });
+      found = await get("api/run", { run });
       if (isOver) return;
       tell(found);
       if (found.read === 1) {
         names = found.metrics;
-        if (found.damaged) main.append(el("p", { class: "faint" }, `${counted(found.damaged, "damaged line")} of metrics.jsonl left out`));
+        if (found.damaged) main.append(aside(`${counted(found.damaged, "damaged line")} of metrics.jsonl left out`));
         break;
       }
       notice(`reading ${run}: ${Math.floor(100 * found.read)} %`);
     }
     if (!names.length) {
-      notice("the run has no rows of metrics yet; the page looks again");
+      box.replaceChildren(aside(`no metrics in ${found.root}${run === "." ? "" : `/${run}`} yet. A training writes them: `, el("code", {}, `seedzero train --run_dir=${dirOf(run)}`)));
       page.timer = setTimeout(() => isOver || window.dispatchEvent(new Event("hashchange")), 3000);
       return;
     }
@@ -93,7 +88,7 @@ function describe(run) {
     ["agent", run.agent || "–", "", true],
     ["score", number(run.last_evaluation), "last evaluation"],
     ["best", number(run.best_evaluation), "best checkpoint"],
-    ["steps", short(run.env_steps), `${number(run.env_steps)}; ${number(run.updates)} updates`],
+    ["steps", short(run.env_steps), run.updates ? `${number(run.env_steps)}; ${number(run.updates)} updates` : ""],
     ["speed", number(run.env_steps_per_second, 3), "steps/s"],
     ["age", duration(run.seconds), run.done === null ? "no budget" : [bar(), ` ${left || `${Math.floor(100 * run.done)} % of the budget`}`], true],
   ];

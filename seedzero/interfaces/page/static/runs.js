@@ -2,20 +2,34 @@
 
 import { Refused, get } from "./api.js";
 import { MAX_RUNS, compareAddress } from "./compare.js";
-import { el, notice, stateMark } from "./dom.js";
+import { aside, el, notice, remember, remembered, stateMark } from "./dom.js";
 import { counted, duration, localTime, number } from "./format.js";
 import { groupRows, matches, runRows, shownValue, sorted } from "./rows.js";
-import { keepView, readView, viewKey } from "./view.js";
 
 const EVERY_MILLISECONDS = 5000;
 const MAX_COLUMNS = 16;
-const COLUMNS = [
-  ["title", "run"], ["environment", "environment"], ["agent", "agent"], ["env_steps", "steps"], ["last_evaluation", "last"],
-  ["best_evaluation", "best"], ["state", "state"], ["eta_seconds", "left"], ["time", "newest row"],
-];
+const COLUMNS = [["title", "run"], ["environment", "environment"], ["agent", "agent"], ["env_steps", "steps"], ["last_evaluation", "last"], ["best_evaluation", "best"], ["state", "state"], ["eta_seconds", "left"], ["time", "newest row"]];
 const NUMERIC = new Set(["env_steps", "last_evaluation", "best_evaluation"]);
 const NARROW = new Set(["title", "last_evaluation", "best_evaluation", "state"]); // columns of a phone
 const GROUPS = [["", "each run"], ["seeds", "mean over seeds"], ["columns", "mean by the columns"]];
+
+// What this browser alone keeps about the runs below a directory: columns, order, grouping.
+const viewKey = (root) => `runs ${root}`;
+
+function readView(root) {
+  let kept = {};
+  try {
+    kept = JSON.parse(remembered(viewKey(root), "{}"));
+  } catch {
+    // another program of this address wrote it
+  }
+  const { columns = [], sort = "", isDown = false, group = "" } = kept;
+  return { columns, sort, isDown, group };
+}
+
+function keepView(root, view) {
+  remember(viewKey(root), JSON.stringify(view));
+}
 
 export function runsPage(main) {
   const chosen = new Set();
@@ -32,7 +46,7 @@ export function runsPage(main) {
   const picker = el("div", { class: "picker" });
   const heads = el("tr", {});
   const body = el("tbody", {});
-  const place = el("p", { class: "faint" }, "reading…");
+  const place = aside("reading…");
   main.replaceChildren(
     el("div", { class: "tools" }, search, el("label", {}, "show ", group), link, told),
     el("details", { class: "more" }, el("summary", {}, "columns of settings that differ"), picker),
@@ -78,10 +92,7 @@ export function runsPage(main) {
 
   function row(one) {
     const names = (one.rows ?? [one]).map((run) => run.run);
-    const box = el("input", {
-      type: "checkbox", "aria-label": `choose ${one.title}`, "data-focus": `choose ${one.run}`,
-      change: () => (names.forEach((name) => (box.checked ? chosen.add(name) : chosen.delete(name))), tools()),
-    });
+    const box = el("input", { type: "checkbox", "aria-label": `choose ${one.title}`, "data-focus": `choose ${one.run}`, change: () => (names.forEach((name) => (box.checked ? chosen.add(name) : chosen.delete(name))), tools()) });
     box.checked = names.every((name) => chosen.has(name));
     const interval = (mean, half) => (half ? ` (${number(mean - half)} to ${number(mean + half)})` : "");
     const figure = (name) => `${number(one[name])}${interval(one[name], one.half[name])}`;

@@ -1,7 +1,7 @@
 // The calls of a running learner on its devices, its waits, workers and steps.
 
 import { followLive, get } from "./api.js";
-import { el, notice, pairs, panel, remember, remembered, table } from "./dom.js";
+import { aside, el, notice, pairs, panel, remember, remembered, table } from "./dom.js";
 import { number } from "./format.js";
 
 const MAX_KEPT = 4000;
@@ -74,7 +74,7 @@ export async function runtimePage(main, run) {
     ]));
     const more = (info.num_workers || 0) - (info.workers || []).length;
     const rows = (info.workers || []).map((one) => [one.name, one.role === "train" ? "training" : "evaluation", number(one.environments), number(one.groups), one.state, ...linkOf(one), `${number(one.quiet_seconds, 2)} s ago`]);
-    workers.replaceChildren(rows.length ? table(["worker", "role", "environments", "groups", "state", "round trip", "kB/s", "waits most for", "last word"], rows, new Set([2, 3, 5, 6]), "workers") : el("p", {}, "none"), more > 0 ? el("p", { class: "faint" }, `${number(more)} more`) : "");
+    workers.replaceChildren(rows.length ? table(["worker", "role", "environments", "groups", "state", "round trip", "kB/s", "waits most for", "last word"], rows, new Set([2, 3, 5, 6]), "workers") : el("p", {}, "none"), more > 0 ? aside(`${number(more)} more`) : "");
   }
 
   function point(event) {
@@ -117,10 +117,7 @@ export function summary(calls, seconds) {
   const sum = (name) => acting.reduce((result, call) => result + (call[name] || 0), 0);
   const mean = (name) => (acting.length ? sum(name) / acting.length : null);
   const shares = Object.entries(total).map(([name, time]) => [name, seconds > 0 ? Math.min(1, time / seconds) : 0]);
-  return {
-    shares: shares.sort((one, other) => other[1] - one[1]), perSecond: seconds > 0 ? acting.length / seconds : null,
-    rows: mean("rows"), fill: sum("size") ? sum("rows") / sum("size") : null, age: mean("age"),
-  };
+  return { shares: shares.sort((one, other) => other[1] - one[1]), perSecond: seconds > 0 ? acting.length / seconds : null, rows: mean("rows"), fill: sum("size") ? sum("rows") / sum("size") : null, age: mean("age") };
 }
 
 function paint(canvas, calls, begin, end) {

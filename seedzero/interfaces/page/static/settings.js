@@ -1,28 +1,38 @@
-// All settings of a run, the given ones first, then by their marks.
+// All settings of a run by section, those that the user gave first, by their marks, with meaning and the preset's other value.
 
 import { get } from "./api.js";
-import { el, notice, table } from "./dom.js";
+import { el, notice, panel, table } from "./dom.js";
+import { counted } from "./format.js";
+
+const MARKS = ["start here", "usual", "", "advanced"];
+const text = (value) => (typeof value === "string" ? value : JSON.stringify(value));
 
 export async function settingsPage(main, run) {
-  const box = el("div", {});
+  const box = el("div", { class: "league" });
+  const told = el("span", { class: "faint" });
   const search = el("input", { type: "search", placeholder: "find a setting", "aria-label": "find a setting", input: () => draw() });
-  main.replaceChildren(el("div", { class: "tools" }, search), box);
-  let rows = [];
+  main.replaceChildren(el("div", { class: "tools" }, search, told), box);
+  let found = { settings: [] };
   function draw() {
-    const text = search.value.toLowerCase();
-    const shown = rows.filter(([name, value]) => `${name}=${value}`.toLowerCase().includes(text));
-    box.replaceChildren(table(["setting", "value", "given by the user", "mark"], shown, new Set(), "settings", true));
+    const words = search.value.toLowerCase();
+    const shown = found.settings.filter((one) => `${one.name}=${text(one.value)} ${one.help}`.toLowerCase().includes(words));
+    const groups = Map.groupBy(shown, (one) => (one.is_given ? "You set" : one.name.split(".")[0]));
+    const titles = [...groups.keys()].sort((one, other) => Number(other === "You set") - Number(one === "You set"));
+    box.replaceChildren(...titles.map((title) => panel(title, table(["setting", "value", "preset", "mark", "meaning"], groups.get(title).map(row), new Set(), title, true))));
   }
   try {
-    const { settings } = await get("api/run", { run });
-    const given = new Set(Object.keys(settings.given));
-    const text = (value) => (typeof value === "string" ? value : JSON.stringify(value));
-    const all = Object.entries(settings.config).map(([name, value]) => [name, text(value), given.has(name) ? "yes" : "", settings.marks[name] ?? ""]);
-    const place = (row) => (row[2] ? -1 : ["start here", "usual", "", "advanced"].indexOf(row[3]));
-    rows = [["preset", settings.preset, "", ""], ...all.sort((one, other) => place(one) - place(other))];
+    found = await get("api/settings", { run });
+    found.settings.sort((one, other) => MARKS.indexOf(one.mark) - MARKS.indexOf(other.mark));
+    const others = found.settings.filter((one) => one.usual !== null).length;
+    told.textContent = `preset ${found.preset || "unknown"}; ${counted(others, "value")} of this run differ from it`;
     draw();
   } catch (error) {
     notice(error.message);
   }
   return { close: () => {} };
+}
+
+function row({ name, value, unit, usual, mark, help }) {
+  const shown = el("span", { class: usual === null ? null : "taken" }, `${text(value) || "–"} ${unit}`);
+  return [el("code", {}, name), shown, usual === null ? "" : el("span", { class: "faint" }, text(usual) || "–"), mark, help];
 }

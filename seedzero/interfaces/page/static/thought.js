@@ -1,10 +1,10 @@
 // A step of a record thought over again under a checkpoint: actions, lines, the tree with positions.
 
 import { get } from "./api.js";
-import { el } from "./dom.js";
+import { aside, el, table } from "./dom.js";
 import { counted, number } from "./format.js";
-import { choiceTable } from "./choices.js";
 import { Picture } from "./picture.js";
+import { position } from "./position.js";
 import { FIGURES, fixed, searchTree } from "./tree.js";
 
 // found: of the record; observe(step): its observation, the arrays of `picture.js`.
@@ -12,16 +12,9 @@ export function thoughtPanel(run, record, found, observe) {
   const checkpoint = el("select", {});
   const simulations = el("input", { type: "number", min: 1, max: 4096, placeholder: number(found.num_simulations), "aria-label": "simulations" });
   const button = el("button", { type: "button", click: () => think() }, "think");
-  const told = el("output", { class: "told" }, "the agent searches anew from this step's observation, with the key of the recording");
+  const told = el("output", { class: "told" }, found.searches ? "the agent searches this step's observation anew" : "the agent looks at this step again");
   const box = el("div", {});
-  const element = el(
-    "section",
-    { class: "panel thought" },
-    el("h2", {}, "Thought"),
-    el("div", { class: "tools" }, el("label", {}, "checkpoint ", checkpoint), found.searches ? el("label", {}, "simulations ", simulations) : "", button),
-    told,
-    box,
-  );
+  const element = el("section", { class: "panel thought" }, el("h2", {}, "Thought"), el("div", { class: "tools" }, el("label", {}, "checkpoint ", checkpoint), found.searches ? el("label", {}, "simulations ", simulations) : "", button), told, box);
   let current = 0;
   let isBusy = false;
   fill(run, checkpoint, found.step).catch((error) => (told.textContent = error.message));
@@ -68,7 +61,7 @@ async function fill(run, select, recorded) {
 }
 
 export function draw(thought, observe) {
-  const more = thought.num_choices > thought.choices.length ? el("p", { class: "faint" }, counted(thought.num_choices - thought.choices.length, "more action")) : "";
+  const more = thought.num_choices > thought.choices.length ? aside(counted(thought.num_choices - thought.choices.length, "more action")) : "";
   const searches = thought.value !== null;
   const value = searches ? el("p", {}, `value ${fixed(thought.value)}, of the network alone ${fixed(thought.network_value)}`) : "";
   const actions = el("div", { class: "choices" }, value, choiceTable(thought.choices, searches, "actions of the thought"), more);
@@ -77,16 +70,11 @@ export function draw(thought, observe) {
   const tree = searchTree(thought.nodes, position.show);
   const lines = thought.lines.map((line) => el("li", {}, el("button", { type: "button", class: "line", click: () => tree.show(line.nodes[line.nodes.length - 1]) }, line.text)));
   const left = thought.num_nodes > thought.nodes.length ? `; the ${number(thought.nodes.length)} most visited of ${number(thought.num_nodes)} nodes` : "";
-  const isTurns = thought.nodes.some((node) => node.discount < 0) ? el("p", { class: "faint" }, "a node's value counts for the player to move there") : "";
+  const isTurns = thought.nodes.some((node) => node.discount < 0) ? aside("a node's value counts for the player to move there") : "";
   const heads = FIGURES.map((head) => el("span", { class: "figure" }, head));
   return [
     el("div", { class: "minds" }, actions, el("div", {}, el("h3", {}, "Principal lines"), el("ol", { class: "lines" }, lines))),
-    el(
-      "div",
-      { class: "minds" },
-      el("div", {}, el("h3", {}, `Tree${left}`), el("div", { class: "scroll" }, el("div", { class: "node heads", "aria-hidden": "true" }, el("span", { class: "space" }), heads), tree.element), isTurns),
-      position.element,
-    ),
+    el("div", { class: "minds" }, el("div", {}, el("h3", {}, `Tree${left}`), el("div", { class: "scroll" }, el("div", { class: "node heads", "aria-hidden": "true" }, el("span", { class: "space" }), heads), tree.element), isTurns), position.element),
   ];
 }
 
@@ -94,8 +82,8 @@ export function draw(thought, observe) {
 function positionPanel(thought, observe) {
   const byNumber = new Map(thought.nodes.map((node) => [node.number, node]));
   const title = el("h3", {}, "Position");
-  const told = el("p", { class: "faint" });
-  const text = el("pre", { class: "position" });
+  const told = aside();
+  const stand = el("div", {});
   const picture = new Picture();
   const isBoard = thought.nodes[0].position !== null;
   let asked = 0;
@@ -105,8 +93,8 @@ function positionPanel(thought, observe) {
     for (let at = node; at && at.parent !== null; at = byNumber.get(at.parent)) way.unshift(at.is_legal === false ? `${at.name} (illegal)` : at.name);
     title.textContent = way.length ? `After ${way.join(", ")}` : "Before any action";
     if (isBoard) {
-      told.textContent = node.position === null ? "the game does not allow these actions: there is no such position" : "the game's own position after these actions";
-      text.textContent = node.position ?? "";
+      told.textContent = node.position === null ? "the game does not allow these actions" : "the game's own position after these actions";
+      stand.replaceChildren(node.position === null ? "" : position(node.board, node.position, { small: true }));
       return;
     }
     const call = ++asked;
@@ -119,5 +107,15 @@ function positionPanel(thought, observe) {
     if (arrays && call === asked) picture.show(arrays);
   }
 
-  return { show, element: el("div", { class: "imagined", "aria-live": "polite" }, title, told, isBoard ? text : picture.element) };
+  return { show, element: el("div", { class: "imagined", "aria-live": "polite" }, title, told, isBoard ? stand : picture.element) };
+}
+
+// The table of a step's actions, in a record, a game and a thought.
+export function choiceTable(choices, searches, caption = "actions") {
+  const heads = searches ? ["action", "", "policy", "visits", "Q", "prior", "completed Q"] : ["action", "", "policy"];
+  const bar = (value) => el("meter", { min: 0, max: 1, value: value ?? 0, "aria-hidden": "true" });
+  const name = (one) => el("span", { class: one.is_legal ? (one.is_taken ? "taken" : null) : "illegal" }, `${one.name}${one.is_legal ? "" : " (illegal)"}`);
+  const fixed = (value, digits = 3) => (value === null || value === undefined ? "–" : value.toFixed(digits));
+  const rows = choices.map((one) => [name(one), bar(one.policy), fixed(one.policy), ...(searches ? [number(one.visits), fixed(one.q_value), fixed(one.prior), fixed(one.completed_q)] : [])]);
+  return table(heads, rows, new Set([2, 3, 4, 5, 6]), caption);
 }

@@ -20,10 +20,7 @@ export function searchTree(nodes, chosen) {
     const bar = el("meter", { min: 0, max: most, value: node.visits, "aria-hidden": "true" });
     const row = el(
       "div",
-      {
-        class: "node", role: "treeitem", tabindex: -1, "aria-level": level, "aria-selected": "false", "data-number": node.number,
-        "aria-expanded": node.children.length ? "false" : null,
-      },
+      { class: "node", role: "treeitem", tabindex: -1, "aria-level": level, "aria-selected": "false", "data-number": node.number, "aria-expanded": node.children.length ? "false" : null },
       el("span", { class: node.is_legal === false ? "name illegal" : "name" }, name),
       node.is_legal === false ? el("span", { class: "faint" }, "illegal") : node.is_afterstate ? el("span", { class: "faint" }, "chance") : "",
       el("span", { class: "space" }),

@@ -17,7 +17,7 @@ from wsgiref import simple_server
 import prometheus_client
 from prometheus_client import core, registry
 
-from seedzero.core import errors, forks
+from seedzero.core import errors, forks, host_names
 from seedzero.monitoring import metrics_log
 
 MAX_CONNECTIONS = 16  # a scrape takes milliseconds
@@ -68,8 +68,22 @@ def serving_from(host: str, port: int, collector: registry.Collector) -> Iterato
     collectors.register(collector)
     prometheus_client.ProcessCollector(registry=collectors)
     app = prometheus_client.make_wsgi_app(collectors)
+    if host_names.is_loopback(host):  # elsewhere Prometheus may use any name
+        app = _for_names(app, host_names.HostNames(host, own=()))
     with serving_app(host, port, app, "metrics", "--metrics_port and --metrics_host") as url:
         yield f"{url}/metrics"
+
+
+def _for_names(app: Any, names: host_names.HostNames) -> Any:
+    """Returns a WSGI application that refuses other names of this machine, which a web page could point here."""
+
+    def guarded(environ: dict[str, Any], start_response: Any) -> Any:
+        if names.allows(host := environ.get("HTTP_HOST", "")):
+            return app(environ, start_response)
+        start_response("403 Forbidden", [("Content-Type", "text/plain; charset=utf-8")])
+        return [f"Host is {host:.100}; expected {' or '.join(names.names)}, or an address of this machine\n".encode()]
+
+    return guarded
 
 
 @contextlib.contextmanager

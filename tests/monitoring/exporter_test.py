@@ -152,6 +152,18 @@ def test_it_is_served_over_http_with_help_until_it_is_left() -> None:
         urllib.request.urlopen(url, timeout=600)
 
 
+def test_a_name_that_a_web_page_pointed_at_this_machine_reads_nothing() -> None:
+    with exporter.serving("127.0.0.1", 0, lambda: (STATUS, ROW)) as url:
+        port = url.rpartition(":")[2].partition("/")[0]
+        for host in (f"localhost:{port}", f"127.0.0.1:{port}", "127.0.0.2"):
+            with urllib.request.urlopen(urllib.request.Request(url, headers={"Host": host}), timeout=600) as reply:
+                assert b"seedzero_updates_total" in reply.read()
+        with pytest.raises(urllib.error.HTTPError) as refused:
+            urllib.request.urlopen(urllib.request.Request(url, headers={"Host": f"evil.test:{port}"}), timeout=600)
+        assert refused.value.code == 403
+        assert refused.value.read().startswith(b"Host is evil.test")
+
+
 def test_an_address_of_ipv6_is_a_url() -> None:
     with socket.socket(socket.AF_INET6) as probe:
         try:

@@ -290,13 +290,13 @@ def test_columns_of_go_leave_out_i_and_others_do_not() -> None:
 
 @pytest.mark.parametrize("vertex", ["", "A", "A0", "A10", "K1", "I1", "1A", "A1x", "swap-pieces"])
 def test_other_texts_are_no_moves(vertex: str) -> None:
-    with pytest.raises(ValueError, match="no move on this board"):
+    with pytest.raises(ValueError, match="not a move on this board"):
         bots.GtpBoard("go", 9, 7.5).action(vertex)
 
 
 def test_colors_have_two_names_each() -> None:
     assert [bots.gtp_color(text) for text in ("b", "Black", "W", "white")] == [0, 0, 1, 1]
-    with pytest.raises(ValueError, match="no color"):
+    with pytest.raises(ValueError, match="not a color"):
         bots.gtp_color("red")
 
 

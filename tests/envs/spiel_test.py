@@ -468,7 +468,7 @@ def test_only_boards_can_be_drawn():
     assert centre != corner
     vector = spiel.Games(spiel.Game("nim"), 1)
     vector.reset([0])
-    with pytest.raises(errors.EnvironmentFailure, match="no board"):
+    with pytest.raises(errors.EnvironmentFailure, match="not a board"):
         vector.render()
 
 

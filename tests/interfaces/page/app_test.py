@@ -157,20 +157,22 @@ def test_the_scripts_are_well_formed() -> None:
     for path in sorted(app.STATIC.glob("*.js")):
         subprocess.run([node, "--check", "--input-type=module"], input=path.read_bytes(), check=True)
     checks = """
-        import { clock, duration, number, short, smooth, groups } from "./format.js";
+        import { clock, duration, number, short, smooth, charts } from "./format.js";
         const texts = [clock(3725), clock(5), duration(90061), duration(61)];
         const numbers = [short(1234567), number(0.123456), number(1e6)];
         const curves = [smooth([1, null, 3], 0.5), smooth([1, 2], 0), smooth([1, 3, 5], 0.25, [2, 2, 1])];
-        const names = ["info/depth", "evaluation_info/depth", "loss", "loss_value", "x", "learner_cpu_percent"];
-        console.log(JSON.stringify([texts, numbers, curves, groups(names)]));
+        const names = ["info/depth", "info/is_success", "evaluation_info/depth", "loss", "loss_value", "x"];
+        const found = charts(names).map(({ title, group, metrics }) => [title, group, metrics]);
+        console.log(JSON.stringify([texts, numbers, curves, found]));
     """
     done = subprocess.run(
         [node, "--input-type=module"], input=checks, capture_output=True, text=True, check=True, cwd=app.STATIC
     )
-    texts, numbers, curves, groups = json.loads(done.stdout)
+    texts, numbers, curves, charts = json.loads(done.stdout)
     assert texts == ["1:02:05", "0:05", "1 d 1 h", "1 min 1 s"] and numbers == ["1.23M", "0.1235", "1,000,000"]
-    assert curves == [[1, None, 7 / 3], [1, 2], [1, 2.6, pytest.approx(3.71875 / 0.96875)]] and groups == [
-        ["Numbers of the environment", ["info/depth", "evaluation_info/depth"]],
-        ["Losses", ["loss", "loss_value"]],
-        ["Processor time, % of a core", ["learner_cpu_percent"]],
+    assert curves == [[1, None, 7 / 3], [1, 2], [1, 2.6, pytest.approx(3.71875 / 0.96875)]]
+    assert charts == [
+        ["success", "Environment", ["info/is_success"]],
+        ["depth", "Environment", ["info/depth", "evaluation_info/depth"]],
+        ["Loss", "Learning", ["loss", "loss_value"]],
     ]

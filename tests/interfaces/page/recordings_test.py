@@ -51,7 +51,7 @@ def test_records_are_listed_with_their_facts(client: page_client.Client, root: p
     assert (first["steps"], first["return"], first["step"], first["policy"]) == (5, 10.0, 7, "sample")
     assert first["task"] == EVIL and first["seed"] is None
     assert found["later/episode-000001.npz"]["steps"] == 3
-    assert "no whole record" in found["episode-000002.npz"]["error"] and "link.npz" in found["link.npz"]["error"]
+    assert "not a whole record" in found["episode-000002.npz"]["error"] and "link.npz" in found["link.npz"]["error"]
 
 
 def test_a_record_has_facts_arrays_and_curves(client: page_client.Client, root: pathlib.Path) -> None:
@@ -173,7 +173,7 @@ def test_many_actions_are_the_likeliest_and_the_taken_one(client: page_client.Cl
 )
 def test_no_name_leads_out_of_the_records(client: page_client.Client, root: pathlib.Path, name: str) -> None:
     page_records.write(root / "a")
-    assert "no name of a record" in _get(client, "/api/steps", 404, record=name)["error"]
+    assert "not the name of a record" in _get(client, "/api/steps", 404, record=name)["error"]
 
 
 def test_links_are_not_followed(client: page_client.Client, root: pathlib.Path, tmp_path: pathlib.Path) -> None:

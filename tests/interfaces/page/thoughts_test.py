@@ -119,7 +119,7 @@ def test_failures_are_answers(root: pathlib.Path, loads: list[Any], monkeypatch:
     assert "ZeroDivisionError: a network's mistake" in agents.answer(_question(root, 5))["error"]
     (root / "a" / "records" / "episode-000001.npz").write_bytes(b"none")
     damaged = _question(root, record=str(root / "a" / "records" / "episode-000001.npz"))
-    assert "no whole record" in agents.answer(damaged)["error"]
+    assert "not a whole record" in agents.answer(damaged)["error"]
     assert "cannot be read" in agents.answer(_question(root, record=str(root / "gone.npz")))["error"]
 
 

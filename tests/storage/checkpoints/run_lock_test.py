@@ -141,7 +141,7 @@ def test_whoever_may_not_read_a_lock_does_not_know(tmp_path: pathlib.Path, monke
 @pytest.mark.parametrize(
     ("kind", "told"),
     [
-        ("pipe", "{0}.*no regular file.*--run_dir=DIR"),
+        ("pipe", "{0}.*not a regular file.*--run_dir=DIR"),
         ("link", "{0}/lock is a link.*Put a file"),
         ("directory", "{0}.*Is a directory.*--run_dir=DIR"),
     ],

@@ -26,7 +26,8 @@ def test_a_run_in_a_bucket_is_copied_while_the_page_is_served(
     monkeypatch.setattr(serve, "serve", serve_once)
     assert commands.main(["page", "--run_dir=gs://runs/team/one"]) == 2
     err = capsys.readouterr().err
-    assert "gs://runs/team/one is not a run: config.json or the bucket is missing" in err and "give gs://BUCKET/PATH" in err
+    assert "gs://runs/team/one is not a run: config.json or the bucket is missing" in err
+    assert "give gs://BUCKET/PATH" in err
     for name, content in {"config.json": b"{}", "metrics.jsonl": b"", "status.json": b"{}"}.items():
         gcs.put("runs", f"team/one/{name}", content)
     assert commands.main(["page", "--run_dir=gs://runs/team/one"]) == 0

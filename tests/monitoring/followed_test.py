@@ -82,7 +82,8 @@ def test_a_thread_follows_and_tells_a_failure_once(run: followed.Followed, gcs: 
     (run.path / "config.json").unlink()
     run.start()
     text = told.get(timeout=600)
-    assert "gs://runs/team/one is not a run: config.json or the bucket is missing" in text and "the page continues" in text
+    assert "gs://runs/team/one is not a run: config.json or the bucket is missing" in text
+    assert "the page continues" in text
     before = gcs.requests["read"]
     deadline = time.monotonic() + 600
     gcs.put("runs", _CONFIG, b'{"config": {}}')

@@ -11,6 +11,7 @@ SHOWN = {
     "storage/bucket/lease.py": "shown by `seedzero status`; other learners watch the object change",
     "storage/checkpoints/checkpointers.py": "the age of checkpoints in their listing",
     "cli/checkpoint.py": "the same",
+    "cli/listings.py": "the age of runs in their listing",
     "cli/play_page.py": "the name of a recording",
     "envs/dmlab.py": "old rests; one that a process still writes is a level that is made anew",
     "learner/entry.py": "shown in learner.json",

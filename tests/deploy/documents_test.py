@@ -84,6 +84,7 @@ def test_seedzero_takes_the_command_lines(name: str, tmp_path: pathlib.Path, mon
         "treasure/treasure.preset",
     ):
         shutil.copy(ROOT / "examples" / module, tmp_path)
+    (tmp_path / "my_env.py").write_text("from own_environment import Corridor as MyEnv\n", encoding="utf-8")
     monkeypatch.syspath_prepend(str(tmp_path))
     commands = _commands(text)
     assert len(commands) >= FEWEST.get(name, 0)

@@ -56,8 +56,13 @@ class Tab:
         return found["result"].get("value")
 
     def wait(self, expression: str) -> Any:
-        """Returns the value of an expression once it is true."""
-        return self.value(_WAITS.replace("EXPRESSION", expression))
+        """Returns the value of an expression once it is true, if need be on the page that replaces this one."""
+        while True:
+            try:
+                return self.value(_WAITS.replace("EXPRESSION", expression))
+            except AssertionError as error:
+                if "navigated" not in str(error):  # a reload ends what waits on the old page
+                    raise
 
     def click(self, text: str) -> None:
         """Clicks the button with a text, once it may be clicked."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import gc
 import logging
 import os
@@ -19,6 +20,8 @@ from seedzero.config import configs, presets, sections, worker_options
 from seedzero.core import errors, user_code
 from seedzero.learner import callbacks
 
+_RARELY = (100_000, 50, 100)
+"""Thresholds of garbage collection until the networks are built, which may wait for a worker, or never be."""
 MIN_ADDRESSES_BYTES = 3 * 10**9
 """Addresses of a learner of the smallest network on a CPU; with 20 % less, a library hangs or aborts as it starts."""
 
@@ -33,7 +36,8 @@ def run(arguments: parse.Arguments) -> int:
             "memory by a container or a cgroup"
         )
     supervised = arguments.switch("supervised")
-    gc.disable()  # imports and networks leave nothing to collect, and looking takes an eighth of the start
+    usual = gc.get_threshold()
+    gc.set_threshold(*_RARELY)  # imports and networks leave nothing to collect, and looking takes a tenth of the start
     with stopping.leaving_at_once("training"):
         if supervised:
             from seedzero.learner.processes import signals
@@ -51,7 +55,7 @@ def run(arguments: parse.Arguments) -> int:
                     say,
                     leaves_when_late=worker is None,
                     is_quiet=quiet,
-                    has_built=collect_from_now_on,
+                    has_built=functools.partial(collect_as_usual, usual),
                     worker=worker,
                 ),
             )
@@ -67,14 +71,14 @@ def run(arguments: parse.Arguments) -> int:
             output.fail(error)
             return errors.TRY_LATER
         finally:
-            gc.enable()
+            gc.set_threshold(*usual)
     return errors.DONE
 
 
-def collect_from_now_on() -> None:
-    """Lets Python collect garbage again, but never visit what lives already: modules and networks."""
+def collect_as_usual(threshold: tuple[int, int, int]) -> None:
+    """Lets Python collect garbage as often as before, but never visit what lives already: modules and networks."""
     gc.freeze()
-    gc.enable()
+    gc.set_threshold(*threshold)
 
 
 def _nothing(*texts: str) -> None:

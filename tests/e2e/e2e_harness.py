@@ -52,6 +52,7 @@ STATUS_KEYS = {
     "durable_update",
     "workers",
     "environments",
+    "first_update",
     "links",
     "steps_acknowledged",
     "steps_stored",

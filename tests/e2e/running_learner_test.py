@@ -37,7 +37,7 @@ def test_status_of_a_running_learner_by_directory_and_by_address(host: harness.H
     for where in (f"--run_dir={running.learner.run}", f"--server={running.learner.address}"):
         ended = host.seedzero("status", where)
         assert ended.code == 0
-        assert set(ended.json) - {"first_update"} == {*harness.STATUS_KEYS, "alive"}  # it is there until that update
+        assert set(ended.json) == {*harness.STATUS_KEYS, "alive"}
         assert ended.json["alive"] and ended.json["workers"] == 1 and ended.json["environments"] == 8
         assert ended.json["stalled"] is None and ended.json["finished"] is None
         harness.check_accounting(ended.json)

@@ -16,7 +16,7 @@ from typing import Any
 
 from seedzero.api import request
 from seedzero.cli import output, parse
-from seedzero.config import combinations, configs, families, options, page_options, presets
+from seedzero.config import combinations, configs, families, options, presets
 from seedzero.core import errors, packages, printable
 
 # Checks the installed packages against seedzero's requirements, which another installation may have broken.
@@ -207,7 +207,6 @@ def _text(value: options.Value) -> str:
 
 def runs(arguments: parse.Arguments) -> int:
     """Prints the runs below a directory, the newest first; returns the exit code."""
-    page_options.check_packages("seedzero runs")
     from seedzero.interfaces.page import catalogue, summaries
 
     root = pathlib.Path(arguments.words[0] if arguments.words else "runs")

@@ -6,6 +6,8 @@ import dataclasses
 import json
 import os
 import pathlib
+import subprocess
+import sys
 import time
 from importlib import metadata
 
@@ -214,3 +216,11 @@ def test_runs_are_listed_with_scores_ages_and_sizes_the_newest_first(
     assert found["bytes"] > 2**20
     assert commands.main(["runs", "nowhere"]) == 2
     assert "nowhere: there is no such directory" in capsys.readouterr().err
+
+
+def test_runs_are_listed_without_the_extra_of_the_page(tmp_path: pathlib.Path) -> None:
+    _run(tmp_path / "runs" / "a", 0.5, 10)
+    without = "import sys; sys.modules.update(dict.fromkeys(('starlette', 'uvicorn')))"
+    words = f"{without}; from seedzero.cli import main; sys.exit(main.main(['runs']))"
+    done = subprocess.run([sys.executable, "-c", words], cwd=tmp_path, capture_output=True, text=True, check=False)
+    assert done.returncode == 0 and "a    catch" in done.stdout, done.stderr

@@ -6,12 +6,14 @@ import os
 import pathlib
 import stat
 from collections.abc import Callable
-
-from starlette import requests
+from typing import TYPE_CHECKING
 
 from seedzero.core import errors, printable
 from seedzero.monitoring import metrics_log
 from seedzero.storage.checkpoints import run_dirs
+
+if TYPE_CHECKING:  # an extra, which `seedzero runs` does without
+    from starlette import requests
 
 
 # Parses and checks the query of a request.

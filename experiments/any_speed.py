@@ -13,7 +13,8 @@ All runs of a task have 32 environments, which take 0.2 ms a step, and end after
 - busy: eight workers of four, and an endless loop on each core that the learner has
 
 A run's score is the area under its training return over environment steps: the mean of episodes' returns in twenty
-equal parts of the steps. The table compares each ground with `eight` by a permutation test of the difference of mean
+equal parts of the steps, as a share of the way from the lowest return to the highest (MinAtar: as it is). The table
+compares each ground with `eight` by a permutation test of the difference of mean
 areas: areas are standardized within a task, and permuted within a task. OUT/rows.jsonl has a row for each run, and
 runs that have one are not repeated. Policy age: its mean, and the largest of a row of metrics.
 """
@@ -26,7 +27,6 @@ import contextlib
 import json
 import os
 import pathlib
-import re
 import runpy
 import shutil
 import subprocess
@@ -36,6 +36,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import fault_probes
+import links
 import numpy as np
 import runs
 
@@ -44,7 +45,6 @@ BASE = GROUNDS[0]
 STEP_SECONDS, SLOW_SECONDS, DELAY_SECONDS = 2e-4, 2e-3, 0.05
 NUM_ENVS, NUM_PARTS = 32, 20
 _PERMUTATIONS = 10_000
-_START_SECONDS = 600.0
 
 
 class Task(NamedTuple):
@@ -52,13 +52,15 @@ class Task(NamedTuple):
 
     settings: Sequence[str]
     steps: int
+    lowest: float = 0.0  # return
+    highest: float = 1.0
 
 
 TASKS: Mapping[str, Task] = {
-    "catch-muzero": Task(("--preset=catch",), 8_000),
-    "cartpole-muzero": Task(("--preset=cartpole",), 20_000),
-    "cartpole-ppo": Task(("--preset=cartpole", "--agent=ppo"), 60_000),
-    "cartpole-vtrace": Task(("--preset=cartpole", "--agent=vtrace"), 60_000),
+    "catch-muzero": Task(("--preset=catch",), 8_000, -1.0),
+    "cartpole-muzero": Task(("--preset=cartpole",), 20_000, 0.0, 500.0),
+    "cartpole-ppo": Task(("--preset=cartpole", "--agent=ppo"), 60_000, 0.0, 500.0),
+    "cartpole-vtrace": Task(("--preset=cartpole", "--agent=vtrace"), 60_000, 0.0, 500.0),
     "breakout-ppo": Task(("--env=gym:MinAtar/Breakout-v1", "--agent=ppo"), 500_000),
 }
 _MAIN_TASKS = tuple(TASKS)[:4]
@@ -134,19 +136,10 @@ async def run(task: Task, ground: str, seed: int, path: pathlib.Path, kill_secon
     """
     shutil.rmtree(path, ignore_errors=True)
     path.parent.mkdir(parents=True, exist_ok=True)
-    command = [sys.executable, "-m", "seedzero.cli", "train", *task.settings, f"--seed={seed}", f"--run_dir={path}"]
-    command += ["--workers=0", "--listen=127.0.0.1:0", "--evaluation.every_updates=0", "--stop_at_return=inf"]
-    command += [f"--max_env_steps={task.steps}", "--worker.num_groups=1", f"--worker.envs_per_group={NUM_ENVS}"]
-    command += ["--metrics.every_seconds=1"]
-    log = path.with_suffix(".log")
-    with log.open("w") as output:
-        learner = await asyncio.create_subprocess_exec(*command, stdout=subprocess.PIPE, stderr=output)
-    assert learner.stdout is not None
-    line = (await asyncio.wait_for(learner.stdout.readline(), _START_SECONDS)).decode()
-    found = re.search(r"listening on (\S+)", line)
-    if found is None:
-        raise SystemExit(f"the learner did not start: {line}; see {log}")
-    workers = Ground(ground, found[1], path.with_suffix(".workers.log"))
+    sizes = (f"--max_env_steps={task.steps}", "--worker.num_groups=1", f"--worker.envs_per_group={NUM_ENVS}")
+    settings = (*task.settings, *sizes, f"--seed={seed}", "--metrics.every_seconds=1")
+    learner, address = await links.learner(path, settings)
+    workers = Ground(ground, address, path.with_suffix(".workers.log"))
     kills = 0
     try:
         await workers.start()
@@ -159,14 +152,14 @@ async def run(task: Task, ground: str, seed: int, path: pathlib.Path, kill_secon
         with contextlib.suppress(ProcessLookupError):
             learner.terminate()
     if ended.result():
-        raise SystemExit(f"the learner ended with {ended.result()}; see {log}")
+        raise SystemExit(f"the learner ended with {ended.result()}; see {path.with_suffix('.log')}")
     rows = runs.rows(path)
     # PPO and V-trace report the steps that they learned from, the others the calls that acted.
     ages = [row.get("policy_lag", row["policy_age"]) for row in rows if "policy_age" in row]
     most = [row.get("policy_lag_max", row["policy_age"]) for row in rows if "policy_age" in row]
     inserts = [row["samples_per_insert"] for row in rows if "samples_per_insert" in row]
     return {
-        "area": area(rows, task.steps),
+        "area": (area(rows, task.steps) - task.lowest) / (task.highest - task.lowest),
         "seconds": round(rows[-1]["seconds"], 1),
         "samples_per_insert": inserts[-1] if inserts else None,
         "age_mean": float(np.mean(ages)) if ages else None,

@@ -32,20 +32,23 @@ from seedzero.monitoring import status
 
 DIRECT, NONE = "direct", "none"
 _LOCAL = "local-"
-_START_SECONDS = 600.0
+START_SECONDS = 600.0
 
 
-async def _learner(path: pathlib.Path, flags: Sequence[str]) -> tuple[asyncio.subprocess.Process, str]:
-    """Starts a learner and returns it with its address."""
-    command = [sys.executable, "-m", "seedzero.cli", "train", "--preset=cartpole", "--agent=ppo", f"--run_dir={path}"]
-    command += ["--workers=0", "--listen=127.0.0.1:0", "--evaluation.every_updates=0", "--stop_at_return=inf", *flags]
-    with (path.parent / "learner.txt").open("w") as log:
+async def learner(path: pathlib.Path, settings: Sequence[str]) -> tuple[asyncio.subprocess.Process, str]:
+    """Starts a learner that waits for workers, and returns it with its address; PATH.log keeps what it says.
+
+    Raises SystemExit if it does not start.
+    """
+    command = [sys.executable, "-m", "seedzero.cli", "train", *settings, f"--run_dir={path}"]
+    command += ["--workers=0", "--listen=127.0.0.1:0", "--evaluation.every_updates=0", "--stop_at_return=inf"]
+    with path.with_suffix(".log").open("w") as log:
         program = await asyncio.create_subprocess_exec(*command, stdout=subprocess.PIPE, stderr=log)
     assert program.stdout is not None
-    line = (await asyncio.wait_for(program.stdout.readline(), _START_SECONDS)).decode()
+    line = (await asyncio.wait_for(program.stdout.readline(), START_SECONDS)).decode()
     found = re.search(r"listening on (\S+)", line)
     if found is None:
-        raise SystemExit(f"the learner did not start: {line}; see {path.parent}/learner.txt")
+        raise SystemExit(f"the learner did not start: {line}; see {path.with_suffix('.log')}")
     return program, found[1]
 
 
@@ -58,8 +61,8 @@ async def training(
     with tempfile.TemporaryDirectory() as folder:
         path = pathlib.Path(folder) / "run"
         try:
-            learner, address = await _learner(path, flags)
-            programs.append(learner)
+            program, address = await learner(path, ("--preset=cartpole", "--agent=ppo", *flags))
+            programs.append(program)
             addresses = {f"{_LOCAL}{index}": address for index in range(num_local)}
             if delay == DIRECT:
                 addresses["near"] = address
@@ -73,7 +76,7 @@ async def training(
                 with (path.parent / f"{name}.txt").open("w") as log:
                     programs.append(await asyncio.create_subprocess_exec(*worker, stdout=log, stderr=log))
             yield path, address
-            print((path.parent / "learner.txt").read_text(), file=sys.stderr)
+            print(path.with_suffix(".log").read_text(), file=sys.stderr)
         finally:
             for program in reversed(programs):
                 program.terminate()
@@ -112,10 +115,10 @@ async def echo_seconds() -> float:
 async def measured(given: argparse.Namespace, delay: str) -> dict[str, Any]:
     """Returns a row."""
     async with training(given.flags, given.envs, delay, given.local) as (_, address):
-        deadline = time.monotonic() + _START_SECONDS
+        deadline = time.monotonic() + START_SECONDS
         while not (await _status(address))["env_steps"]:
             if time.monotonic() > deadline:
-                raise SystemExit(f"no step within {_START_SECONDS:g} s")
+                raise SystemExit(f"no step within {START_SECONDS:g} s")
             await asyncio.sleep(1.0)
         await asyncio.sleep(given.settle)
         before, began, used = await _status(address), time.monotonic(), time.process_time()

@@ -14,9 +14,9 @@ All runs of a task have 32 environments, which take 0.2 ms a step, and end after
 
 A run's score is the area under its training return over environment steps: the mean of episodes' returns in twenty
 equal parts of the steps, as a share of the way from the lowest return to the highest (MinAtar: as it is). The table
-compares each ground with `eight` by a permutation test of the difference of mean
-areas: areas are standardized within a task, and permuted within a task. OUT/rows.jsonl has a row for each run, and
-runs that have one are not repeated. Policy age: its mean, and the largest of a row of metrics.
+compares each ground with `eight` by a permutation test of the difference of mean areas: areas are standardized within
+a task, and permuted within a task. OUT/rows.jsonl has a row for each run, and runs that have one are not repeated.
+Policy age: its mean, and the largest of a row of metrics.
 """
 
 from __future__ import annotations

@@ -280,7 +280,7 @@ def test_a_supervised_host_shows_the_command_that_starts_all() -> None:
     assert "--cluster.index=0" in alone and "--cluster.coordinator=127.0.0.1:1" in alone
 
 
-def test_garbage_is_collected_as_usual_once_the_networks_are_built_and_after_training(
+def test_garbage_is_collected_as_usual_once_the_networks_are_built(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     usual, seen = gc.get_threshold(), []

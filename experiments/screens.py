@@ -96,9 +96,9 @@ DRAWN = """(async () => {
 _COMPARED = "&".join(f"run={name}-{seed}" for name in RATES for seed in (1, 2, 3))
 SCREENS = (
     Screen("runs", "", height=420, seconds=60.0, script=GROUP),
-    Screen("means", f"compare?{_COMPARED}&group=1", height=540, script=DRAWN),
+    Screen("means", f"compare?{_COMPARED}&group=1", height=740, script=DRAWN),
     Screen("curves", "run?run=cartpole", height=1100),
-    Screen("compare", "compare?run=catch&run=tictactoe", height=620),
+    Screen("compare", "compare?run=catch&run=tictactoe", height=740),
     Screen("league", "league?run=league", height=1000),
     Screen("settings", "settings?run=catch", height=520),
     Screen("records", "records?run=tictactoe", height=420),

@@ -29,6 +29,7 @@ LIMIT_SECONDS = 9_000.0
 """Most seconds that a run trains, resumes included."""
 _BENCHMARK_GAMES = ("Boxing", "Breakout", "Freeway", "Krull", "MsPacman", "Pong", "Qbert", "RoadRunner")
 _POLICY = {"Breakout": "sample"}  # after 100 thousand steps the best action may be to never launch the ball
+_WHOLE_GAMES = "--max_episode_steps=27000"  # Atari's limit of 108 thousand frames
 _COLUMNS = ("env_steps", "update", "seconds", "episode_return", "evaluation_mean_return")
 
 
@@ -108,7 +109,9 @@ def make(entry: Entry, directory: pathlib.Path, repository: pathlib.Path) -> dic
     left = LIMIT_SECONDS - (before[-1]["seconds"] if before else 0.0)
     if left > 0:
         runs.train(path, [*entry.arguments, f"--max_seconds={left:.0f}"], resumes=True)
-    found = runs.evaluate(path, ["--step=last", f"--episodes={trained.EPISODES}", f"--policy={entry.policy}"])
+    found = runs.evaluate(
+        path, ["--step=last", f"--episodes={trained.EPISODES}", f"--policy={entry.policy}", _WHOLE_GAMES]
+    )
     rows = runs.rows(path)
     _, last, _ = saved_files.find(path / "checkpoints", "last", "params")
     row = {

@@ -279,7 +279,8 @@ PRESETS: Mapping[str, Preset] = {
         worker=dict(envs_per_group=4),
         training=dict(publish_every=4, max_in_flight=3),
         evaluation=dict(every_updates=10_000, episodes=32, num_envs=32),
-        on_cpu=options.values(_PIXELS_ON_CPU, worker=dict(envs_per_group=4)),
+        # Ten games of a greedy agent that never launches the ball, to Atari's limit, cost as much as the training.
+        on_cpu=options.values(_PIXELS_ON_CPU, worker=dict(envs_per_group=4), evaluation=dict(max_episode_steps=6_000)),
     ),
     "dmlab": _preset(
         "DeepMind Lab, a billion frames: explore_goal_locations_small unless --env=dmlab:LEVEL, or dmlab:dmlab30: all",

@@ -25,7 +25,7 @@ def test_a_finished_run_leaves_a_row_a_curve_and_parameters(
             saved_run.add_checkpoint(path, step)
 
     def evaluate(path: pathlib.Path, arguments: list[str]) -> dict[str, float]:
-        assert arguments == ["--step=last", "--episodes=100", "--policy=greedy"]
+        assert arguments == ["--step=last", "--episodes=100", "--policy=greedy", "--max_episode_steps=27000"]
         return {"mean_return": 14.8, "stderr_return": 0.7}
 
     monkeypatch.setattr(runs, "train", train)

@@ -255,8 +255,8 @@ class Proxy:
     def __init__(self, address: str) -> None:
         host, _, port = address.rpartition(":")
         self._there = host, int(port)
-        self.delay = 0.0  # each way, in seconds
-        self.bytes_per_second = math.inf  # each way
+        self.delay = self.jitter = 0.0  # each way, in seconds; jitter: most that a delay is longer by chance
+        self.up = self.down = math.inf  # bytes per second: from a worker, and to it
         self.is_away = False
         self.bytes_left: float = float("inf")  # until the cut
         self.num_cuts = 0
@@ -268,7 +268,7 @@ class Proxy:
 
     async def _pass_on(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         far_reader, far_writer = await asyncio.open_connection(*self._there)
-        ways = [self._copy(reader, far_writer), self._copy(far_reader, writer)]
+        ways = [self._copy(reader, far_writer, True), self._copy(far_reader, writer, False)]
         tasks = [asyncio.create_task(way) for way in ways]
         with contextlib.suppress(asyncio.CancelledError):  # at the end of the loop, which would log it
             await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
@@ -277,7 +277,7 @@ class Proxy:
         for end in (writer, far_writer):
             end.transport.abort()
 
-    async def _copy(self, source: asyncio.StreamReader, target: asyncio.StreamWriter) -> None:
+    async def _copy(self, source: asyncio.StreamReader, target: asyncio.StreamWriter, is_up: bool) -> None:
         loop, due, sent = asyncio.get_running_loop(), 0.0, 0.0
         while data := await source.read(65536):
             while self.is_away:
@@ -288,8 +288,8 @@ class Proxy:
                 return
             self.bytes_left -= len(data)
             # One after the other, even if the delay falls.
-            sent = max(loop.time(), sent) + len(data) / self.bytes_per_second
-            due = max(sent + self.delay, math.nextafter(due, math.inf))
+            sent = max(loop.time(), sent) + len(data) / (self.up if is_up else self.down)
+            due = max(sent + self.delay + self.jitter * random.random(), math.nextafter(due, math.inf))
             loop.call_at(due, target.write, data)
 
 
@@ -344,7 +344,7 @@ def _through(beside: Callable[[Proxy, Worker], Awaitable[str]], address: str = "
             figure = await beside(proxy, worker)
         finally:
             worker.is_over.set()
-            proxy.delay, proxy.is_away, proxy.bytes_per_second = 0.0, False, math.inf
+            proxy.delay, proxy.is_away, proxy.up, proxy.down = 0.0, False, math.inf, math.inf
             await asyncio.to_thread(worker.join, 30.0)
         promised(not worker.failure, worker.failure)
         return figure
@@ -433,7 +433,7 @@ def network_slow(mbit: float, least_gain: float) -> str:
     async def beside(proxy: Proxy, worker: Worker) -> str:
         while not worker.num_steps and not worker.failure:  # its games are made
             await asyncio.sleep(0.1)
-        proxy.bytes_per_second = mbit * 1e6 / 8
+        proxy.up = proxy.down = mbit * 1e6 / 8
         await asyncio.sleep(50.0)  # half a minute decides
         begin, began = worker.num_steps, time.monotonic()
         await asyncio.sleep(15.0)

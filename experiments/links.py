@@ -1,8 +1,10 @@
 """Measures training behind slow links: steps per second of one worker whose bytes a proxy delays.
 
-    python experiments/links.py --delays=0,50 [--seconds=60] [--settle=60] [--local=N] [-- TRAIN_FLAGS]
+    python experiments/links.py --delays=0,50 [--groups=1,2] [--seconds=60] [--settle=60] [--local=N] [-- TRAIN_FLAGS]
 
 --delays: milliseconds each way, a row for each; "direct" is a row without the proxy, "none" one without that worker.
+--jitter: milliseconds by which each delay is longer at most, by chance. --mbits: Mbit/s each way, or UP/DOWN.
+--groups: worker.num_groups, a row for each; without it they follow the link.
 --local: workers without a delay beside it, of as many environments; their bytes per second stand in the row, since
 all their steps have the same size. The learner is
 `seedzero train --preset=cartpole --agent=ppo` without local workers, and the worker has room for --envs=128
@@ -16,6 +18,7 @@ from __future__ import annotations
 import argparse
 import asyncio
 import contextlib
+import itertools
 import json
 import pathlib
 import re
@@ -54,7 +57,7 @@ async def learner(path: pathlib.Path, settings: Sequence[str]) -> tuple[asyncio.
 
 @contextlib.asynccontextmanager
 async def training(
-    flags: Sequence[str], num_envs: int, delay: str, num_local: int
+    given: argparse.Namespace, delay: str, flags: Sequence[str]
 ) -> AsyncIterator[tuple[pathlib.Path, str]]:
     """Trains with workers while entered, one of them behind a proxy; yields the run directory and the address."""
     programs = list[asyncio.subprocess.Process]()
@@ -63,15 +66,17 @@ async def training(
         try:
             program, address = await learner(path, ("--preset=cartpole", "--agent=ppo", *flags))
             programs.append(program)
-            addresses = {f"{_LOCAL}{index}": address for index in range(num_local)}
+            addresses = {f"{_LOCAL}{index}": address for index in range(given.local)}
             if delay == DIRECT:
                 addresses["near"] = address
             elif delay != NONE:
                 proxy = fault_probes.Proxy(address)
-                proxy.delay = float(delay) / 1000
+                proxy.delay, proxy.jitter = float(delay) / 1000, given.jitter / 1000
+                up, _, down = given.mbits.partition("/")
+                proxy.up, proxy.down = float(up) * 1e6 / 8, float(down or up) * 1e6 / 8
                 addresses["far"] = await proxy.serve()
             for name, there in addresses.items():
-                worker = [sys.executable, "-m", "seedzero.worker", f"--server={there}", f"--num_envs={num_envs}"]
+                worker = [sys.executable, "-m", "seedzero.worker", f"--server={there}", f"--num_envs={given.envs}"]
                 worker += ["--role=train", f"--worker_id={name}"]
                 with (path.parent / f"{name}.txt").open("w") as log:
                     programs.append(await asyncio.create_subprocess_exec(*worker, stdout=log, stderr=log))
@@ -112,9 +117,10 @@ async def echo_seconds() -> float:
     return await median(await fault_probes.Proxy(address).serve()) - await median(address)
 
 
-async def measured(given: argparse.Namespace, delay: str) -> dict[str, Any]:
-    """Returns a row."""
-    async with training(given.flags, given.envs, delay, given.local) as (_, address):
+async def measured(given: argparse.Namespace, delay: str, groups: str) -> dict[str, Any]:
+    """Returns a row. groups: "" for those that follow the link."""
+    flags = [*given.flags, *([f"--worker.num_groups={groups}"] if groups else [])]
+    async with training(given, delay, flags) as (_, address):
         deadline = time.monotonic() + START_SECONDS
         while not (await _status(address))["env_steps"]:
             if time.monotonic() > deadline:
@@ -129,6 +135,7 @@ async def measured(given: argparse.Namespace, delay: str) -> dict[str, Any]:
     local = [link["bytes_per_second"] for link in after.get("links") or () if link["name"].startswith(_LOCAL)]
     return {
         "delay_ms": delay,
+        **({"groups": int(groups)} if groups else {}),
         "steps_per_second": round(steps / (ended - began), 1),
         "environments": after["environments"],
         **({"local_bytes_per_second": sum(local)} if local else {}),
@@ -140,6 +147,9 @@ async def measured(given: argparse.Namespace, delay: str) -> dict[str, Any]:
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--delays", default=f"{DIRECT},0,50")
+    parser.add_argument("--jitter", type=float, default=0.0)
+    parser.add_argument("--mbits", default="inf")
+    parser.add_argument("--groups", default="")
     parser.add_argument("--envs", type=int, default=128)
     parser.add_argument("--local", type=int, default=0)
     parser.add_argument("--settle", type=float, default=60.0)
@@ -147,8 +157,8 @@ def main() -> int:
     parser.add_argument("flags", nargs="*")
     arguments = parser.parse_args()
     print(f"a byte through the proxy and back takes {1e6 * asyncio.run(echo_seconds()):.0f} us more")
-    for delay in arguments.delays.split(","):
-        print(json.dumps(asyncio.run(measured(arguments, delay))), flush=True)
+    for delay, groups in itertools.product(arguments.delays.split(","), arguments.groups.split(",")):
+        print(json.dumps(asyncio.run(measured(arguments, delay, groups))), flush=True)
     return 0
 
 

@@ -3,7 +3,7 @@
 #   docker build -f docker/learner.Dockerfile -t seedzero-learner .
 #   docker run --rm -it --init -v seedzero-runs:/runs seedzero-learner train --preset=catch --run_dir=/runs/catch
 #
-# --build-arg EXTRA=cpu|cuda|tpu   JAX's device; with Ray: cpu,ray, cuda,ray or tpu,ray
+# --build-arg EXTRAS=cuda|tpu,ray,...   JAX's device (default: CPU), Ray, and families of environments, as of a worker
 # --build-arg BASE=IMAGE   any image with pip and Python 3.11 to 3.13, named `python`
 # --secret id=pip_conf,src=FILE, --secret id=pip_ca,src=FILE   for a package mirror: pip's configuration and a
 #                          certificate (in pip.conf: /run/secrets/pip_ca); no layer contains them
@@ -25,19 +25,17 @@ COPY requirements/learner.txt /opt/requirements/
 RUN --mount=type=secret,id=pip_conf --mount=type=secret,id=pip_ca --mount=type=cache,target=/root/.cache/pip \
     python -m venv --without-pip /opt/seedzero \
     && pip --python=/opt/seedzero/bin/python install --no-deps --require-hashes -r /opt/requirements/learner.txt
-ARG EXTRA=cpu
-COPY requirements/learner-*.txt /opt/requirements/
+ARG EXTRAS=""
+COPY requirements/learner-*.txt requirements/worker-*.txt /opt/requirements/
 RUN --mount=type=secret,id=pip_conf --mount=type=secret,id=pip_ca --mount=type=cache,target=/root/.cache/pip \
-    for extra in $(echo "$EXTRA" | tr , " "); do \
-        case "$extra" in \
-            cpu) ;; \
-            cuda | ray | tpu) pip --python=/opt/seedzero/bin/python install --no-deps --require-hashes \
-                -r "/opt/requirements/learner-$extra.txt" || exit 1 ;; \
-            *) echo "EXTRA=$EXTRA: expected cpu, cuda or tpu, and ,ray for Ray" >&2; exit 1 ;; \
-        esac; \
+    cd /opt/requirements && for extra in $(echo "$EXTRAS" | tr , " "); do \
+        lock=learner-$extra.txt; [ -f "$lock" ] || lock=worker-$extra.txt; \
+        [ -f "$lock" ] || { echo "EXTRAS=$EXTRAS: unknown $extra; expected some of" *-*.txt >&2; exit 1; }; \
+        pip --python=/opt/seedzero/bin/python install --no-deps --require-hashes -r "$lock" || exit 1; \
     done
 RUN --mount=type=bind,from=wheel,source=/dist,target=/dist \
     pip --python=/opt/seedzero/bin/python install --no-deps --no-index --no-cache-dir /dist/*.whl \
+    && pip --python=/opt/seedzero/bin/python freeze --exclude=seedzero > /opt/seedzero/constraints.txt \
     && for name in seedzero ray; do \
         [ ! -e "/opt/seedzero/bin/$name" ] || ln -s "/opt/seedzero/bin/$name" /usr/local/bin/; \
     done \
@@ -46,7 +44,7 @@ RUN --mount=type=bind,from=wheel,source=/dist,target=/dist \
 
 ARG BASE VERSION=unknown REVISION=unknown
 LABEL org.opencontainers.image.title="seedzero-learner" \
-      org.opencontainers.image.description="Learner of seedzero (distributed MuZero), with JAX for ${EXTRA}" \
+      org.opencontainers.image.description="Learner of seedzero (distributed MuZero), with JAX; ${EXTRAS}" \
       org.opencontainers.image.licenses="Apache-2.0" \
       org.opencontainers.image.version="${VERSION}" \
       org.opencontainers.image.revision="${REVISION}" \
@@ -55,6 +53,10 @@ LABEL org.opencontainers.image.title="seedzero-learner" \
 ENV LD_LIBRARY_PATH=/usr/local/nvidia/lib64:/usr/local/nvidia/lib
 # XLA's compilation cache is beside the runs: a new container compiles nothing twice.
 ENV PATH=/opt/seedzero/bin:$PATH HOME=/runs XDG_CACHE_HOME=/runs/.cache PYTHONDONTWRITEBYTECODE=1
+# In an image made FROM this one, `pip install` installs beside seedzero and keeps the versions that seedzero has, and
+# modules in /env are found.
+ENV PIP_PYTHON=/opt/seedzero/bin/python PIP_CONSTRAINT=/opt/seedzero/constraints.txt PIP_NO_CACHE_DIR=1 \
+    PIP_DISABLE_PIP_VERSION_CHECK=1 PYTHONPATH=/env
 WORKDIR /runs
 USER 10001:10001
 EXPOSE 7777

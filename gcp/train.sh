@@ -441,7 +441,7 @@ plan_line images "$learner_image, $worker_image"
 confirm "Go on?"
 [ "$platform$dry_run" != vertexfalse ] || refuse_second_job
 make_scratch
-ensure_image learner "EXTRA=$extra" "$learner_image"
+ensure_image learner "EXTRAS=${extra#cpu}" "$learner_image"
 [ "$workers" -eq 0 ] || ensure_image "$worker_file" "EXTRAS=$worker_extras" "$worker_image"
 case "$platform" in
     vertex) submit_job ;;

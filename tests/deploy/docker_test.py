@@ -113,7 +113,7 @@ def test_the_learner_expects_as_many_workers_as_compose_starts(number: str) -> N
 def test_the_gpu_s_file_changes_services_that_are_there() -> None:
     services, over = _services(), _services(GPU)
     assert set(over) <= set(services)
-    assert over["learner"]["build"]["args"]["EXTRA"] == "cuda"
+    assert over["learner"]["build"]["args"]["EXTRAS"] == "cuda"
     assert over["learner"]["image"] == over["tensorboard"]["image"] != services["learner"]["image"]
 
 
@@ -191,14 +191,44 @@ def test_a_worker_s_image_has_no_list_of_the_learner_s_packages() -> None:
     assert "requirements/learner" not in DOCKERFILES[1].read_text()
 
 
-def test_the_learner_s_image_has_a_list_of_packages_for_every_accelerator() -> None:
-    (run,) = [text for name, text in _instructions(DOCKERFILES[0]) if name == "RUN" and "$EXTRA" in text]
-    found = re.search(r"cpu\) ;; (.+?)\) pip", run)
-    assert found is not None
-    extras = found[1].split(" | ")
-    assert {f"learner-{extra}.txt" for extra in extras} == {
-        path.name for path in (deploy_files.ROOT / "requirements").glob("learner-*.txt")
-    }
+@pytest.mark.parametrize("path", DOCKERFILES, ids=lambda path: path.name)
+@pytest.mark.parametrize("extras", ["", "box2d", "mujoco,pgx", "box2d,minatar", "cuda,ray"])
+def test_an_image_installs_the_locks_of_its_extras_and_refuses_others(
+    path: pathlib.Path, extras: str, tmp_path: pathlib.Path
+) -> None:
+    """Runs the Dockerfile's own line of shell, with a pip that only writes down what it is to install."""
+    (run,) = [text for name, text in _instructions(path) if name == "RUN" and "$EXTRAS" in text]
+    line = re.sub(r"--mount=\S+ |python -m venv \S+ \S+ && ", "", run)
+    line = line.replace("/opt/requirements", str(deploy_files.ROOT / "requirements"))
+    (tmp_path / "pip").write_text('#!/bin/sh\necho "$@"\n')
+    (tmp_path / "pip").chmod(0o755)
+    done = subprocess.run(
+        ["sh", "-c", line], capture_output=True, text=True, check=False,
+        env={"PATH": f"{tmp_path}{os.pathsep}{os.environ['PATH']}", "EXTRAS": extras},
+    )  # fmt: skip
+    is_learner = path == DOCKERFILES[0]
+    if extras == "box2d,minatar" or (extras == "cuda,ray" and not is_learner):
+        wrong = "minatar" if "minatar" in extras else "cuda"
+        assert done.returncode == 1 and f"unknown {wrong}; " in done.stderr and "worker-vizdoom.txt" in done.stderr
+        return
+    names = [f"{'learner' if extra in ('cuda', 'ray') else 'worker'}-{extra}" for extra in extras.split(",") if extra]
+    expected = names if is_learner else ["worker", *names]
+    assert re.findall(r"-r (\S+)\.txt$", done.stdout, re.MULTILINE) == expected, done.stderr
+
+
+@pytest.mark.parametrize("path", DOCKERFILES, ids=lambda path: path.name)
+def test_an_image_made_from_this_one_installs_beside_seedzero(path: pathlib.Path) -> None:
+    words = [word for name, text in _instructions(path) if name == "ENV" for word in text.split()]
+    variables = dict(word.split("=", 1) for word in words)
+    python = variables["PIP_PYTHON"]
+    runs = " && ".join(text for name, text in _instructions(path) if name == "RUN")
+    assert f"pip --python={python} freeze --exclude=seedzero > {variables['PIP_CONSTRAINT']}" in runs
+    assert variables["PYTHONPATH"] == "/env" and not variables["PATH"].startswith(os.path.dirname(sys.executable))
+
+
+def test_no_image_has_a_package_under_the_gpl() -> None:
+    locks = (deploy_files.ROOT / "requirements").glob("*.txt")
+    assert not [lock.name for lock in locks if re.search(r"^minatar==", lock.read_text(), re.MULTILINE)]
 
 
 def test_the_smoke_test_opens_nothing_through_another_s_link(tmp_path: pathlib.Path) -> None:

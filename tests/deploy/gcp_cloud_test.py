@@ -110,7 +110,7 @@ def test_a_job_is_built_submitted_refused_twice_shown_and_stopped(bare: Cloud) -
     done = cloud.run("train_atari.sh", "--run=pong-1", "--spot", "--", "--seed=3")
     assert done.stdout.split()[-1] == f"{PLACE}/customJobs/1"
     learner, worker = (body["substitutions"] for body in cloud.server.bodies("cloudbuild/.*/builds"))
-    assert (learner["_DOCKERFILE"], learner["_ARGUMENT"]) == ("docker/learner.Dockerfile", "EXTRA=cuda")
+    assert (learner["_DOCKERFILE"], learner["_ARGUMENT"]) == ("docker/learner.Dockerfile", "EXTRAS=cuda")
     assert (worker["_DOCKERFILE"], worker["_ARGUMENT"]) == ("docker/worker.Dockerfile", "EXTRAS=")
     for build in (learner, worker):
         assert (ROOT / build["_DOCKERFILE"]).is_file()

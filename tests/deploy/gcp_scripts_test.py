@@ -508,7 +508,7 @@ def test_workers_of_football_have_an_image_with_envpool(path: str) -> None:
     assert {"--agent=vtrace", "--evaluation.every_updates=0"} <= set(learner["containerSpec"]["args"])
     built = _dry("train_football.sh", "--build=docker", path=path)
     builds = [line for line in built.splitlines() if line.startswith("docker build --platform linux/amd64 ")]
-    assert ["--build-arg EXTRA=cuda" in builds[0], "--build-arg EXTRAS=envpool" in builds[1]] == [True, True]
+    assert ["--build-arg EXTRAS=cuda" in builds[0], "--build-arg EXTRAS=envpool" in builds[1]] == [True, True]
 
 
 def test_what_a_tpu_vm_and_its_workers_run_is_understood_by_seedzero(path: str, files: gcp.Files) -> None:

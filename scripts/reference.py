@@ -29,7 +29,7 @@ from seedzero.core import errors
 
 ROOT = pathlib.Path(__file__).parents[1]
 WIDTH = 100
-SHARED = ("network", "optimizer", "reward")
+SHARED = ("network", "optimizer", "reward", "search", "seats")
 """Sections whose defaults each agent has for itself; they are on its page."""
 MARKS = {"no": "*", "on resume": "", "any time": "+"}
 """May a setting change? -> its sign in the tables, as docs/settings.md explains it."""

@@ -289,9 +289,8 @@ def table(chosen: Sequence[Rule] = RULES) -> str:
 
     def row(rule: Rule) -> str:
         names = ", ".join(f"`{name}`" for name in rule.metrics)
-        symptom, change = (re.sub(r"{([\w.]+)}", r"`\1`", text) for text in (rule.symptom, rule.change))
-        mark = " *" if rule.warns else ""
-        return f"| {rule.name}{mark} | {', '.join(rule.agents) or 'all'} | {names} | {symptom} | {change} |"
+        symptom = re.sub(r"{([\w.]+)}", r"`\1`", rule.symptom)
+        return f"| {rule.name}{' *' if rule.warns else ''} | {names} | {symptom} |"
 
     return "\n".join(map(row, chosen))
 

@@ -5,7 +5,8 @@
 #   use_engine          sets DOCKER, a client that builds with BuildKit; if no engine answers, it starts a private one
 #                       (Debian, root), and installs it first if necessary
 #   use_base            sets BASE, the base image: SEEDZERO_BASE, else python:3.11-slim, else one made by debootstrap
-#   build_image NAME FILE [ARGUMENTS]   builds an image from the repository, with this machine's configuration of pip
+#   build_image NAME FILE CONTEXT [ARGUMENTS]   builds an image with this machine's configuration of pip; without DOCKER
+#                       it prints the command
 #   compose ARGUMENTS   docker compose, or docker-compose
 #   stop_engine         ends the private engine
 
@@ -170,13 +171,19 @@ write_pip_secrets() {
 }
 
 build_image() {
-    local name=$1 file=$2 root version revision
-    shift 2
+    local name=$1 file=$2 context=$3 root version revision words
+    shift 3
     root=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd -P)
     version=$(sed -n 's/^__version__ = "\(.*\)"$/\1/p' "$root/seedzero/__init__.py")
     revision=$(git -C "$root" rev-parse HEAD 2>/dev/null || echo unknown)
+    words=(build --file "$file" --tag "$name" "$@" "$context")
+    if [ -z "$DOCKER" ]; then
+        printf 'docker'
+        printf ' %q' "${words[@]}"
+        echo
+        return
+    fi
     write_pip_secrets
-    DOCKER_BUILDKIT=1 "$DOCKER" build --build-arg BASE="$BASE" --build-arg VERSION="$version" \
-        --build-arg REVISION="$revision" --secret id=pip_conf,src="$STATE/secrets/pip_conf" \
-        --secret id=pip_ca,src="$STATE/secrets/pip_ca" --file "$root/$file" --tag "$name" "$@" "$root"
+    DOCKER_BUILDKIT=1 "$DOCKER" "${words[@]}" --build-arg VERSION="$version" --build-arg REVISION="$revision" \
+        --secret id=pip_conf,src="$STATE/secrets/pip_conf" --secret id=pip_ca,src="$STATE/secrets/pip_ca"
 }

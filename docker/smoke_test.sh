@@ -2,12 +2,13 @@
 # Builds the images and runs them by docker-compose.yml, with catch; see --help.
 set -euo pipefail
 here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd -P)
+root=$(dirname "$here")
 # shellcheck source-path=SCRIPTDIR source=engine.sh
 . "$here/engine.sh"
 
 usage() {
     cat <<'TEXT'
-usage: docker/smoke_test.sh [--workers=N] [--hosts] [--clean]
+usage: docker/smoke_test.sh [--workers=N] [--hosts] [--own] [--clean]
 
 Builds the learner's and the workers' image, starts docker-compose.yml with catch and waits for an evaluation of 1.0.
 Then it kills the learner and a worker with -9, and waits for their restart and for further training. Every status must
@@ -17,6 +18,7 @@ satisfy acknowledged = stored + pending + discarded steps. Finally it stops ever
   --workers=N   number of workers (default: 2)
   --hosts       with docker-compose.hosts.yml: two learner hosts with half of the workers each. The second one is
                 killed; both must restart and resume
+  --own         with an environment of its own that needs Box2D, in images that scripts/image makes
   --clean       removes its directory on success: the next call rebuilds everything
 
 If no docker engine answers, it starts a private one, as root on Debian: apt-get installs docker.io and docker-compose
@@ -31,13 +33,15 @@ TEXT
 WORKERS=2
 CLEAN=""
 HOSTS=""
+OWN=""
 while (($#)); do
     case "$1" in
         --workers=*) WORKERS=${1#*=} ;;
         --hosts) HOSTS=yes ;;
+        --own) OWN=yes ;;
         --clean) CLEAN=yes ;;
         -h | --help) usage; exit 0 ;;
-        *) echo "docker/smoke_test.sh: unknown argument '$1'; it takes --workers=N, --hosts and --clean" >&2; exit 2 ;;
+        *) echo "docker/smoke_test.sh: unknown argument '$1'; it takes --workers=N, --hosts, --own and --clean" >&2; exit 2 ;;
     esac
     shift
 done
@@ -152,14 +156,23 @@ make_token() {
     fi
 }
 
+make_own_images() {
+    rm -rf "$STATE/own"
+    mkdir "$STATE/own"
+    cp "$root/examples/own_environment.py" "$STATE/own"
+    printf '%s\n' "import Box2D  # no image of seedzero has it" "from own_environment import Corridor as MyEnv" >"$STATE/own/my_env.py"
+    (cd "$STATE/own" && SEEDZERO_BASE=$BASE "$root/scripts/image" --env=python:my_env:MyEnv --image=smoke:own \
+        --data=own_environment.py --pip='gymnasium[box2d]<2')
+}
+
 # ---------------------------------------------------------------------------------------------------- the test
 
 use_engine
 use_base
 say "building on $BASE"
-build_image seedzero-worker:smoke docker/worker.Dockerfile >"$STATE/build-worker.log" 2>&1 ||
+build_image seedzero-worker:smoke "$root/docker/worker.Dockerfile" "$root" --build-arg BASE="$BASE" >"$STATE/build-worker.log" 2>&1 ||
     die "the worker's image can't be built, see $STATE/build-worker.log"
-build_image seedzero-learner:smoke docker/learner.Dockerfile >"$STATE/build-learner.log" 2>&1 ||
+build_image seedzero-learner:smoke "$root/docker/learner.Dockerfile" "$root" --build-arg BASE="$BASE" >"$STATE/build-learner.log" 2>&1 ||
     die "the learner's image can't be built, see $STATE/build-learner.log"
 say "built"
 # A private engine needs no replaced images.
@@ -169,6 +182,11 @@ check_images
 make_token
 export SEEDZERO_LEARNER_IMAGE=seedzero-learner:smoke SEEDZERO_WORKER_IMAGE=seedzero-worker:smoke
 export SEEDZERO_TRAIN="--preset=catch --stop_at_return=inf --checkpoint.every_seconds=2 --metrics.every_seconds=5"
+if [ -n "$OWN" ]; then
+    make_own_images >"$STATE/build-own.log" 2>&1 || die "the images with an environment can't be built, see $STATE/build-own.log"
+    export SEEDZERO_LEARNER_IMAGE=smoke-learner:own SEEDZERO_WORKER_IMAGE=smoke-worker:own
+    SEEDZERO_TRAIN="--env=python:my_env:MyEnv --agent=ppo --env.max_episode_steps=30 ${SEEDZERO_TRAIN#* }"
+fi
 export SEEDZERO_WORKERS=4  # a killed worker rejoins at once, beside what its last session holds
 export SEEDZERO_HOST_WORKERS=$((WORKERS / 2))  # no more room: else both could choose the same host
 UP=yes
@@ -222,6 +240,12 @@ steps=$(field env_steps)
 wait_until 300 "training with all workers" holds "env_steps > $steps + 500 and workers == $everyone and $everywhere" ||
     die "last status: ${FOUND:-none}"
 say "training goes on: $FOUND"
+
+if [ -n "$OWN" ]; then
+    "$DOCKER" exec "$LEARNER" seedzero evaluate --run_dir=/runs/run --trust_run_dir --episodes=10 >"$STATE/evaluate.log" 2>&1 ||
+        die "seedzero evaluate failed, see $STATE/evaluate.log"
+    say "evaluated: $(tail -n 1 "$STATE/evaluate.log")"
+fi
 
 stopped=$SECONDS
 # More than the 60 s of docker-compose.yml: a stop waits for a running compilation, which is slow on a busy machine.

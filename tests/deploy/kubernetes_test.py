@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import copy
 import pathlib
+import re
 import shlex
+import shutil
 from typing import Any
 
 import deploy_files
@@ -17,7 +19,8 @@ Document = dict[str, Any]
 
 def _resources() -> list[Document]:
     """Everything that `kubectl apply -k` makes, and the example of the Secret."""
-    names = [*deploy_files.documents(DIRECTORY / "kustomization.yaml")[0]["resources"], "secret.example.yaml"]
+    names = deploy_files.documents(DIRECTORY / "kustomization.yaml")[0]["resources"]
+    names = [*names, "namespace.yaml", "secret.example.yaml"]
     return [document for name in names for document in deploy_files.documents(DIRECTORY / name)]
 
 
@@ -115,8 +118,9 @@ def test_the_checks_see_a_misspelt_key_wherever_it_is() -> None:
 
 def test_kustomize_takes_every_file_that_is_there() -> None:
     (found,) = deploy_files.documents(DIRECTORY / "kustomization.yaml")
-    assert set(found) == {"apiVersion", "kind", "namespace", "resources", "images"}
-    apart = {"kustomization.yaml", "secret.example.yaml", "rayjob.yaml", "jobset.yaml"}
+    assert set(found) == {"apiVersion", "kind", "namespace", "labels", "resources", "configMapGenerator", "images"}
+    # The namespace is none of a run's: whoever deletes a run would delete those beside it.
+    apart = {"kustomization.yaml", "namespace.yaml", "secret.example.yaml", "rayjob.yaml", "jobset.yaml"}
     assert set(found["resources"]) == {path.name for path in DIRECTORY.glob("*.yaml")} - apart
     used = {manifests.container(workload)["image"] for workload in (LEARNER, WORKER)}
     assert {image["name"] for image in found["images"]} == used
@@ -138,6 +142,7 @@ def _patched(name: str) -> tuple[Document, Document]:
         for part in path:
             place = place[int(part) if isinstance(place, list) else part]
         if last == "-":
+            assert isinstance(place, list)
             place.append(operation["value"])
         else:
             place[last] = operation["value"]
@@ -151,12 +156,70 @@ def test_the_gpu_variant_patches_a_place_that_is_there() -> None:
     assert manifests.container(patched)["resources"]["limits"]["nvidia.com/gpu"] == "1"
     (head,) = _ray_templates(RAY_JOB)[0]["spec"]["containers"]
     for container in (manifests.container(patched), head):
-        assert container["env"] == [{"name": "JAX_PLATFORMS", "value": "cuda,cpu"}]
+        assert container["env"][-1] == {"name": "JAX_PLATFORMS", "value": "cuda,cpu"}
 
 
-@pytest.mark.parametrize("workload", [LEARNER, WORKER, POLICY], ids=_id)
-def test_seedzero_takes_the_command_line(workload: Document) -> None:
-    deploy_files.check_command(manifests.container(workload)["args"])
+def _words(container: Document, data: dict[str, str], folder: pathlib.Path) -> list[str]:
+    """Returns a container's arguments with the run's variables and its preset, which is written to the folder."""
+    (folder / "run.preset").write_text(data["run.preset"])
+    words = [re.sub(r"\$\((\w+)\)", lambda found: data[found[1]], word) for word in container["args"]]
+    return [word.replace("/etc/seedzero", str(folder)) for word in words]
+
+
+@pytest.mark.parametrize("name", ["kubernetes", "kubernetes-gpu", "kubernetes-policy", "kubernetes-own"])
+def test_what_kustomize_makes_is_taken_by_an_api_server_and_by_seedzero(
+    name: str, tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    shutil.copy(deploy_files.ROOT / "examples" / "own_environment.py", tmp_path)
+    (tmp_path / "my_env.py").write_text("from own_environment import Corridor as MyEnv\n")
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.syspath_prepend(str(tmp_path))
+    documents = manifests.built(DIRECTORY.with_name(name))
+    for document in documents:
+        manifests.validate(document)
+    run = manifests.find(documents, "ConfigMap")
+    workloads = [document for document in documents if document["kind"] in ("StatefulSet", "Deployment")]
+    for workload in workloads:
+        words = _words(manifests.container(workload), run["data"], tmp_path)
+        deploy_files.check_command(words)
+        if words[0] == "worker":
+            services = [document["metadata"]["name"] for document in documents if document["kind"] == "Service"]
+            assert manifests.flag({"args": words}, "server").removesuffix(":7777") in services
+        refs = [
+            one["valueFrom"]["configMapKeyRef"] for one in manifests.container(workload)["env"] if "value" not in one
+        ]
+        assert refs and all(ref["name"] == run["metadata"]["name"] for ref in refs)
+    assert len(workloads) == 2 + (name == "kubernetes-policy")
+
+
+def test_two_runs_live_in_one_namespace(tmp_path: pathlib.Path) -> None:
+    shutil.copytree(DIRECTORY, tmp_path / DIRECTORY.name)
+    shutil.copytree(DIRECTORY.with_name("kubernetes-own"), own := tmp_path / "kubernetes-own")
+    text = (own / "kustomization.yaml").read_text()
+    (own / "kustomization.yaml").write_text(text.replace("# - egress.yaml ", "- egress.yaml "))
+    one, other = manifests.built(tmp_path / DIRECTORY.name), manifests.built(own)
+    assert len(other) == len(one) + 1 and not {*map(_id, one)} & {*map(_id, other)}
+    assert {document["metadata"]["namespace"] for document in (*one, *other)} == {"seedzero"}
+    selectors = [_selector(document) for document in (*one, *other)]
+    pods = [
+        document["spec"]["template"]["metadata"]["labels"]
+        for document in (*one, *other)
+        if document["kind"] in ("StatefulSet", "Deployment")
+    ]
+    found = [sum(selector.items() <= labels.items() for labels in pods) for selector in selectors if selector]
+    assert len(pods) == 4 and set(found) == {1}
+    egress = [x["spec"] for x in other if x["kind"] == "NetworkPolicy" and "egress" in x["metadata"]["name"]]
+    assert egress[0]["podSelector"]["matchLabels"]["app.kubernetes.io/instance"] == "my-env"
+    preset = manifests.find(other, "ConfigMap")["data"]["run.preset"]
+    scaler = manifests.find(other, "HorizontalPodAutoscaler")["spec"]
+    assert f"--worker.num_remote={scaler['maxReplicas']}\n" in preset
+
+
+def _selector(document: Document) -> dict[str, str]:
+    """Returns the labels of the pods that a resource is for, or none."""
+    spec = document.get("spec", {})
+    found = spec.get("podSelector", spec.get("selector", {}))
+    return dict(found.get("matchLabels", {} if document["kind"] == "NetworkPolicy" else found))
 
 
 def test_seedzero_takes_the_entrypoint_of_the_ray_job() -> None:
@@ -177,7 +240,9 @@ def test_workers_find_the_learner_by_the_name_and_port_of_its_service() -> None:
     assert service["spec"]["clusterIP"] == "None"
     assert LEARNER["spec"]["serviceName"] == service["metadata"]["name"]
     ports = {port["name"]: port["port"] for port in service["spec"]["ports"]}
-    assert manifests.flag(manifests.container(WORKER), "server") == f"{service['metadata']['name']}:{ports['grpc']}"
+    learner_there = f"LEARNER={service['metadata']['name']}:{ports['grpc']}"
+    (run,) = deploy_files.documents(DIRECTORY / "kustomization.yaml")[0]["configMapGenerator"]
+    assert learner_there in run["literals"] and manifests.flag(manifests.container(WORKER), "server") == "$(LEARNER)"
     learner = manifests.container(LEARNER)
     assert {port["name"]: port["containerPort"] for port in learner["ports"]} == ports
     assert manifests.flag(learner, "listen") == f"0.0.0.0:{ports['grpc']}"
@@ -190,9 +255,7 @@ def test_workers_find_the_learner_by_the_name_and_port_of_its_service() -> None:
 def test_a_policy_server_fetches_with_a_token_that_workers_do_not_have() -> None:
     _, learner = _patched("kubernetes-policy")
     policy, there = manifests.container(POLICY), manifests.container(learner)
-    deploy_files.check_command(there["args"])
-    service = _find("Service", "seedzero-learner")
-    assert manifests.flag(policy, "learner") == f"{service['metadata']['name']}:7777"
+    assert manifests.flag(policy, "learner") == "$(LEARNER)"
     name = manifests.flag(there, "serve.token_file")
     assert name == manifests.flag(policy, "serve.token_file") == "/run/secrets/policy/pool"
     mount, volume = there["volumeMounts"][-1], learner["spec"]["template"]["spec"]["volumes"][-1]

@@ -3,10 +3,14 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Mapping
+import pathlib
+import shutil
+import subprocess
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import pytest
+import yaml
 
 kubernetes_validate = pytest.importorskip("kubernetes_validate", reason="it comes with the extra clouds")
 
@@ -18,6 +22,19 @@ Document = dict[str, Any]
 
 def validate(document: Document) -> None:
     kubernetes_validate.validate(document, VERSION, strict=True)
+
+
+def built(folder: pathlib.Path) -> list[Document]:
+    """Returns what `kubectl apply -k` would send, made by kustomize itself; without kubectl the test is skipped."""
+    program = shutil.which("kubectl") or pytest.skip("kubectl is not installed")
+    done = subprocess.run([program, "kustomize", str(folder)], capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    return list(yaml.safe_load_all(done.stdout))
+
+
+def find(documents: Sequence[Document], kind: str) -> Document:
+    (found,) = [document for document in documents if document["kind"] == kind]
+    return found
 
 
 def only(found: Mapping[str, Any], known: set[str]) -> None:

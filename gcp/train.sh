@@ -25,6 +25,8 @@ after minutes on CPU machines.
 learner writes its address into the run directory, workers read it there and follow its changes. The same command with the same --run
 replaces missing resources, such as a preempted TPU. TPU and workers are billed until gcp/stop.sh ends them, also after training.
 
+With --image any environment trains: images with your own, which scripts/image makes and pushes.
+
 There is no evaluation while DeepMind Lab or Football train, because the learner's image does not have them: the returns are those of the
 training episodes. Score a checkpoint where they are, with \`seedzero evaluate --run_dir=gs://BUCKET/runs/RUN\`. The image with Lab takes
 an hour or more to build, for each commit anew: --build=docker keeps what this machine has built. Levels that were compiled are kept in
@@ -41,6 +43,7 @@ TEXT
   gcp/train.sh --env=dmlab:dmlab30 --run=all-levels --workers=32 -- --dmlab.level_seeds=1000
   gcp/train.sh --env=football:11_vs_11_easy_stochastic --accelerator=a100 --workers=8
   gcp/train.sh Pong --platform=tpu-vm --zone=us-central1-a --num_learners=4
+  gcp/train.sh --env=python:my_env:MyEnv --image=us-central1-docker.pkg.dev/my-project/seedzero/my-env:1 --accelerator=cpu
 TEXT
         train_atari_tpu_vm.sh) cat <<'TEXT' ;;
   gcp/train_atari_tpu_vm.sh --run=pong-16 --zone=us-central1-a --num_learners=4
@@ -70,12 +73,12 @@ json_list() { # WORDS...: as a list of strings
     printf '[%s]' "$list"
 }
 
-check_settings() { # PRESET SETTINGS...: seedzero itself refuses wrong ones, and those that exclude each other, before anything is billed
-    local program preset=$1
-    shift
+check_settings() { # SETTINGS...: seedzero itself refuses wrong ones, and those that exclude each other, before anything is billed
+    local program
     for program in "$root/.venv/bin/seedzero" "$(command -v seedzero || true)"; do
         if [ -n "$program" ] && [ -x "$program" ]; then
-            "$program" config --preset="$preset" "$@" >/dev/null || die "the settings after -- are wrong; nothing was changed"
+            "$program" config "$@" >/dev/null || die "the settings after -- are wrong, see above; nothing was changed$([ -n "$preset" ] ||
+                echo "; if $env cannot be made here, run this in the folder of its module, or give --preset=NAME")"
             return
         fi
     done
@@ -101,6 +104,11 @@ check_machine() { # NUM_DEVICES SETTINGS...: refuses settings that ask the learn
         [ "$((10#$value))" -le "$most" ] ||
             die "$name: --accelerator=$accelerator has $most device(s), and these settings need $value; lower it, or rent a larger one"
     done
+}
+
+check_image() { # IMAGE: refuses one of your own that is not there
+    [ "$dry_run" = true ] || is_there artifacts docker images describe "$1" ||
+        die "there is no image $1; in the folder of your module: scripts/image --env=$env --image=$image $([ "$extra" = cpu ] || echo "--extras=$extra ")--push"
 }
 
 ensure_image() { # DOCKERFILE NAME=VALUE IMAGE: builds it with this argument and pushes it, unless this commit's image exists
@@ -135,7 +143,7 @@ ensure_image() { # DOCKERFILE NAME=VALUE IMAGE: builds it with this argument and
 
 # --- flags ---------------------------------------------------------------------------------------------------------------------------
 
-game="" env="" platform=vertex agent="" accelerator="" workers="" worker_machine="" max_hours="" build=cloud
+game="" env="" image="" preset="" platform=vertex agent="" accelerator="" workers="" worker_machine="" max_hours="" build=cloud
 zone="" num_learners="" runtime="" provisioning="" network=""
 # shellcheck disable=SC2034  # parse_flags reads them
 takes_settings=true
@@ -145,12 +153,14 @@ vertex_accelerators="cpu t4 l4 a100 tpu-v5e-1 tpu-v5e-4 tpu-v5e-8"
 tpu_accelerators="v5litepod-1 v5litepod-4 v5litepod-8 v6e-1 v6e-4 v6e-8"
 flag game NAME "of the Arcade Learning Environment, or cartpole"
 flag env ID "as seedzero train takes it, in place of --game: atari:NAME, dmlab:LEVEL (dmlab:dmlab30: all 30), football:SCENARIO"
+flag image NAME:TAG "with your own environment: NAME-learner:TAG and NAME-worker:TAG, pushed by scripts/image to this project's registry"
+flag preset NAME "as seedzero train takes it (default: the game's; with --image the learner chooses it)"
 flag platform 'vertex|tpu-vm' "a job of Vertex AI, or a TPU VM that stays"
 flag run NAME "name of the run; a run in the bucket resumes (default: made from the environment and the time)"
 flag agent NAME "learning algorithm (default: the preset's; vtrace for Lab and Football)"
 flag accelerator TYPE "of the learner: $vertex_accelerators; TPU VM: $tpu_accelerators (default: l4, cpu for cartpole; v5litepod-4)"
-flag workers N "machines that step environments (default: 2, Lab 8, Football 4; TPU VM: 2 for each learner); 0: only the learner's own"
-flag worker_machine TYPE "of each worker (default: n1-highcpu-32, or n1-highcpu-16 for one TPU chip; for Lab and cartpole e2-standard-4)"
+flag workers N "machines that step environments (default: 2, Lab 8, Football and --image 4; TPU VM: 2 for each learner); 0: only the learner's own"
+flag worker_machine TYPE "of each worker (default: n1-highcpu-32, or n1-highcpu-16 for one TPU chip; for Lab, cartpole and --image e2-standard-4)"
 switch spot "spot machines for all: cheaper, may be taken away at any time; training then resumes from its checkpoint"
 flag build 'cloud|docker|none' "builder of the images: Cloud Build, docker on this machine, or none (existing images)"
 flag max_hours N "Vertex AI ends the job after this time (default: 4 for Atari, 1 for cartpole, else 24)"
@@ -171,6 +181,11 @@ for name in $others; do
 done
 case "$game" in *[!A-Za-z0-9]*) die "--game=$game: expected a name as Pong or SpaceInvaders" ;; esac
 [ -n "$game$env" ] || die "no game; give its name, as Pong or cartpole, or --env=ID"
+case "$image" in
+    "") ;;
+    *-docker.pkg.dev/*/*/?*) [ "${image##*/}" != "${image##*:}" ] || image=$image:latest ;;
+    *) die "--image=$image: expected $images/NAME:TAG, or another repository whose images $train_account can read" ;;
+esac
 
 # What an environment needs: preset, a sentence of the plan, the workers' image (docker/FILE.Dockerfile, its argument EXTRAS).
 num_workers=2 machine_of_workers="" hours=24 worker_file=worker worker_extras="" preset_settings=()
@@ -178,21 +193,26 @@ measured="how long training takes on these machines has not been measured"
 [ "$game" != cartpole ] || env=${env:-gym:CartPole-v1}
 env=${env:-atari:$game}
 case "$env" in
-    gym:CartPole-v1) preset=cartpole hours=1 machine_of_workers=e2-standard-4 ;;
+    gym:CartPole-v1) preset=${preset:-cartpole} hours=1 machine_of_workers=e2-standard-4 ;;
     atari:?*)
-        preset=atari hours=4
+        preset=${preset:-atari} hours=4
         measured="200 million frames are the preset's end: 1.7 to 3.1 hours at the speed of an H100 with 16 cores, not measured on ACCELERATOR"
         ;;
     # A worker of Lab is one process: eight engines keep the four threads of a small machine busy.
     dmlab:?*)
-        preset=dmlab num_workers=8 machine_of_workers=e2-standard-4 worker_file=worker-dmlab agent=${agent:-vtrace}
+        preset=${preset:-dmlab} num_workers=8 machine_of_workers=e2-standard-4 worker_file=worker-dmlab agent=${agent:-vtrace}
         preset_settings=(--evaluation.every_updates=0 --dmlab.level_cache="gs://$bucket/dmlab-levels")
         ;;
     football:?*)
-        preset=football num_workers=4 worker_extras=envpool agent=${agent:-vtrace}
+        preset=${preset:-football} num_workers=4 worker_extras=envpool agent=${agent:-vtrace}
         preset_settings=(--evaluation.every_updates=0)
         ;;
-    *) die "--env=$env: expected atari:NAME, dmlab:LEVEL, football:SCENARIO or gym:CartPole-v1" ;;
+    *)
+        # One process steps a worker's environments, which keeps no large machine busy.
+        num_workers=4 machine_of_workers=e2-standard-4
+        [ -n "$image" ] || die "--env=$env: expected atari:NAME, dmlab:LEVEL, football:SCENARIO or gym:CartPole-v1; any other needs \
+--image=$images/NAME:TAG, which scripts/image --env=$env makes"
+        ;;
 esac
 # The preset of CartPole names the environment, which settings after -- may replace.
 [ "$preset" = cartpole ] || preset_settings=(--env="$env" ${preset_settings[@]+"${preset_settings[@]}"})
@@ -226,7 +246,7 @@ check_choice accelerator $accelerators
 workers=${workers:-$num_workers} max_hours=${max_hours:-$hours}
 check_count workers 0
 check_count max_hours 1
-[ "$workers" -ne 0 ] || [ "$worker_file$worker_extras" = worker ] || die "--workers=0: the learner's image has no ${env%%:*}; take at least 1"
+[ "$workers" -ne 0 ] || [ -n "$image" ] || [ "$worker_file$worker_extras" = worker ] || die "--workers=0: the learner's image has no ${env%%:*}; take at least 1"
 [ $((workers % num_learners)) -eq 0 ] ||
     die "--workers=$workers: each of $num_learners learners has as many workers as the others; give a multiple of $num_learners"
 # Sixteen cores step Atari 22 to 28 thousand times a second, so two machines of 16 threads feed a chip with what docs/deploy.md predicts
@@ -245,7 +265,7 @@ case "$accelerator" in
     *) num_devices=1 ;;
 esac
 check_machine "$num_devices" "${learner_settings[@]}"
-check_settings "$preset" "${learner_settings[@]}" ${host_settings[@]+"${host_settings[@]}"}
+check_settings ${preset:+--preset="$preset"} "${learner_settings[@]}" ${host_settings[@]+"${host_settings[@]}"}
 
 gpu="" topology="" extra=tpu machine=$accelerator place=compute
 case "$accelerator" in
@@ -266,7 +286,8 @@ esac
 name=$prefix-$run tag=$(image_tag)
 learner_image=$images/learner-$extra:$tag
 worker_image=$images/$worker_file${worker_extras:+-$worker_extras}:$tag
-train_words=(train --preset="$preset" --run_dir="gs://$bucket/runs/$run" --trust_run_dir "${learner_settings[@]}")
+[ -z "$image" ] || learner_image=${image%:*}-learner:${image##*:} worker_image=${image%:*}-worker:${image##*:}
+train_words=(train ${preset:+--preset="$preset"} --run_dir="gs://$bucket/runs/$run" --trust_run_dir "${learner_settings[@]}")
 
 # --- Vertex AI -----------------------------------------------------------------------------------------------------------------------
 
@@ -438,11 +459,17 @@ case "$platform" in
         ;;
 esac
 plan_line images "$learner_image, $worker_image"
+[ -z "$image" ] || plan_line "" "made by: scripts/image --env=$env --image=$image $([ "$extra" = cpu ] || echo "--extras=$extra ")--push"
 confirm "Go on?"
 [ "$platform$dry_run" != vertexfalse ] || refuse_second_job
 make_scratch
-ensure_image learner "EXTRAS=${extra#cpu}" "$learner_image"
-[ "$workers" -eq 0 ] || ensure_image "$worker_file" "EXTRAS=$worker_extras" "$worker_image"
+if [ -n "$image" ]; then
+    check_image "$learner_image"
+    [ "$workers" -eq 0 ] || check_image "$worker_image"
+else
+    ensure_image learner "EXTRAS=${extra#cpu}" "$learner_image"
+    [ "$workers" -eq 0 ] || ensure_image "$worker_file" "EXTRAS=$worker_extras" "$worker_image"
+fi
 case "$platform" in
     vertex) submit_job ;;
     tpu-vm) start_machines ;;

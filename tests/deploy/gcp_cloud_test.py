@@ -134,6 +134,23 @@ def test_a_job_is_built_submitted_refused_twice_shown_and_stopped(bare: Cloud) -
 
 
 @pytest.mark.slow
+def test_an_own_environment_trains_from_its_images_once_they_are_pushed(cloud: Cloud, google: Any) -> None:
+    image = "us-central1-docker.pkg.dev/my-project/seedzero/my-env:1"
+    words = ("--env=python:my_env:MyEnv", f"--image={image}", "--run=mine", "--accelerator=cpu", "--preset=discrete")
+    missing = cloud.run("train.sh", *words, code=2)
+    assert f"scripts/image --env=python:my_env:MyEnv --image={image} --push" in missing.stderr
+    assert not cloud.server.changes()
+    images = [image.replace(":1", f"-{part}:1") for part in ("learner", "worker")]
+    for name in images:
+        google.push(cloud.server.state, name)
+    cloud.run("train.sh", *words)
+    (job,) = cloud.server.bodies("aiplatform/.*/customJobs")
+    pools = job["jobSpec"]["workerPoolSpecs"]
+    assert [pool["containerSpec"]["imageUri"] for pool in pools] == images
+    assert not cloud.server.refusals and not cloud.server.bodies("cloudbuild/.*/builds")
+
+
+@pytest.mark.slow
 def test_a_tpu_vm_and_its_workers_are_made_once_and_stopped(cloud: Cloud) -> None:
     flags = ("--run=pong-2", "--spot", "--build=none", "--workers=3", "--", "--seed=3")
     cloud.run("train_atari_tpu_vm.sh", *flags)

@@ -209,6 +209,8 @@ def test_an_unknown_flag_is_refused_with_the_nearest(script: str, path: str) -> 
         ("train_atari.sh", ["--env=gym:Pong"], "--env=gym:Pong: expected atari:NAME"),
         ("train_dmlab.sh", ["--env=dmlab:"], "--env=dmlab:: expected .* dmlab:LEVEL"),
         ("train.sh", ["--spot"], "no game.* Pong"),
+        ("train.sh", ["--env=python:my_env:MyEnv"], "--image=us-central1-docker.pkg.dev/my-project/seedzero/NAME:TAG"),
+        ("train.sh", ["--env=python:my_env:MyEnv", "--image=my-env"], "--image=my-env: expected us-central1-docker"),
         ("train.sh", ["Pong", "Qbert"], "'Qbert'"),
         ("train.sh", ["Pong", "--platform=gce"], "--platform=gce: .*: vertex tpu-vm"),
         ("train.sh", ["Pong", "--zone=z"], "--zone .*--platform=vertex"),
@@ -463,6 +465,28 @@ def test_what_a_job_runs_is_understood_by_seedzero(script: str, workers: int, pa
     assert (f"--worker.num_remote={workers}" in learner) == (workers > 0)
     if workers:
         assert _check_entrypoint(pools[1]["containerSpec"]["args"], files) == ["worker"]
+
+
+@pytest.mark.parametrize("platform", ["vertex", "tpu-vm"])
+def test_an_own_environment_trains_in_its_own_images(
+    platform: str, path: str, files: gcp.Files, tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    shutil.copy(ROOT / "examples" / "own_environment.py", tmp_path / "my_env.py")
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.syspath_prepend(str(tmp_path))
+    image = "us-central1-docker.pkg.dev/my-project/seedzero/my-env"
+    words = ["--env=python:my_env:Corridor", f"--image={image}:1", "--workers=4", "--run=mine"]
+    text = _dry("train.sh", *words, f"--platform={platform}", "--", "--env.max_episode_steps=30", path=path)
+    assert (
+        f"{image}-learner:1" in text and f"{image}-worker:1" in text and "docker" not in text.replace(image, "")[:99]
+    )
+    args = (
+        _pools(text)[0]["containerSpec"]["args"] if platform == "vertex" else _body(text, "learner.args").split("\n")
+    )
+    learner = _check_entrypoint(args, files)
+    assert {"--env=python:my_env:Corridor", "--worker.num_remote=4", "--env.max_episode_steps=30"} <= set(learner)
+    assert not [word for word in learner if word.startswith("--preset")]  # the learner's image knows the environment
+    assert "--preset=discrete" in _dry("train.sh", *words, "--preset=discrete", path=path)
 
 
 @pytest.mark.parametrize("accelerator", ACCELERATORS)

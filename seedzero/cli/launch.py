@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import json
 import math
 import os
 import secrets
@@ -19,6 +20,7 @@ from seedzero.interfaces.launch import launch_plan
 _TOKEN_FILE = "transport.token_file"
 _OF_THE_ADDRESS = ("transport.listen", _TOKEN_FILE, "tls.cert_file", "tls.key_file")
 """Settings of the address where the learner listens, given or saved; its node has the files and checks them."""
+_RUNTIME_ENV = """expected Ray's runtime_env, as '{"working_dir": "."}'"""
 
 
 def run(arguments: parse.Arguments) -> int:
@@ -29,6 +31,7 @@ def run(arguments: parse.Arguments) -> int:
     """
     launch_plan.check_settings(arguments.settings)
     num_workers = arguments.integer("num_workers", minimum=1) or 1
+    runtime_env = _runtime_env(arguments.flags.get("runtime_env", ""))
     learner_cpus = _learner_cpus(arguments)
     given = arguments.flags["run_dir"]
     run_dir = given if "://" in given else os.path.abspath(given)  # as every node names it
@@ -59,7 +62,7 @@ def run(arguments: parse.Arguments) -> int:
             raise errors.UsageError(problem)
 
     ray_launch = load("seedzero launch ray")
-    with ray_launch.connected(arguments.flags.get("address", ""), check_here) as is_own:
+    with ray_launch.connected(arguments.flags.get("address", ""), check_here, runtime_env) as is_own:
         there = ray_launch.nodes()
         accelerator = launch_plan.find_accelerator(arguments.flags.get("accelerator", "auto"), there, num_learners)
         learner = learner_on(there, *accelerator)
@@ -97,6 +100,18 @@ def _learner_cpus(arguments: parse.Arguments) -> float | None:
     if not 0.0 < number < math.inf:
         raise errors.UsageError(f"--learner_cpus={value}: expected a number above 0; a fraction will do")
     return number
+
+
+def _runtime_env(text: str) -> dict[str, Any] | None:
+    if not text:
+        return None
+    try:
+        found = json.loads(text)
+    except ValueError as error:
+        raise errors.UsageError(f"--runtime_env={text}: no JSON ({error}); {_RUNTIME_ENV}") from None
+    if not isinstance(found, dict):
+        raise errors.UsageError(f"--runtime_env={text}: no object of JSON; {_RUNTIME_ENV}")
+    return found
 
 
 def _token(file: str) -> str:
@@ -144,6 +159,8 @@ COMMAND = parse.Command(
         "address=HOST:PORT|local": "address of the cluster's head, or local to start Ray on this "
         "machine (default: RAY_ADDRESS, or the Ray that runs on this "
         "machine, or local)",
+        "runtime_env=JSON": "Ray's runtime_env, what travels to every node: "
+        '\'{"working_dir": "."}\' brings this folder with your modules',
         "preset=NAME": "a preset's name, as for `seedzero train`",
         **parse.TRUST,
         "accelerator=auto|none|GPU[:N]|TPU[:N]": "the learner's accelerators (default: auto, all of the node that "
@@ -174,6 +191,7 @@ Examples:
   seedzero launch ray --num_workers=1 --run_dir=runs/catch --preset=catch
   seedzero launch ray --num_workers=8 --run_dir=/shared/pong --preset=atari --env=atari:Pong --worker.threads=4
   seedzero launch ray --num_learners=2 --num_workers=8 --run_dir=/shared/two --preset=atari --accelerator=GPU:1
+  seedzero launch ray --num_workers=4 --run_dir=/shared/x --env=python:my_env:Env --runtime_env='{"working_dir": "."}'
   ray job submit --address=http://HEAD:8265 --no-wait -- seedzero launch ray --num_workers=8 ...
 
 Ctrl-C saves and ends; the same command resumes. When this process dies, all its programs end too.""",

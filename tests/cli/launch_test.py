@@ -29,7 +29,10 @@ def plans(monkeypatch: pytest.MonkeyPatch) -> list[launch_plan.Plan]:
     seen: list[launch_plan.Plan] = []
 
     @contextlib.contextmanager
-    def connected(address: str, check_here: Callable[[list[dict[str, float]]], None]) -> Iterator[bool]:
+    def connected(
+        address: str, check_here: Callable[[list[dict[str, float]]], None], runtime_env: dict[str, Any] | None
+    ) -> Iterator[bool]:
+        assert runtime_env in (None, {"working_dir": "."})
         if is_own := address == "local":
             check_here([{"CPU": 2.0}])
         else:
@@ -50,6 +53,15 @@ def plans(monkeypatch: pytest.MonkeyPatch) -> list[launch_plan.Plan]:
 
 def _launch(tmp_path: pathlib.Path, *more: str) -> int:
     return commands.main([*ARGS, "--address=10.0.0.1:6379", f"--run_dir={tmp_path}/run", *more])
+
+
+@pytest.mark.parametrize("given", ["{", "3", '"."'])
+def test_a_runtime_env_is_an_object_of_json(
+    given: str, plans: list[launch_plan.Plan], tmp_path: pathlib.Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert _launch(tmp_path, f"--runtime_env={given}") == 2 and not plans
+    assert f"--runtime_env={given}: no " in capsys.readouterr().err
+    assert _launch(tmp_path, '--runtime_env={"working_dir": "."}') == 0
 
 
 def test_the_command_line_becomes_a_plan_and_the_way_to_go_on_is_told(

@@ -257,6 +257,31 @@ def _tell_joint_restart(launched: Launched, what: str, before: dict[str, Any], b
 
 
 @pytest.mark.slow
+def test_an_own_environment_travels_to_the_nodes_and_trains_on_when_one_is_lost(
+    host: harness.Host, cluster: Callable[..., Any], tmp_path: pathlib.Path
+) -> None:
+    run, folder = tmp_path / "run", tmp_path / "mine"
+    folder.mkdir()
+    host.directory = folder  # where the launcher runs; the nodes do not
+    shutil.copy(harness.ROOT / "examples" / "own_environment.py", folder / "my_env.py")
+    nodes = cluster(num_cpus=1)  # has room for a worker alone
+    second = nodes.add_node(num_cpus=3)
+    words = ("--env=python:my_env:Corridor", "--env.max_episode_steps=30", "--agent=ppo", "--stop_at_return=inf")
+    travels = ('--runtime_env={"working_dir": "."}', "--num_workers=2", "--checkpoint.every_seconds=2")
+    launched = Launched(host, nodes.address, run, *words, *travels, "--evaluation.every_updates=20")
+    launched.until(lambda found: found["durable_update"] and found["workers"] == 2, "both workers, a checkpoint")
+    before, began = launched.trains_on(1), time.monotonic()
+    nodes.remove_node(second, allow_graceful=False)
+    launched.program.says(r"learner: its actor on \S+ is lost")
+    harness.wait_for(lambda: not _learner_processes(run), "nothing of the node is left")
+    nodes.add_node(num_cpus=3)
+    _tell_resumed(launched, "the learner's node lost", 1, before, began)
+    launched.until(lambda found: (found["last_evaluation"] or {}).get("mean_return", 0) >= 0.99, "it has learned")
+    launched.program.send(signal.SIGINT)
+    assert launched.program.wait().code == 0, launched.program.output()
+
+
+@pytest.mark.slow
 def test_catch_is_learned_though_actors_are_killed_and_a_node_is_lost(
     host: harness.Host,
     cluster: Callable[..., Any],

@@ -20,7 +20,7 @@ import tempfile
 import threading
 import time
 import uuid
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 import ray
@@ -257,20 +257,26 @@ State = keepers.ProgramState
 
 
 @contextlib.contextmanager
-def connected(address: str, check_here: Callable[[launch_plan.Nodes], None]) -> Iterator[bool]:
+def connected(
+    address: str, check_here: Callable[[launch_plan.Nodes], None], runtime_env: Mapping[str, Any] | None = None
+) -> Iterator[bool]:
     """Connects this process to a cluster while entered; yields whether the cluster was started for this launch.
 
     address: HOST:PORT of a cluster (UsageError if there is none), or "local" to start one on this machine. "" takes
     that of RAY_ADDRESS, else one that runs on this machine, else starts one. check_here: called with the cores of a
-    cluster before it is started; it may raise an error.
+    cluster before it is started; it may raise an error. runtime_env: Ray's description of the files and packages that
+    travel to the nodes; None for none.
     """
     try:
-        yield _connect(address, check_here)
+        yield _connect(address, check_here, runtime_env)
     finally:
         ray.shutdown()
 
 
-def _connect(address: str, check_here: Callable[[launch_plan.Nodes], None]) -> bool:
+def _connect(
+    address: str, check_here: Callable[[launch_plan.Nodes], None], runtime_env: Mapping[str, Any] | None
+) -> bool:
+    common: dict[str, Any] = dict(namespace=NAMESPACE, logging_level="WARNING", runtime_env=runtime_env)
     if "://" in address:
         raise errors.UsageError(
             f"--address={address}: the launcher must run within the cluster's network; give HOST:PORT, or submit it: "
@@ -278,7 +284,7 @@ def _connect(address: str, check_here: Callable[[launch_plan.Nodes], None]) -> b
         )
     if address != "local":
         try:
-            ray.init(address or "auto", namespace=NAMESPACE, logging_level="WARNING")
+            ray.init(address or "auto", **common)
             return False
         except (ConnectionError, ValueError) as error:
             if address:
@@ -289,7 +295,7 @@ def _connect(address: str, check_here: Callable[[launch_plan.Nodes], None]) -> b
     num_cores = max(machines.num_cores(), _LEAST_CORES)
     check_here([{"CPU": float(num_cores)}])  # first, because Ray is slow to start
     try:
-        ray.init("local", namespace=NAMESPACE, logging_level="WARNING", num_cpus=num_cores)
+        ray.init("local", num_cpus=num_cores, **common)
     except Exception as error:  # Ray has no special error for parts of it that do not start in time
         raise errors.TrainingFailure(
             f"Ray cannot be started on this machine: {error}; start it by `ray start --head`, then repeat the command"

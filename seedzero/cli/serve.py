@@ -145,7 +145,8 @@ COMMAND = parse.Command(
         "tls.key_file=FILE": "PEM file with the key of tls.cert_file, without a passphrase",
         "metrics_port=N": "serve counters for Prometheus on this port; 0: any free one",
         "metrics_host=HOST": f"of that port (default {_HOST}); 0.0.0.0: other machines reach it",
-        "http_port=N": "answer POST /act, an observation as JSON, on this port of the same host; 0: any free one",
+        "http_port=N": "answer POST /act, observations as JSON, and GET /health on this port of the same host; 0: any "
+        "free one",
         **parse.TRUST,
     },
     details="""

@@ -46,11 +46,15 @@ class PolicyRows(NamedTuple):
 
 
 class PolicyAnswer(NamedTuple):
-    """An answer: actions [N] or [N, D], the parameters' version, and findings by name, if requested."""
+    """An answer: actions [N] or [N, D], the parameters' version, and findings by name, if requested.
+
+    memory: what the rows carry afterwards, [N, ...]; None if the server keeps it.
+    """
 
     actions: np.ndarray
     version: int
     findings: Mapping[str, np.ndarray]
+    memory: Any = None
 
 
 @dataclasses.dataclass(frozen=True)

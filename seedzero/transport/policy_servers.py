@@ -7,6 +7,7 @@ import math
 import secrets
 import time
 from collections.abc import Callable, Mapping, Sequence
+from concurrent import futures
 from typing import Any, NamedTuple, Protocol
 
 import grpc
@@ -46,13 +47,21 @@ TRANSITIONS: sessions.Transitions = {
 
 
 class PolicyRequest(NamedTuple):
-    """Checked rows that wait for their actions. slots: [N] int32, places in the server's memory."""
+    """Checked rows that wait for their actions.
+
+    Attributes:
+      slots: [N] int32, places in the server's memory.
+      asked: takes the answer instead of a session.
+      memory: [N, ...] what the rows carry, if they have no places.
+    """
 
     session_id: str
     sequence: int
     player: str
     slots: np.ndarray
     rows: policy_codec.PolicyRows
+    asked: futures.Future[policy_codec.PolicyAnswer | grpc_status.Failure] | None = None
+    memory: Any = None
 
 
 class PolicyPlayer(Protocol):

@@ -218,10 +218,21 @@ class Policy:
                 f"think takes one observation, and a batch of {len(seen.observation)} came; give one row"
             )
         place = (
-            None if moves is None else positions.of_moves(saved.config.env.id, moves, np.asarray(seen.observation[0]))
+            None
+            if moves is None
+            else positions.of_moves(saved.config.env.id, saved.spec, moves, np.asarray(seen.observation[0]))
         )
         draws = self._seed, self._num_calls
         return think(saved, program, self._codec, self._rows(seen), seen, draws, place)
+
+    def position(self, moves: Sequence[int]) -> dict[str, Any]:
+        """Returns `observation` and `action_mask` of a game after all moves since its start.
+
+        `policy(**policy.position([4, 0]))` is the agent's third move, and `search` and `think` take them, too. For
+        games of `spiel:` and `pgx:` without chance and seats. Raises UsageError for others, for a move that the game
+        does not allow, if the game is over, and, as `make_env`, for lack of consent.
+        """
+        return positions.seen(self._made_config().env.id, self._saved.spec, moves)
 
     def make_env(self, *, render: bool = False) -> gymnasium.Env[Any, Any]:
         """Returns an environment of the run in its wrappers, as evaluations have it: whole games, the game's rewards.
@@ -229,10 +240,15 @@ class Policy:
         render: as in `seedzero.make_env`. Raises as that does, and UsageError if the environment is a user's own and
         the run directory needs consent (`trust_run_dir=True` of `load`).
         """
-        config = self._saved.config
-        if self._choice is not None and not self._choice.trusted and user_code.named({"env.id": config.env.id}):
-            config = self._choice.config()
+        config = self._made_config()
         return single_env.make(dataclasses.replace(config.env.of_evaluation, random_opening=0), render=render)
+
+    def _made_config(self) -> configs.Config:
+        """Returns the run's configuration to make its environment. Raises UsageError for lack of consent."""
+        config = self._saved.config
+        if self._choice is None or self._choice.trusted or not user_code.named({"env.id": config.env.id}):
+            return config
+        return self._choice.config()
 
     def reset(self, rows: Sequence[int] | np.ndarray | None = None) -> None:
         """Starts a new episode with the next observation of these rows, [N] int or [B] bool; None means all rows.

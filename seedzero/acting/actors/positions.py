@@ -11,7 +11,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from seedzero.core import errors, packing, printable, types
-from seedzero.envs import pgx_games, pgx_rules, spiel, spiel_seats
+from seedzero.envs import pgx_games, pgx_rules, spiel
 from seedzero.search import outcomes
 
 State: TypeAlias = Any
@@ -120,27 +120,52 @@ def _show(rules: pgx_rules.GameRules) -> Any:
     return jax.jit(rules.show)
 
 
-def of_moves(env_id: str, moves: Sequence[int], observation: np.ndarray) -> SpielPlace:
+def of_moves(env_id: str, spec: types.EnvSpec, moves: Sequence[int], observation: np.ndarray) -> SpielPlace:
     """Returns the state after all moves since the start.
 
-    Raises UsageError if its observation differs from the given one.
+    Raises UsageError as `after`, for a game of Pgx, and if the state's observation differs from the given one.
     """
-    kind, _, name = env_id.partition(":")
-    if kind != "spiel" or spiel_seats.has_seats(spiel.load(name)):
-        raise errors.UsageError(f"moves={list(moves)}: {env_id} is not a game of spiel: without seats; leave them out")
-    if (game := _game(name)).has_chance:
-        raise errors.UsageError(f"moves={list(moves)}: in {env_id} chance decides as well; leave them out")
-    state = game.initial()
-    for number, move in enumerate(moves):
-        if game.is_terminal(state) or move not in state.legal_actions():
-            raise errors.UsageError(f"moves={list(moves)}: the game does not allow {move} after {number} moves")
-        state = game.apply(state, int(move))
+    if not env_id.startswith("spiel:"):
+        raise errors.UsageError(f"moves={list(moves)}: {env_id} is not a game of spiel:; leave them out")
+    game, state = after(env_id, spec, moves)
     if not np.array_equal(game.observe(state), observation):
         raise errors.UsageError(f"moves={list(moves)} lead to another observation; expected all moves since the start")
     return SpielPlace(game, state)
 
 
+def after(env_id: str, spec: types.EnvSpec, moves: Any) -> tuple[Any, State]:
+    """Returns the rules of a game, a `turn_games.TurnGame`, and its state after all moves since the start.
+
+    Raises UsageError for other environments, for moves that the game does not allow, and for a game that is over.
+    """
+    kind, _, name = env_id.partition(":")
+    if spec.seats or spec.has_chance or (kind != "spiel" and (kind != "pgx" or spec.num_players != 2)):
+        raise errors.UsageError(
+            f"moves={moves!r:.100}: {env_id} is no game of spiel: or pgx: without chance and seats; leave them out"
+        )
+    if not isinstance(moves, list | tuple | np.ndarray):
+        raise errors.UsageError(f"moves is {moves!r:.100}; expected a list of all moves since the start, as [4, 0]")
+    game: Any = _game(name) if kind == "spiel" else _pgx_game(name, bool(spec.packed))
+    state, given = game.initial(), np.asarray(moves, object).ravel().tolist()
+    for number, move in enumerate(given):
+        if move not in state.legal_actions():
+            raise errors.UsageError(f"moves={given!s:.100}: the game does not allow {move!r:.20} after {number} moves")
+        state = game.apply(state, int(move))
+    return game, state
+
+
+def seen(env_id: str, spec: types.EnvSpec, moves: Any) -> dict[str, Any]:
+    """Returns `observation` and `action_mask` after all moves since the start of a game. Raises as `after`."""
+    game, state = after(env_id, spec, moves)
+    if game.is_terminal(state):
+        raise errors.UsageError(f"moves={list(moves)!s:.100}: the game is over after them; expected fewer")
+    rows = game.observe(state)[np.newaxis]
+    arrays = {name: array[0] for name, array in packing.unpack(spec.packed, rows).items()} if spec.packed else rows[0]
+    return {"observation": arrays, "action_mask": game.legal_mask(state)}
+
+
 _game = functools.lru_cache(maxsize=8)(spiel.Game)
+_pgx_game = functools.lru_cache(maxsize=8)(lambda name, has_state: pgx_games.PgxGame(name, has_state=has_state))
 
 
 def of_observation(

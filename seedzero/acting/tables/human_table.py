@@ -81,7 +81,7 @@ class Rival:
         seen = acting_program.seen(saved.spec, step, first, saved.mode, saved.update)
         if saved.config.env.id.startswith("spiel:") and not course.has_rows and not saved.spec.has_chance:
             taken = [int(actions[0]) for actions in course.actions]
-            place = positions.of_moves(saved.config.env.id, taken, course.step.observation[0])
+            place = positions.of_moves(saved.config.env.id, saved.spec, taken, course.step.observation[0])
         rows = self._memory(), seen, self._draws(), place
         thought = acting_policy.think(saved, self._program, codecs.of(saved.spec), *rows, slot=row)
         return thought if thought.root is not None else search_traces.renamed(thought, names)

@@ -192,8 +192,8 @@ class Rethinker:
         is_of_spiel = self._saved.config.env.id.startswith("spiel:")
         if "move" not in record.arrays or self._saved.spec.has_chance or not is_of_spiel:
             return None
-        moves = record.arrays["action"][:number].tolist()
-        return positions.of_moves(self._saved.config.env.id, moves, record.arrays[records.OBSERVATION][number])
+        moves, shown = record.arrays["action"][:number].tolist(), record.arrays[records.OBSERVATION][number]
+        return positions.of_moves(self._saved.config.env.id, self._saved.spec, moves, shown)
 
 
 def _with_action(memory: base.Memory, action: np.ndarray) -> base.Memory:

@@ -11,6 +11,7 @@ from __future__ import annotations
 import collections
 import dataclasses
 import functools
+import itertools
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -53,12 +54,23 @@ class _Waiting(NamedTuple):
     arrived: float
 
 
+class _Kind(NamedTuple):
+    """What a call does: whether it returns findings, and whether its rows carry their memory with them."""
+
+    findings: bool
+    carries: bool
+
+
 class _Prepared(NamedTuple):
-    """The batch [B] of some requests, the memory slots of its rows, and the slots whose memory the call writes."""
+    """The batch [B] of some requests, the memory slots of its rows, and the slots whose memory the call writes.
+
+    memory: [B, ...] what the rows carry, if they have no slots.
+    """
 
     slots: np.ndarray
     written: np.ndarray
     batch: batches.Batch
+    memory: Any
 
 
 class ActingEngine:
@@ -74,26 +86,31 @@ class ActingEngine:
         num_slots: int,
         max_batch: int,
         seed: int = 0,
+        carries: bool = False,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        """players: at least one, all with the same agent; clients that name none get the first."""
+        """players: at least one, all with the same agent; clients that name none get the first.
+
+        carries: whether to prepare for clients that keep their rows' memory themselves.
+        """
         first = next(iter(players.values()))
         self.num_slots, self.counts, self.trouble = num_slots, ServingCounts(), ""
         self._saved, self._seed, self._clock = first, seed, clock
         self._params = {name: saved.params for name, saved in players.items()}
         self._versions = {name: saved.update for name, saved in players.items()}
-        self._sizes = _sizes(max_batch)
+        self.max_batch, self._sizes = max_batch, _sizes(max_batch)
         self._memory = acting.initial(first.agent, first.spec, num_slots)
         is_own = ":" in first.config.run.agent  # whose memory may be of anything
         self.remembers = (
             first.agent.stack > 1 or first.agent.reads_reward or (is_own and bool(jax.tree.leaves(self._memory)))
         )
         self._program = acting_program.ActingProgram(first.agent, first.spec, donates=True)
-        self._compiled: dict[tuple[int, bool], Any] = {}
+        self._carries = carries and self.remembers
+        self._compiled: dict[tuple[int, _Kind], Any] = {}
         self._condition = threading.Condition()
         self._waiting: collections.deque[_Waiting] = collections.deque()  # at most one per session
         self._changes: list[tuple[str, base.Params, int]] = []
-        self._is_over = False
+        self.is_serving = self._is_over = False
         self._failure: errors.ServingFailure | None = None
 
     # --- any thread ---
@@ -113,6 +130,10 @@ class ActingEngine:
             max_rows=min(self.num_slots, policy_codec.MAX_ROWS),
             trouble=self.trouble,
         )
+
+    def blank_memory(self, num_rows: int) -> acting.Carried:
+        """Returns what rows carry before their first observation, [num_rows, ...]."""
+        return acting.initial(self._saved.agent, self._saved.spec, num_rows)
 
     def act(self, request: policy_servers.PolicyRequest) -> None:
         with self._condition:
@@ -147,7 +168,7 @@ class ActingEngine:
         kinds = self._kinds()
         try:
             with futures.ThreadPoolExecutor(len(kinds)) as pool:  # the compiler takes a core for each
-                list(pool.map(lambda findings: self._compile(self._sizes[0], findings=findings), kinds))
+                list(pool.map(lambda kind: self._compile(self._sizes[0], kind), kinds))
         except Exception as error:  # JAX, the compiler and the agent may raise anything
             raise _failure(_COMPILING, error) from error
 
@@ -157,27 +178,30 @@ class ActingEngine:
         Any thread may do so while `run` works, which uses each one once it is ready.
         """
         try:
-            for findings, size in ((findings, size) for findings in self._kinds() for size in self._sizes):
+            for kind, size in itertools.product(self._kinds(), self._sizes):
                 if not self._is_over:
-                    self._compile(size, findings=findings)
+                    self._compile(size, kind)
         except Exception as error:  # a later request would need this program, so fail now
             self.fail(_COMPILING, error)
 
-    def _kinds(self) -> tuple[bool, ...]:
-        return (False, True) if self.offer().has_probabilities else (False,)
+    def _kinds(self) -> list[_Kind]:
+        all_findings = (False, True) if self.offer().has_probabilities else (False,)
+        return [_Kind(findings, carries) for carries in {False, self._carries} for findings in all_findings]
 
-    def _compile(self, size: int, *, findings: bool) -> None:
-        if (size, findings) in self._compiled:
+    def _compile(self, size: int, kind: _Kind) -> None:
+        if (size, kind) in self._compiled:
             return
         params, blank = next(iter(self._params.values())), _blank(self._saved.spec, size)
-        kind = acting_program.NUMBERS if findings else acting_program.ACTIONS
-        self._compiled[size, findings] = self._program.compile(params, self._memory, blank, kind)
+        memory = self.blank_memory(size) if kind.carries else self._memory
+        findings = acting_program.NUMBERS if kind.findings else acting_program.ACTIONS
+        self._compiled[size, kind] = self._program.compile(params, memory, blank, findings)
 
     def run(self, answer: Callable[[Sequence[policy_servers.Answer]], None], announce: Callable[..., None]) -> None:
         """Answers requests until `stop`. announce: receives the players' versions after each change.
 
         Raises ServingFailure if a call or its compilation fails, or if `fail` was called.
         """
+        self.is_serving = True
         while (taken := self._take()) is not None:
             requests, changes = taken
             for player, params, version in changes:
@@ -186,9 +210,9 @@ class ActingEngine:
                 self.counts.changes += 1
             if changes:
                 announce(self._versions)
-            for (player, findings), group in _groups(requests):
+            for (player, kind), group in _groups(requests):
                 for part in _parts(group, self._sizes[0]):
-                    answer(self._answers(player, findings, part))
+                    answer(self._answers(player, kind, part))
 
     def _take(self) -> tuple[list[_Waiting], list[tuple[str, base.Params, int]]] | None:
         """Waits for requests or changes and returns all there are; None at the end.
@@ -206,55 +230,67 @@ class ActingEngine:
             self._changes = []
             return requests, changes
 
-    def _answers(self, player: str, findings: bool, part: Sequence[_Waiting]) -> list[policy_servers.Answer]:
-        """Returns the answers to requests that fit into a batch together, or to a single larger request."""
+    def _answers(self, player: str, kind: _Kind, part: Sequence[_Waiting]) -> list[policy_servers.Answer]:
+        """Returns the answers to requests that fit into a batch together, or to a single larger request.
+
+        Those of no session are handed to who asked.
+        """
         requests = [waiting.request for waiting in part]
         try:
             prepared = _prepared(self._saved, requests)
         except Exception as error:  # only these requests fail, because no call has begun
             if len(part) > 1:
-                return [answer for one in part for answer in self._answers(player, findings, [one])]
-            return [_refused(requests[0], error)]
+                return [answer for one in part for answer in self._answers(player, kind, [one])]
+            return _given(requests[0], _refused(requests[0], error))
         try:
-            found = self._found(player, findings, prepared)
+            found = self._found(player, kind, prepared)
         except Exception as error:  # the call has consumed the memory of all rows
             raise _failure(f"a call of player {player}", error) from error
         answers: list[policy_servers.Answer] = []
         version, begin = self._versions[player], 0
         for request in requests:
             rows = slice(begin, begin := begin + len(request.slots))
-            shown = {name: found[name][rows] for name in found if name != "action"}
-            acted = policy_codec.PolicyAnswer(found["action"][rows], version, shown)
-            answers.append((request.session_id, request.sequence, policy_codec.encode_acted(request.sequence, acted)))
+            shown: dict[str, Any] = jax.tree.map(lambda x, rows=rows: x[rows], found)
+            acted = policy_codec.PolicyAnswer(shown.pop("action"), version, shown, shown.pop("memory", None))
+            answers += _given(request, acted)
         counts, seconds = self.counts, self._clock() - part[0].arrived
         counts.requests, counts.rows = counts.requests + len(requests), counts.rows + begin
         counts.newest.append((begin, seconds))
         return answers
 
-    def _found(self, player: str, findings: bool, prepared: _Prepared) -> dict[str, np.ndarray]:
-        """Returns actions and findings [B, ...] by name; requests with more rows than a batch take several calls."""
-        slots, written, batch = prepared
+    def _found(self, player: str, kind: _Kind, prepared: _Prepared) -> dict[str, Any]:
+        """Returns actions, findings and what rows carry, [B, ...], by name.
+
+        Requests with more rows than a batch take several calls.
+        """
+        slots, written, batch, memory = prepared
         num_rows, version = len(slots), np.int32(self._versions[player])
         most, parts = self._sizes[0], []
         for begin in range(0, num_rows, most):
             number = min(most, num_rows - begin)
-            size = self._size_for(number, findings)
+            size = self._size_for(number, kind)
             fill = functools.partial(_filled, begin=begin, number=number, size=size)
             seen = jax.tree.map(fill, batch)._replace(num_updates=version)
-            places = fill(slots), fill(written, value=acting_program.NOWHERE)
+            places, before = (fill(slots), fill(written, value=acting_program.NOWHERE)), self._memory
+            if kind.carries:
+                places, before = (np.arange(size, dtype=np.int32),) * 2, jax.tree.map(fill, memory)
             draws = np.uint32(self._seed), np.uint32(self.counts.calls)
-            call = self._compiled[size, findings]
-            self._memory, found = call(self._params[player], self._memory, seen, *draws, *places)
+            after, found = self._compiled[size, kind](self._params[player], before, seen, *draws, *places)
             shown = {name: found[key] for key, name in _NAMES.items() if key in found}
+            if kind.carries:
+                shown["memory"] = after
+            else:
+                self._memory = after
             parts.append(acting_program.on_host({"action": found["action"], **shown}, number))
             self.counts.calls += 1
-        return {name: np.concatenate([part[name] for part in parts]) for name in parts[0]}
+        joined: dict[str, Any] = jax.tree.map(lambda *arrays: np.concatenate(arrays), *parts)
+        return joined
 
-    def _size_for(self, number: int, findings: bool) -> int:
+    def _size_for(self, number: int, kind: _Kind) -> int:
         """Returns the smallest compiled size that holds a number of rows; compiles the largest size if none does."""
-        sizes = [size for size, kind in list(self._compiled) if kind is findings and size >= number]
+        sizes = [size for size, known in list(self._compiled) if known == kind and size >= number]
         if not sizes:
-            self._compile(self._sizes[0], findings=findings)
+            self._compile(self._sizes[0], kind)
         return min(sizes, default=self._sizes[0])
 
 
@@ -270,11 +306,12 @@ def _sizes(most: int) -> tuple[int, ...]:
     return tuple(found)
 
 
-def _groups(waiting: Sequence[_Waiting]) -> Iterator[tuple[tuple[str, bool], list[_Waiting]]]:
-    """Groups requests that one call can answer, by their player and by whether they ask for findings."""
-    found: dict[tuple[str, bool], list[_Waiting]] = {}
+def _groups(waiting: Sequence[_Waiting]) -> Iterator[tuple[tuple[str, _Kind], list[_Waiting]]]:
+    """Groups requests that one call can answer, by their player and by what they need."""
+    found: dict[tuple[str, _Kind], list[_Waiting]] = {}
     for one in waiting:
-        found.setdefault((one.request.player, one.request.rows.findings), []).append(one)
+        kind = _Kind(one.request.rows.findings, one.request.memory is not None)
+        found.setdefault((one.request.player, kind), []).append(one)
     yield from found.items()
 
 
@@ -297,7 +334,8 @@ def _prepared(saved: saved_agents.SavedAgent, requests: Sequence[policy_servers.
     ]
     batch = _joined(saved, requests)
     jax.tree.map(_check_alike, _blank(saved.spec, 1)._replace(num_updates=None), batch)
-    return _Prepared(slots, np.concatenate(written), batch)
+    memory = jax.tree.map(lambda *arrays: np.concatenate(arrays), *[one.memory for one in requests])
+    return _Prepared(slots, np.concatenate(written), batch, memory)
 
 
 def _blank(spec: types.EnvSpec, size: int) -> batches.Batch:
@@ -311,16 +349,28 @@ def _check_alike(blank: np.ndarray, rows: np.ndarray) -> None:
         raise ValueError(f"rows of {rows.dtype}{list(rows.shape[1:])}; expected {blank.dtype}{list(blank.shape[1:])}")
 
 
-def _refused(request: policy_servers.PolicyRequest, error: Exception) -> policy_servers.Answer:
+def _refused(request: policy_servers.PolicyRequest, error: Exception) -> grpc_status.Failure:
     """Returns the failure that ends a request's session; only the log gets the error's text."""
     why = f"request {request.sequence} fits into no batch of the agent; the server's log says why"
-    return request.session_id, request.sequence, dataclasses.replace(grpc_status.failure_of(error), details=why)
+    return dataclasses.replace(grpc_status.failure_of(error), details=why)
+
+
+def _given(
+    request: policy_servers.PolicyRequest, reply: policy_codec.PolicyAnswer | grpc_status.Failure
+) -> list[policy_servers.Answer]:
+    """Hands a reply to who asked, or returns it as the answer to its session."""
+    if request.asked is not None:
+        request.asked.set_result(reply)
+        return []
+    if isinstance(reply, policy_codec.PolicyAnswer):
+        return [(request.session_id, request.sequence, policy_codec.encode_acted(request.sequence, reply))]
+    return [(request.session_id, request.sequence, reply)]
 
 
 def _joined(saved: saved_agents.SavedAgent, requests: Sequence[policy_servers.PolicyRequest]) -> batches.Batch:
     """Returns the rows [B] of requests, except for the number of updates."""
     found = []
-    for _, _, _, _, rows in requests:
+    for rows in (request.rows for request in requests):
         mode = types.EXPLORE if rows.explore else saved.mode
         found.append(acting_program.seen(saved.spec, rows.step, rows.first, mode)._replace(num_updates=None))
     joined: batches.Batch = jax.tree.map(lambda *arrays: np.concatenate(arrays), *found)

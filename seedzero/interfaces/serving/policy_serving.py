@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
-import itertools
 import re
 import threading
 import urllib.parse
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from concurrent import futures
 from http import HTTPStatus
 from typing import Any
@@ -16,22 +15,24 @@ from typing import Any
 import numpy as np
 from prometheus_client import core, registry
 
-from seedzero.acting.actors import codecs
+from seedzero.acting.actors import codecs, positions
 from seedzero.config import sections
-from seedzero.core import errors, host_names, json_object, packing, types
-from seedzero.interfaces.serving import acting_engine, followers
+from seedzero.core import errors, host_names, json_object, packing, types, user_code
+from seedzero.interfaces.serving import acting_engine, followers, memories
 from seedzero.learner.processes import signals
 from seedzero.monitoring import exporter
-from seedzero.transport import policy_codec, policy_servers, security
+from seedzero.storage.checkpoints import run_dirs
+from seedzero.transport import grpc_status, policy_codec, policy_servers, security
 
-# `POST /act`: one observation as JSON, answered with the agent's action, for programs without gRPC.
+# `POST /act`: observations as JSON, answered with the agent's actions, for programs without gRPC.
 #
-# Threads of a small HTTP server call it. An answer depends on its request alone.
-Answering = Callable[[Sequence[policy_servers.Answer]], None]
-_PATH, _JSON = "/act", "application/json"
-_HTTP = "http "  # of the sessions of requests
-_KEYS = ("observation", "action_mask", "player", "findings")
+# Threads of a small HTTP server call it. An answer depends on its request alone, which carries what the agent
+# remembers of the episode. Shape letters: B rows of a request.
+_PATH, _HEALTH, _JSON = "/act", "/health", "application/json"
+_KEYS = ("observation", "moves", "action_mask", "reward", "memory", "player", "findings")
 _BYTES_PER_NUMBER, _MORE_BYTES = 32, 4096
+_MAX_BYTES = 4 * 2**20
+"""Largest request of several rows, which bounds what all connections hold."""
 _WAIT_SECONDS = 8.0
 """Longest wait for the agent; the HTTP server allows ten for a whole request."""
 
@@ -47,39 +48,47 @@ class _Refused(Exception):
 class HttpActing:
     """A WSGI application in front of an engine; thread-safe."""
 
-    def __init__(self, engine: acting_engine.ActingEngine, token: str, host: str = "127.0.0.1") -> None:
-        """host: where the server listens.
+    def __init__(
+        self,
+        engine: acting_engine.ActingEngine,
+        token: str,
+        host: str = "127.0.0.1",
+        *,
+        run_id: str = "",
+        follows: bool = False,
+        consent: Callable[[], object] = lambda: None,
+    ) -> None:
+        """Prepares.
 
-        Raises UsageError for an agent that remembers earlier observations, which a single request lacks.
+        Args:
+          host: where the server listens.
+          run_id, follows: of the agent, for `memories.Memories`.
+          consent: raises UsageError if a game of the user's own may not be imported.
+
+        Raises UsageError for an agent whose memory is not made of numbers.
         """
         self._engine, self._guard, self._offer = engine, security.Guard(token), engine.offer()
+        spec, self._consent = self._offer.spec, consent
+        self._codec, self._memories = codecs.of(spec), None
+        row_bytes = _BYTES_PER_NUMBER * (spec.observation_bytes + spec.num_actions)
         if engine.remembers:
-            raise errors.UsageError(
-                f"--http_port: agent {self._offer.agent} remembers earlier observations, and a request has only one; "
-                "omit --http_port, and use seedzero.connect"
-            )
-        spec = self._offer.spec
-        self._codec = codecs.of(spec)
-        self._max_bytes = _BYTES_PER_NUMBER * (spec.observation_bytes + spec.num_actions) + _MORE_BYTES
-        self._numbers, self._needs_token = itertools.count(), bool(token)
+            identity = json_object.encode([run_id, self._offer.agent, self._offer.env, str(spec)])
+            self._memories = memories.Memories(engine.blank_memory(1), identity, token, follows=follows)
+            row_bytes += self._memories.text_length
+        self._max_rows = max(1, min(engine.max_batch, _MAX_BYTES // row_bytes))
+        self._max_bytes, self._needs_token = row_bytes * self._max_rows + _MORE_BYTES, bool(token)
         # Without a token only this machine's programs may ask, so a name that DNS points here is a web page's.
         self._hosts = host_names.HostNames(host) if not token and host_names.is_loopback(host) else None
-        self._asked: dict[str, futures.Future[Any]] = {}  # at most one for each of the server's connections
-
-    def before(self, other: Answering) -> Answering:
-        """Returns a function that takes the answers to requests by HTTP, and hands the others on."""
-
-        def answer(answers: Sequence[policy_servers.Answer]) -> None:
-            for session_id, _, reply in answers:
-                if (asked := self._asked.get(session_id)) is not None:
-                    asked.set_result(reply)
-            other([one for one in answers if not one[0].startswith(_HTTP)])
-
-        return answer
 
     def __call__(self, environ: Mapping[str, Any], start: Callable[..., Any]) -> Iterable[bytes]:
+        status, found = HTTPStatus.OK, {"status": "serving"}
         try:
-            status, found = HTTPStatus.OK, self._act(self._read(environ))
+            if (environ["REQUEST_METHOD"], environ["PATH_INFO"]) != ("GET", _HEALTH):
+                found = self._act(self._read(environ))
+            elif not self._engine.is_serving:
+                raise _Refused(HTTPStatus.SERVICE_UNAVAILABLE, "the agent is being compiled, or has failed")
+        except memories.Forgotten as error:
+            status, found = HTTPStatus.CONFLICT, {"error": str(error)}
         except (_Refused, errors.UsageError) as error:
             status, found = getattr(error, "status", HTTPStatus.BAD_REQUEST), {"error": str(error)}
         start(f"{status.value} {status.phrase}", [("Content-Type", _JSON), ("Allow", "POST")])
@@ -88,7 +97,7 @@ class HttpActing:
     def _read(self, environ: Mapping[str, Any]) -> dict[str, Any]:
         """Returns the fields of a request. Its headers and its size are checked before any of it is read."""
         if environ["PATH_INFO"] != _PATH:
-            raise _Refused(HTTPStatus.NOT_FOUND, f"expected POST {_PATH}")
+            raise _Refused(HTTPStatus.NOT_FOUND, f"expected POST {_PATH}, or GET {_HEALTH}")
         if environ["REQUEST_METHOD"] != "POST":
             raise _Refused(HTTPStatus.METHOD_NOT_ALLOWED, f"{environ['REQUEST_METHOD']:.20}: expected POST {_PATH}")
         if not self._needs_token:
@@ -160,42 +169,80 @@ class HttpActing:
                 f"findings is {findings!r:.100}; expected true or false, and false for an agent that learns only "
                 "values"
             )
-        if "observation" not in fields:
-            raise errors.UsageError("observation is missing; expected one as the environment returns it")
-        frames, is_single = codec.encode(fields["observation"])
-        if not is_single:
-            raise errors.UsageError(f"a batch of {len(frames)} observations came; expected one")
-        given = fields.get("action_mask")
-        mask = codec.shown_mask(fields["observation"]) if given is None and spec.has_action_mask else given
+        seen = self._seen(fields)
+        frames, is_single = codec.encode(seen["observation"])
+        if len(frames) > self._max_rows:
+            raise errors.UsageError(f"{len(frames)} observations came; expected at most {self._max_rows}")
+        given = seen.get("action_mask")
+        mask = codec.shown_mask(seen["observation"]) if given is None and spec.has_action_mask else given
         if mask is None and spec.has_action_mask:
             raise errors.UsageError("action_mask is missing; expected 1 or 0 for each action")
-        mask, first = None if mask is None else codec.joint_mask(mask), np.ones(1, bool)
-        reward, legal = packing.rewards_and_mask(spec, first, None, mask, is_single=True, reads_reward=False)
-        if legal is not None and not legal.any():
+        memory, first = self._remembered(fields.get("memory"), player, len(frames), is_single=is_single)
+        reward, legal = packing.rewards_and_mask(
+            spec,
+            first,
+            fields.get("reward"),
+            None if mask is None else codec.joint_mask(mask),
+            is_single=is_single,
+            reads_reward=self._offer.reads_reward,
+        )
+        if not np.isfinite(reward).all():
+            raise errors.UsageError("reward is not finite; expected the number that came with the observation")
+        if legal is not None and not legal.any(axis=1).all():
             raise errors.UsageError("action_mask has no legal action; expected at least one")
-        step = types.EnvStep(frames, reward, ~first, ~first, legal)
-        rows = policy_codec.PolicyRows(np.zeros(1, np.int32), step, first, bool(findings), only_look=True)
-        acted = self._ask(player, rows)
-        action = np.asarray(codec.decode(acted.actions, is_single=True)).tolist()
-        shown = {name: values[0].tolist() for name, values in acted.findings.items()}
+        none = np.zeros(len(first), bool)
+        step, places = types.EnvStep(frames, reward, none, none, legal), np.arange(len(first), dtype=np.int32)
+        rows = policy_codec.PolicyRows(places, step, first, bool(findings), only_look=True)
+        acted = self._ask(player, rows, memory)
+        shown = dict(acted.findings)
         if "q_value" in shown:
-            shown["q_value"] = [q if n else None for q, n in zip(shown["q_value"], shown["visits"], strict=True)]
-        return {"action": action, "version": acted.version, **shown}
+            shown["q_value"] = shown["q_value"].astype(object)
+            shown["q_value"][shown["visits"] == 0] = None
+        if self._memories and acted.memory is not None:
+            shown["memory"] = np.array(self._memories.write(acted.memory, player, acted.version))
+        named = {name: (values[0] if is_single else values).tolist() for name, values in shown.items()}
+        action = np.asarray(codec.decode(acted.actions, is_single=is_single)).tolist()
+        return {"action": action, "version": acted.version, **named}
 
-    def _ask(self, player: str, rows: policy_codec.PolicyRows) -> policy_codec.PolicyAnswer:
-        name = f"{_HTTP}{next(self._numbers)}"
-        self._asked[name] = asked = futures.Future[Any]()
+    def _seen(self, fields: Mapping[str, Any]) -> Mapping[str, Any]:
+        """Returns `observation` and `action_mask` of a request, whose `moves` may stand for both."""
+        if ("observation" in fields) is ("moves" in fields):
+            text = "came with moves" if "moves" in fields else "is missing"
+            raise errors.UsageError(
+                f"observation {text}; expected one as the environment returns it, or a game's moves"
+            )
+        if "moves" not in fields:
+            return fields
+        if user_code.named({user_code.ENVIRONMENT: self._offer.env}):
+            self._consent()
+        return positions.seen(self._offer.env, self._offer.spec, fields["moves"])
+
+    def _remembered(self, given: Any, player: str, num_rows: int, *, is_single: bool) -> tuple[Any, np.ndarray]:
+        """Returns what rows remember, [B, ...] or None, and [B] bool, true: an episode begins.
+
+        Raises UsageError for memories of the wrong kind, and Forgotten.
+        """
+        texts = [given] if is_single else [None] * num_rows if given is None else given
+        if not isinstance(texts, list) or len(texts) != num_rows:
+            raise errors.UsageError(f"memory is no list of {num_rows} texts; expected one for each observation")
+        if self._memories is None:
+            if any(text is not None for text in texts):
+                raise errors.UsageError(f"memory came, and agent {self._offer.agent} remembers nothing; omit it")
+            return None, np.ones(num_rows, bool)
+        memory = self._memories.read(texts, player, self._engine.offer().players[player])
+        return memory, np.array([text is None for text in texts])
+
+    def _ask(self, player: str, rows: policy_codec.PolicyRows, memory: Any) -> policy_codec.PolicyAnswer:
+        asked = futures.Future[policy_codec.PolicyAnswer | grpc_status.Failure]()
+        self._engine.act(policy_servers.PolicyRequest("", 0, player, rows.row, rows, asked, memory))
         try:
-            self._engine.act(policy_servers.PolicyRequest(name, 0, player, rows.row, rows))
             reply = asked.result(_WAIT_SECONDS)
         except TimeoutError:
             text = f"no answer within {_WAIT_SECONDS:g} s, as while the agent is compiled; try again"
             raise _Refused(HTTPStatus.SERVICE_UNAVAILABLE, text) from None
-        finally:
-            del self._asked[name]
-        if not isinstance(reply, bytes):
+        if isinstance(reply, grpc_status.Failure):
             raise _Refused(HTTPStatus.INTERNAL_SERVER_ERROR, reply.details)
-        return policy_codec.acted_of(policy_codec.decode_reply(reply).acted, 1, self._offer.spec)
+        return reply
 
 
 _MAX_HTTP = 256
@@ -243,7 +290,11 @@ def serve(
     compilation or following the run fails.
     """
     engine = acting_engine.ActingEngine(
-        agents.players, num_slots=options.num_slots, max_batch=options.max_batch, seed=agents.choice.seed
+        agents.players,
+        num_slots=options.num_slots,
+        max_batch=options.max_batch,
+        seed=agents.choice.seed,
+        carries=options.http_port is not None,
     )
     server = policy_servers.PolicyServer(engine, settings, secured=secured)
 
@@ -261,14 +312,19 @@ def serve(
             collector = _PolicyCollector(engine.counts, lambda: server.num_sessions)
             url = undo.enter_context(exporter.serving_from(options.metrics_host, options.metrics_port, collector))
             say(f"metrics for Prometheus: {url}")
-        answer: Answering = server.answer
         if options.http_port is not None:
             host = settings.listen.rpartition(":")[0].strip("[]")
-            http = HttpActing(engine, secured.token, host)
+            http = HttpActing(
+                engine,
+                secured.token,
+                host,
+                run_id=run_dirs.read_saved(agents.choice.path).id,
+                follows=options.follows,
+                consent=agents.choice.config,
+            )
             given = (http, "POST /act", "--http_port and --host", secured.https)
             url = undo.enter_context(exporter.serving_app(host, options.http_port, *given, max_connections=_MAX_HTTP))
             say(f"actions by HTTP: {url}/act")
-            answer = http.before(server.answer)
         say("compiling the agent")
         engine.compile()
         undo.callback(server.stop, "the policy server stops")
@@ -280,7 +336,7 @@ def serve(
             follower.start()
         # Not a daemon, which would abort a compilation when Python exits; `errors.leave` waits for no thread.
         threading.Thread(target=engine.compile_rest, name="compile").start()
-        engine.run(answer, server.announce)
+        engine.run(server.answer, server.announce)
     return engine.counts
 
 

@@ -1,7 +1,8 @@
-"""The metrics of a policy server."""
+"""The metrics of a policy server, and `POST /act`."""
 
 from __future__ import annotations
 
+import contextlib
 import io
 import json
 import pathlib
@@ -20,7 +21,7 @@ from prometheus_client import registry
 
 from seedzero.acting.actors import acting_policy, saved_agents
 from seedzero.config import sections
-from seedzero.core import errors, types
+from seedzero.core import types
 from seedzero.interfaces.serving import acting_engine, policy_serving
 from seedzero.monitoring import exporter
 from seedzero.transport import policy_codec, policy_servers, security
@@ -67,12 +68,19 @@ class World(NamedTuple):
 def world() -> Iterator[World]:
     saved = policy_world.agent(policy_world.MASKED, run__agent="ppo")
     engine, others = acting_engine.ActingEngine({"main": saved}, num_slots=4, max_batch=1), []
-    app = policy_serving.HttpActing(engine, TOKEN)
-    run = threading.Thread(target=engine.run, args=(app.before(others.extend), lambda versions: None))
+    with _running(engine, others.extend):
+        yield World(saved, engine, policy_serving.HttpActing(engine, TOKEN), others)
+
+
+@contextlib.contextmanager
+def _running(engine: acting_engine.ActingEngine, answer: Any = lambda answers: None) -> Iterator[None]:
+    run = threading.Thread(target=engine.run, args=(answer, lambda versions: None))
     run.start()
-    yield World(saved, engine, app, others)
-    engine.stop()
-    run.join()
+    try:
+        yield
+    finally:
+        engine.stop()
+        run.join()
 
 
 def _environ(content: bytes = b"{}", **changes: Any) -> dict[str, Any]:
@@ -124,7 +132,7 @@ def test_answers_to_other_clients_are_handed_on(world: World) -> None:
     [
         ({"action_mask": MASK}, "observation is missing"),
         ({"observation": [1, 2], "action_mask": MASK}, "shape [2]; expected [3]"),
-        ({"observation": [ONE, ONE], "action_mask": MASK}, "a batch of 2 observations came; expected one"),
+        ({"observation": [ONE, ONE], "action_mask": MASK}, "2 observations came; expected at most 1"),
         ({"observation": ["a", "b", "c"], "action_mask": MASK}, "dtype <U1; expected float32"),
         ({"observation": [float("nan"), 0, 0], "action_mask": MASK}, "value nan"),
         ({"observation": [10**400, 0.5, 0], "action_mask": MASK}, "dtype object; expected float32"),
@@ -136,8 +144,13 @@ def test_answers_to_other_clients_are_handed_on(world: World) -> None:
         ({"observation": ONE, "action_mask": MASK, "findings": 3}, "findings is 3; expected true or false"),
         (
             {"observation": ONE, "mask": MASK},
-            "mask is unknown; expected some of observation, action_mask, player, findings",
+            "mask is unknown; expected some of observation, moves, action_mask, reward, memory, player, findings",
         ),
+        ({"observation": ONE, "action_mask": MASK, "memory": "AAAA"}, "memory came, and agent ppo remembers nothing"),
+        ({"observation": ONE, "action_mask": MASK, "reward": float("nan")}, "reward is not finite"),
+        ({"observation": ONE, "action_mask": MASK, "reward": [0, 1]}, "reward has the shape [2]"),
+        ({"observation": ONE, "moves": [0]}, "observation came with moves"),
+        ({"moves": [0]}, "is no game of spiel: or pgx:"),
     ],
 )
 def test_wrong_fields_are_named(world: World, fields: dict[str, Any], part: str) -> None:
@@ -163,6 +176,7 @@ class Unread:
         ({"CONTENT_LENGTH": "9" * 12}, 413),
         ({"CONTENT_LENGTH": "9" * 5000}, 400),
         ({"PATH_INFO": "/other"}, 404),
+        ({"PATH_INFO": "/health"}, 404),
         ({"REQUEST_METHOD": "GET"}, 405),
         ({"REQUEST_METHOD": "OPTIONS"}, 405),
         ({"HTTP_CONTENT_ENCODING": "gzip"}, 415),
@@ -186,14 +200,7 @@ def test_the_agent_s_failures_and_silence_have_a_status(world: World, monkeypatc
     engine = acting_engine.ActingEngine({"main": world.saved}, num_slots=1, max_batch=1)  # nobody runs it
     monkeypatch.setattr(policy_serving, "_WAIT_SECONDS", 0.0)
     app = policy_serving.HttpActing(engine, TOKEN)
-    assert _found(app, observation=ONE, action_mask=MASK)[0] == 503 and not app._asked
-
-
-def test_an_agent_that_remembers_is_refused() -> None:
-    saved = policy_world.agent(policy_world.PLAIN, run__agent="r2d2")
-    engine = acting_engine.ActingEngine({"main": saved}, num_slots=1, max_batch=1)
-    with pytest.raises(errors.UsageError, match=r"--http_port.*--http_port.*seedzero\.connect"):
-        policy_serving.HttpActing(engine, "")
+    assert _found(app, observation=ONE, action_mask=MASK)[0] == 503
 
 
 def test_it_is_served_with_the_certificate_of_the_server(world: World, tmp_path: pathlib.Path) -> None:
@@ -283,6 +290,6 @@ def test_tiny_chunks_are_joined_without_copying_those_before(world: World) -> No
 def test_an_action_without_a_visit_has_no_value(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
     visits, values = np.array([[0, 3, 0, 1]], np.int32), np.array([[0, 0.5, 0, -1]], np.float32)
     acted = policy_codec.PolicyAnswer(np.zeros(1, np.int32), 7, {"visits": visits, "q_value": values})
-    monkeypatch.setattr(world.app, "_ask", lambda player, rows: acted)
+    monkeypatch.setattr(world.app, "_ask", lambda player, rows, memory: acted)
     _, found = _found(world.app, observation=ONE, action_mask=MASK, findings=True)
     assert (found["visits"], found["q_value"]) == ([0, 3, 0, 1], [None, 0.5, None, -1.0])

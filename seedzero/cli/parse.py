@@ -13,6 +13,8 @@ from seedzero.config import configs, options, own_agents, page_options, presets
 from seedzero.core import errors
 
 WIDTH = 110
+MOST_LETTERS = 28
+"""Of a flag that help shows beside its meaning; the meaning of a longer one begins on the next line."""
 PRESET = "preset=NAME|FILE"
 """The flag of commands that also take a preset from a file."""
 
@@ -169,9 +171,9 @@ def help_text(name: str, command: Command, *, full: bool = False, agent: str = "
     lines = [f"usage: seedzero {name} {command.usage}", "", textwrap.fill(command.summary, WIDTH)]
     groups = _settings(agent or configs.agent_names()[0], full=full) if command.takes_settings else {}
     for heading, flags in {"": command.flags, **groups}.items():
-        width = max(map(len, flags), default=0)
+        width = max((len(flag) for flag in flags if len(flag) <= MOST_LETTERS), default=MOST_LETTERS)
         lines += [heading and f"\n{heading}:"] if flags else []
-        lines += [_row(f"  --{flag:<{width}}  ", text) for flag, text in flags.items()]
+        lines += [_row(f"  --{flag:<{width}}  ", text, width + 6) for flag, text in flags.items()]
     if command.details:
         lines += ["", command.details.strip("\n")]
     return "\n".join(lines)
@@ -204,5 +206,8 @@ def _setting(kind: type[configs.Config], key: str, name: str) -> tuple[str, str]
     return _flag(key, _PLACEHOLDERS[type(field.default)]), field.metadata["help"]
 
 
-def _row(left: str, text: str) -> str:
-    return textwrap.fill(text, WIDTH, initial_indent=left, subsequent_indent=" " * len(left))
+def _row(left: str, text: str, width: int) -> str:
+    """Returns a flag and its meaning beside it, or below a flag that is wider than the column."""
+    indent = " " * width
+    lines = textwrap.fill(text, WIDTH, initial_indent=left if len(left) == width else indent, subsequent_indent=indent)
+    return lines if len(left) == width else f"{left.rstrip()}\n{lines}"

@@ -140,7 +140,7 @@ RULES = (
         "{it}: with an LSTM minibatches are of whole unrolls, and an update has {ppo.batch_size} (ppo.batch_size); "
         "give --ppo.num_minibatches={ppo.batch_size} or fewer"),
     rules.error("ppo.bonus_place", lambda c: c.ppo.bonus and c.this == "before" and c.reward.normalize,
-        "{it}: --reward.normalize=true divides the bonus by the deviation of the environment's rewards alone, which "
+        "{it}: --reward.normalize=true divides the bonus by the deviation of only the environment's rewards, which "
         "may be rare; give --reward.normalize=false, or --ppo.bonus_place=after"),
     rules.error("network.module", lambda c: c.this and c.run.agent == "muzero" and _asks_more(c),
         "{it} has only representation, prediction and dynamics; give "

@@ -176,7 +176,7 @@ class LeagueConfig(options.Section):
             given = json_object.parse(self.builder_args or "{}")
         except ValueError as error:
             raise errors.ConfigError(
-                f"{flag} is no JSON object of arguments ({error}); expected a form like "
+                f"{flag} must be a JSON object of arguments ({error}), such as "
                 "--league.builder_args='{\"win_rate\": 0.7}'"
             ) from None
         if kind := _ARGUMENTS.get(self.builder):

@@ -197,7 +197,7 @@ RULES = (
         "{league.asked}: a league counts matches of players who alternate, but in this game one may move several "
         "times in a row; give {league.off}", _SPEC),
     rules.error("{section}.n_step", lambda c: c.this == 1 and c.league.on and c.spec.num_players > 1,
-        "{it} in a league in which players take turns: one step behind a player's turn it is the other's, so it would "
+        "{it} in a league in which players take turns: one step after a player's turn it is the other's, so it would "
         "learn no values; give --{name}=2 or more", _SPEC),
     _between_sides("run.agent", "ppo", lambda c: c.this != "ppo"),
     _between_sides("env.id", "pettingzoo:MODULE:FUNCTION", lambda c: c.this == env_ids.REMOTE),

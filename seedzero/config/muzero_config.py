@@ -25,9 +25,9 @@ class SearchSection(options.Section):
     )
     rounds: int = options.on_resume(
         0,
-        "Gumbel: most rounds of sequential halving, each of which drops half of the actions behind it; 0: as many as "
+        "Gumbel: most rounds of sequential halving, each of which drops half of the actions after it; 0: as many as "
         "leave two actions; 1: none is dropped, and search.num_simulations equal to search.num_considered then takes "
-        "a single network call behind the root's",
+        "a single network call after the root's",
         low=0,
         high=20,
     )
@@ -173,7 +173,7 @@ class MuZeroConfig(options.AgentSection):
     )
     memory: str = options.at_creation(
         "none",
-        "recurrent core behind the representation; acting carries its state, and searches begin with it",
+        "recurrent core after the representation; acting carries its state, and searches begin with it",
         choices=("none", "lstm", "gru"),
     )
     memory_width: int = options.at_creation(64, "units of the recurrent core", low=1, high=4096)

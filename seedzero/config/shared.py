@@ -177,7 +177,7 @@ class NetworkConfig(options.Section):
     )
     frame_stack: int = frame_stack(1)
     width: int = width(64)
-    lstm_width: int = options.at_creation(0, "units of an LSTM behind the torso; 0: feed-forward", low=0)
+    lstm_width: int = options.at_creation(0, "units of an LSTM after the torso; 0: feed-forward", low=0)
     channels: int = options.at_creation(
         0,
         "channels of each convolution, for MuZero of those of conv; 0: the kind's own (conv: for MuZero half of "

@@ -193,7 +193,7 @@ class EnvSpec:
         if flags != sorted(flags) or len({*flags, 0}) > 2 or (flags and all(flags)):
             raise errors.SpecMismatch(
                 f"the arrays {', '.join(names)} are for all (0), acting (1), training (2) or nothing (3): {flags}; "
-                "expected those of 1, or those of 2, behind the others"
+                "expected those of 1, or those of 2, after the others"
             )
         if self.num_states and self.arrays[0].shape != (self.num_states,):
             raise errors.SpecMismatch(

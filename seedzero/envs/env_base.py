@@ -227,8 +227,7 @@ def arguments(kwargs: str, purpose: str, example: str) -> dict[str, Any]:
         return json_object.parse(kwargs or "{}")
     except ValueError as error:
         raise errors.EnvironmentFailure(
-            f"--env.kwargs={kwargs} is no JSON object of {purpose} ({error}); expected a form like "
-            f"--env.kwargs='{example}'"
+            f"--env.kwargs={kwargs} must be a JSON object of {purpose} ({error}), such as --env.kwargs='{example}'"
         ) from None
 
 

@@ -121,7 +121,7 @@ def parse(text: str) -> tuple[Wrapper, ...]:
     except ValueError as error:
         entries, reason = None, f" ({error})"
     if not isinstance(entries, list):
-        raise errors.EnvironmentFailure(f"--env.wrappers={text} is no JSON list{reason}; expected a form like {_FORM}")
+        raise errors.EnvironmentFailure(f"--env.wrappers={text} must be a JSON list{reason}, such as {_FORM}")
     return tuple(_parse_one(text, entry) for entry in entries)
 
 

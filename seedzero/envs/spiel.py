@@ -330,7 +330,7 @@ def load(name: str) -> Any:
     brought_by = user_code.importable(type(found).__module__)
     if not module and brought_by.partition(".")[0] not in ("pyspiel", "open_spiel"):
         raise errors.EnvironmentFailure(
-            f"game {name!r} is registered by this program alone, and workers are processes of their own; name the "
+            f"game {name!r} is registered only by this program, and workers are processes of their own; name the "
             f"module that registers it when it is imported: spiel:{brought_by}:{name}"
         )
     return found

@@ -300,6 +300,6 @@ def _change(rule: Rule, config: configs.Config) -> str:
 
     def flag(found: re.Match[str]) -> str:
         name, given = agent_settings.name(config, found[1]), agent_settings.value(config, found[1])
-        return f"--{name}={options.shown(given)}" if given is not None else found[1]
+        return f"--{name} (now {options.shown(given)})" if given is not None else found[1]
 
     return re.sub(r"{([\w.]+)}", flag, rule.change).replace("`", "")

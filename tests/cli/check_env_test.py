@@ -143,7 +143,7 @@ def test_settings_of_the_environment_count(capsys: pytest.CaptureFixture[str]) -
     [
         (["gym:CartPol-v1"], "did you mean|Did you mean"),
         (["gym:Pendulum-v1", "--agent=vtrace"], "cannot play environments with continuous actions"),
-        ([ROBOT, "--network.kind=resnet", "--env.kwargs={"], "is no JSON object"),
+        ([ROBOT, "--network.kind=resnet", "--env.kwargs={"], "must be a JSON object"),
         ([ROBOT, '--env.kwargs={"scale": NaN}'], "rewards are not finite"),
         (["gym:CartPole-v1", "--network.kind=conv"], "use --network.kind=mlp"),
     ],

@@ -94,7 +94,7 @@ def test_a_collapsed_policy_ends_with_1_and_the_setting_to_change(
     _write(run_path, first, *({"policy_entropy": 0.001, "episode_return": x} for x in (9.3, 9.2, 9.4)))
     assert commands.main(["diagnose", str(run_path)]) == 1
     output = capsys.readouterr().out
-    assert "--optimizer.learning_rate=0.001" in output and output.splitlines()[-1].startswith(
+    assert "--optimizer.learning_rate (now 0.001)" in output and output.splitlines()[-1].startswith(
         "not healthy: certain policy"
     )
     assert commands.main(["diagnose", str(run_path), "--json"]) == 1

@@ -116,6 +116,8 @@ def test_help_names_every_flag_and_the_short_names_of_settings() -> None:
     for part in ("--preset=NAME", "--workers=N", "--deterministic ", "--stop_at_return=X", "seedzero config"):
         assert part in train
     assert max(map(len, train.splitlines())) <= parse.WIDTH
+    wide = parse.help_text("plain", parse.Command("", "", {"a": "First.", f"wide={'X' * 60}": "Second."}, lambda _: 0))
+    assert "\n  --a  First.\n" in wide and f"\n  --wide={'X' * 60}\n       Second." in wide
     full = parse.help_text("train", TRAIN, full=True)
     assert all(f"--{name}" in full and field.metadata["help"][:20] in full for name, field in configs.fields().items())
 

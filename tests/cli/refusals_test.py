@@ -20,7 +20,7 @@ REFUSED = (
     ("train --env=pixels", "--env=pixels names a preset, not an environment; give --preset=pixels"),
     ("train --env=atari:Pongg", "pong"),
     ("train --env=atari:Pong --env.kwargs={}", "--env.kwargs={} is for environments gym, python, "),
-    ("train --env=gym:CartPole-v1 --env.kwargs={1}", "--env.kwargs={1} is no JSON object"),
+    ("train --env=gym:CartPole-v1 --env.kwargs={1}", "--env.kwargs={1} must be a JSON object"),
     ("""train --env=gym:CartPole-v1 '--env.kwargs={"x": 1}'""", "unexpected keyword argument 'x'"),
     ("train --env=gym:Pendulum-v1 --agent=vtrace", "vtrace ... continuous"),
     ("train --preset=atri", "--preset=atri; ... --preset=atari"),

@@ -45,7 +45,7 @@ def test_a_missing_package_is_named_with_its_remedy(monkeypatch):
         (envpool_standin.PAIR, {}, "2 players"),
         (envpool_standin.GRID, {"sise": 5}, "size?"),
         (envpool_standin.GRID, {"num_envs": 5}, "num_envs"),
-        (envpool_standin.GRID, [1], "no JSON object"),
+        (envpool_standin.GRID, [1], "must be a JSON object"),
     ],
 )
 def test_what_no_pool_can_be_made_of_is_named(name, kwargs, said):

@@ -283,7 +283,7 @@ def test_a_biased_beginning_ends_with_the_main_player_s_nash_conv() -> None:
         ("alphastar", '{"reset_to": {"main_exploiter": "main"}}', "reset_to is an object"),
         ("biased", '{"nash_conv": -1}', "nash_conv is -1.0; .*at least 0"),
         ("past", '{"freeze_every": 10}', "builder past takes no arguments"),
-        ("my_rules:build", "{", "is no JSON object"),
+        ("my_rules:build", "{", "must be a JSON object"),
     ],
 )
 def test_wrong_arguments_are_refused_by_name(builder: str, arguments: str, told: str) -> None:

@@ -139,4 +139,4 @@ def test_the_advice_names_the_settings_of_the_agent_with_the_runs_values() -> No
     rows = [{"update": 9, "loss": 1.0, "num_rejected": 1.0}]
     for agent, name in (("ppo", "optimizer.learning_rate"), ("muzero", "optimizer.learning_rate")):
         ((_, text),) = diagnosis.warnings(_case(*rows, agent=agent, **{name: 0.5}))
-        assert f"--{name}=0.5" in text and "{" not in text and "`" not in text
+        assert f"--{name} (now 0.5)" in text and "{" not in text and "`" not in text

@@ -31,7 +31,7 @@ def test_a_symptom_is_told_once_with_the_setting_to_change(tmp_path: pathlib.Pat
     for row in _rows(9.0, 9.0, 9.0, 9.0):
         watched.see(row, _SPEC)
     (text,) = told
-    assert "policy_entropy" in text and "--optimizer.learning_rate=0.00025" in text
+    assert "policy_entropy" in text and "--optimizer.learning_rate (now 0.00025)" in text
     watched.see({**_rows(9.0)[0], "update": 50, "policy_kl": 40.0}, _SPEC)
     assert len(told) == 2 and "--ppo.num_epochs" in told[1], "another symptom is told too"
 

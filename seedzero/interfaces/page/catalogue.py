@@ -104,7 +104,7 @@ def locate(root: pathlib.Path, name: str) -> pathlib.Path:
             raise UnknownRun(f"{_quoted(name)} is not the name of a run below the page's directory")
         path = path / part
         if not _has_kind(path, stat.S_ISDIR):
-            raise UnknownRun(f"there is no run {_quoted(name)}: it was deleted, renamed, or lies behind a link")
+            raise UnknownRun(f"there is no run {_quoted(name)}: it was deleted, renamed, or is a link")
     if not _is_run(path):
         raise UnknownRun(
             f"{_quoted(name)} is not a run: its {run_dirs.CONFIG_FILE} is missing; it may have been deleted"

@@ -120,7 +120,7 @@ def endpoint(seat: HumanSeat) -> Callable[[requests.Request], Any]:
         try:
             found = await concurrency.run_in_threadpool(seat.act, json_object.parse(content))
         except ValueError as error:
-            return responses.JSONResponse({"error": f"this is no JSON object ({error})"}, 400)
+            return responses.JSONResponse({"error": f"expected a JSON object ({error})"}, 400)
         except errors.Error as error:
             state = await concurrency.run_in_threadpool(seat.state)
             return responses.JSONResponse({"error": printable.escape(str(error)), "state": state}, 409)

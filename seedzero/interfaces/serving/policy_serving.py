@@ -114,7 +114,7 @@ class HttpActing:
         try:
             fields = json_object.parse(content)
         except ValueError as error:
-            raise errors.UsageError(f"the request is no JSON object ({error})") from None
+            raise errors.UsageError(f"the request must be a JSON object ({error})") from None
         if unknown := [key for key in fields if key not in _KEYS]:
             raise errors.UsageError(f"{unknown[0]:.100} is unknown; expected some of {', '.join(_KEYS)}")
         return fields

@@ -271,7 +271,7 @@ def _check_links(path: pathlib.Path) -> None:
     found += durable.links(*(path / name for name in _FULL_FOLDERS)) if not found else []
     if found:
         raise errors.ResumeError(
-            f"{found[0]} is a link: a run would overwrite or delete what lies behind it. Put a file or directory "
+            f"{found[0]} is a link: a run would overwrite or delete what it points to. Put a file or directory "
             "there; a link instead of the whole run directory is fine"
         )
 

@@ -63,7 +63,7 @@ def prepare(directory: pathlib.Path) -> None:
     places = [directory / name for name in (STEPS, SEGMENTS, BEST)]
     frozen = directory / FROZEN  # only a league needs it
     for link in durable.links(*places, frozen):
-        raise errors.CheckpointError(f"{link} is a link: what lies behind it might be deleted; put a directory there")
+        raise errors.CheckpointError(f"{link} is a link: what it points to might be deleted; put a directory there")
     try:
         for place in places:
             place.mkdir(parents=True, exist_ok=True)

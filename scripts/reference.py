@@ -26,6 +26,7 @@ from typing import Any, NamedTuple
 import seedzero
 from seedzero.config import configs, options
 from seedzero.core import errors
+from seedzero.core import types as core_types
 
 ROOT = pathlib.Path(__file__).parents[1]
 WIDTH = 100
@@ -109,12 +110,10 @@ def _marked(name: str) -> str:
 def _range(value: options.Value, choices: tuple[str, ...], low: float, high: float) -> str:
     if choices:
         return ", ".join(f"`{choice}`" for choice in choices)
-    if isinstance(value, bool):
-        return "`true`, `false`"
-    if isinstance(value, str):
-        return "text"
+    if isinstance(value, bool | str):
+        return ""  # the default shows that it is a switch or a text
     if high in (math.inf, options.LARGEST, options.LARGEST_COUNT):
-        return "any number" if low == -math.inf else f"at least {_number(low)}"
+        return "any number" if low == -math.inf else f"at least {_number(low)}" if low else ""
     return f"{_number(low)} to {_number(high)}"
 
 
@@ -251,8 +250,8 @@ def _methods(found: Any) -> Iterator[str]:
     for name, member in vars(found).items():
         is_property = isinstance(member, property)
         plain = member.__func__ if isinstance(member, classmethod | staticmethod) else member
-        if name[0] == "_" or not (is_property or inspect.isfunction(plain)):
-            continue
+        if name[0] == "_" or found is core_types.EnvSpec or not (is_property or inspect.isfunction(plain)):
+            continue  # the methods of a spec are for seedzero itself
         first = re.split(r"(?<=[.;])\s", _first(member), maxsplit=1)[0].rstrip(";")
         shown = name if is_property else f"{name}({', '.join(_arguments(plain))})"
         yield f"| `{shown}` | {_cell(first)} |"

@@ -200,6 +200,11 @@ FAMILIES = (
         make="pettingzoo_env:make", check="pettingzoo_env:check_id", arguments=("settings", "render"),
         reads=_MASKS, takes=("kwargs", "joint_observation"), forms="pettingzoo:module | pettingzoo:module:function",
     ),
+    Family(
+        "openenv:URL",
+        (Offer("OpenEnv: a server steps them, by WebSocket", "openenv:http://host:8000", "websockets"),),
+        make="openenv:make", check="openenv:check_id", arguments=("settings",), reads=_MASKS, takes=_WITH_INFOS,
+    ),
     Family("remote", (Offer("every worker brings environments of its own, in any language", "remote"),)),
 )  # fmt: skip
 """In the order of help and messages."""

@@ -367,17 +367,23 @@ def from_user_code(name: str, settings: sections.EnvConfig, num_envs: int, *, re
 
     The function is called with the settings' kwargs, and with render_mode="rgb_array" if pictures are needed.
     """
-    given = {**arguments(dataclasses.replace(settings, max_episode_steps=0)), **(drawing() if render else {})}
-    wrappers = gym_wrappers.parse(settings.wrappers)
-
     with env_base.failures_of(f"environment 'python:{name}' cannot be made, fix this first"):
         try:
             make_one = user_code.load(name)
         except errors.ConfigError as error:
             raise errors.EnvironmentFailure(f"environment python:{error}") from None
+    return from_function(f"python:{name}", make_one, settings, num_envs, render=render)
+
+
+def from_function(
+    env_id: str, make_one: Callable[..., Any], settings: sections.EnvConfig, num_envs: int, *, render: bool = False
+) -> GymVectorEnv:
+    """Returns E environments made by a function that is called as that of `from_user_code`, with its errors."""
+    given = {**arguments(dataclasses.replace(settings, max_episode_steps=0)), **(drawing() if render else {})}
+    wrappers = gym_wrappers.parse(settings.wrappers)
 
     def make_limited() -> gymnasium.Env[Any, Any]:
-        env = checked(f"python:{name}", make_one(**given))
+        env = checked(env_id, make_one(**given))
         known = inspect.signature(env.reset).parameters
         if "options" not in known and not any(each.kind is each.VAR_KEYWORD for each in known.values()):
             env = _WithoutOptions(env)
@@ -385,7 +391,7 @@ def from_user_code(name: str, settings: sections.EnvConfig, num_envs: int, *, re
         return gym_wrappers.apply(gymnasium.wrappers.TimeLimit(env, limit) if limit else env, wrappers)
 
     more: dict[str, Any] = {"masks": settings.action_mask, "info_keys": infos.keys(settings.info_keys)}
-    return GymVectorEnv(f"python:{name}", [make_limited] * num_envs, render=render, **more)
+    return GymVectorEnv(env_id, [make_limited] * num_envs, render=render, **more)
 
 
 def check_id(env_id: str) -> None:

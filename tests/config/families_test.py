@@ -37,6 +37,7 @@ def test_games_are_shown_slowly_and_emulators_as_fast_as_they_are_played():
     assert speeds == {
         "catch": 5.0, "gym": 30.0, "python": 30.0, "atari": 15.0, "dmlab": 15.0, "spiel": 1.0, "memory": 5.0,
         "popgym": 30.0, "envpool": 30.0, "football": 10.0, "pettingzoo": 30.0, "pgx": 1.0,
+        "openenv": 30.0,
     }  # fmt: skip
 
 

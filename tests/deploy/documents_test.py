@@ -78,6 +78,7 @@ def test_seedzero_takes_the_command_lines(name: str, tmp_path: pathlib.Path, mon
             (tmp_path / "my_module.py").write_text(module, encoding="utf-8")  # which the commands below it name
     for module in (
         "own_environment.py",
+        "orchard.py",
         "track.py",
         "count_bonus/count_bonus.py",
         "treasure/treasure.py",

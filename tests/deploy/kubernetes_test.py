@@ -209,7 +209,7 @@ def test_two_runs_live_in_one_namespace(tmp_path: pathlib.Path) -> None:
     found = [sum(selector.items() <= labels.items() for labels in pods) for selector in selectors if selector]
     assert len(pods) == 4 and set(found) == {1}
     egress = [x["spec"] for x in other if x["kind"] == "NetworkPolicy" and "egress" in x["metadata"]["name"]]
-    assert egress[0]["podSelector"]["matchLabels"]["app.kubernetes.io/instance"] == "my-env"
+    assert egress[0]["podSelector"]["matchLabels"]["app.kubernetes.io/instance"] == "own-1"
     preset = manifests.find(other, "ConfigMap")["data"]["run.preset"]
     scaler = manifests.find(other, "HorizontalPodAutoscaler")["spec"]
     assert f"--worker.num_remote={scaler['maxReplicas']}\n" in preset

@@ -87,8 +87,11 @@ class PgxGames:
             raise errors.EnvironmentFailure(
                 f"game {self._rules.name!r} cannot be drawn: its observation is not a board"
             )
-        planes = board.shape[-1] if self._rules.num_players == 1 else 2  # of two players: own and other pieces
-        return env_base.paint(board.astype(np.float32)[..., :planes])
+        if self._rules.num_players == 1:
+            return env_base.paint(board.astype(np.float32))
+        pieces = board[..., :2]  # the mover's own, and the other's; each player keeps a colour
+        is_second = bool(self._states.current_player[0])
+        return env_base.paint((pieces[..., ::-1] if is_second else pieces).astype(np.float32))
 
     def close(self) -> None:
         pass

@@ -209,8 +209,18 @@ def test_pictures_show_every_plane_of_one_player_and_the_pieces_of_two(name: str
     for plane in range(board.shape[-1]):
         shown = board.copy()
         shown[0, 1, 2, plane] = True
-        env._states = argparse.Namespace(observation=shown)
+        env._states = argparse.Namespace(observation=shown, current_player=np.zeros(1, int))
         assert env.render()[32:64, 64:96].any() == (plane in planes)
+
+
+def test_a_stone_keeps_its_colour_when_the_turn_passes() -> None:
+    env = make("connect_four", num_envs=1)
+    env.reset(np.zeros(1, np.int64))
+    env.step(np.array([3]))
+    first = env.render()
+    env.step(np.array([0]))
+    changed = (env.render() != first).any(axis=-1)
+    assert first.any() and changed.any() and not (changed & first.any(axis=-1)).any()
 
 
 # Symmetries --------------------------------------------------------------------------------------------------------

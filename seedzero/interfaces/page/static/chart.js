@@ -73,11 +73,11 @@ export class Chart {
       {
         width: Math.max(200, this.box.clientWidth),
         height: this.height,
-        padding: [8, 8, 0, 0],
+        padding: [8, 24, 0, 0],
         scales: { x: { time: false }, ...(this.curves.some((curve) => around(curve).length) ? { y: { range: () => limits(this.curves) } } : {}) },
         bands: this.bands(),
         axes: [{ ...axis, values: (_, splits) => splits.map(texts), space: 70, size: 30, ...(this.x === "seconds" ? { incrs: STEPS } : {}) }, { ...axis, values: (_, splits) => splits.map(short), size: 56, space: 34 }],
-        cursor: { drag: { x: true, y: false, setScale: false }, sync: { key: "page" }, dataIdx: (plot, place, index) => (place ? nearest(plot.data[place], index) : index) },
+        cursor: { drag: { x: true, y: false, setScale: false }, sync: { key: "page" }, dataIdx: (plot, place, index) => (place ? newest(plot.data[place], index) : index) },
         series: [{ label: AXIS_WORDS[this.x] ?? this.x, value: (_, value) => (value === null ? "" : texts(value)) }, ...this.lines()],
         hooks: { setSelect: [(plot) => this.select(plot)], drawClear: [(plot) => this.shade(plot)] },
         legend: { live: true },
@@ -113,7 +113,7 @@ export class Chart {
     return color(`--curve-${curve.place % NUM_COLORS}`);
   }
 
-  // The legend shows the newest values, or those nearest to the pointer.
+  // The legend shows the newest values, or those at the pointer.
   lines() {
     const value = (plot, found, place, index) => short(index === null ? plot.data[place].findLast((one) => one !== null && one !== undefined) : found);
     const line = (label, stroke, width, points) => ({ label, stroke, width, spanGaps: true, points, value });
@@ -160,11 +160,11 @@ function around(curve) {
   return [...(curve.lines ?? []), ...(hasInterval(curve) ? [curve.low, curve.high] : [])];
 }
 
-// Returns the place of the value that is nearest to a place.
-function nearest(values, index) {
-  const isThere = (place) => values[place] !== null && values[place] !== undefined;
-  for (let far = 0; far < values.length; far++) if (isThere(index - far) || isThere(index + far)) return isThere(index - far) ? index - far : index + far;
-  return index;
+// Returns the place of the last value up to a place, or else of the first.
+function newest(values, index) {
+  const isThere = (value) => value !== null && value !== undefined;
+  while (index >= 0 && !isThere(values[index])) index--;
+  return index >= 0 ? index : values.findIndex(isThere);
 }
 
 function joined(tables) {

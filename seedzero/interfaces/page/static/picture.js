@@ -148,5 +148,6 @@ function barsPart(title, { shape }) {
       Object.assign(row.bar, { min: row.low, max: row.high > row.low ? row.high : row.low + 1, value });
     });
   const more = size > rows.length ? `; the first ${rows.length}` : "";
-  return { element: figure(`${title}${more}`, el("ol", { class: "bars", start: 0 }, rows.map(({ text, bar }) => el("li", {}, bar, " ", text)))), draw };
+  const list = el("ol", { class: "bars", start: 0 }, rows.map(({ text, bar }) => el("li", {}, bar, " ", text)));
+  return { element: more ? el("details", {}, el("summary", { class: "faint" }, `${title}${more}`), list) : figure(title, list), draw };
 }

@@ -58,8 +58,9 @@ export function runsPage(main) {
   function change(values, isAsked = false) {
     Object.assign(view, values);
     keepView(found.root, view);
-    if (isAsked) read();
-    else draw();
+    if (!isAsked) return draw();
+    place.textContent = "reading…";
+    read();
   }
 
   function sort(name) {
@@ -162,7 +163,7 @@ export function runsPage(main) {
         if (isFirst) view = readView(found.root);
         if (isFirst && (view.columns.length || view.group)) return await read();
         const text = JSON.stringify(answer);
-        if (text !== shown) draw();
+        if (text !== shown || place.textContent === "reading…") draw();
         shown = text;
       } catch (error) {
         if (!isOver) notice(`the server does not answer: ${error.message}`);

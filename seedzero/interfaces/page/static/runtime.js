@@ -21,6 +21,7 @@ export async function runtimePage(main, run) {
   const facts = el("dl", { class: "facts" });
   const steps = el("dl", { class: "facts" });
   const workers = el("div", {});
+  const seen = new Map(); // workers by name, also those that have left since
   let calls = [];
   let info = {};
   let bars = [];
@@ -73,7 +74,10 @@ export async function runtimePage(main, run) {
       ["steps/s", number(status.env_steps_per_second, 3)], ["updates/s", number(status.updates_per_second, 3)], ["stands still", status.stalled || "no"],
     ]));
     const more = (info.num_workers || 0) - (info.workers || []).length;
-    const rows = (info.workers || []).map((one) => [one.name, one.role === "train" ? "training" : "evaluation", number(one.environments), number(one.groups), one.state, ...linkOf(one), `${number(one.quiet_seconds, 2)} s ago`]);
+    const now = (info.workers || []).map((one) => one.name);
+    for (const [name, one] of seen) if (!now.includes(name)) seen.set(name, { ...one, state: "left; see the log" });
+    for (const one of info.workers || []) seen.set(one.name, one);
+    const rows = [...seen.values()].map((one) => [one.name, one.role === "train" ? "training" : "evaluation", number(one.environments), number(one.groups), one.state, ...linkOf(one), `${number(one.quiet_seconds, 2)} s ago`]);
     workers.replaceChildren(rows.length ? table(["worker", "role", "environments", "groups", "state", "round trip", "kB/s", "waits most for", "last word"], rows, new Set([2, 3, 5, 6]), "workers") : el("p", {}, "none"), more > 0 ? aside(`${number(more)} more`) : "");
   }
 

@@ -58,6 +58,7 @@ PLOT = ["matplotlib>=3.10,<4"]
 OPTUNA = ["optuna>=5,<6"]  # `seedzero sweep --trials`
 PAGE = ["starlette>=1.10,<2", "uvicorn>=0.54,<1"]  # `seedzero page`
 EXPORT = ["flatbuffers>=24.3.25,<26"]  # jax.export writes and reads its files with it
+OPENENV = ["websockets>=15,<18"]
 EXTRAS = {
     "box2d": ["gymnasium[box2d]>=1.4,<2"],
     "envpool": ENVPOOL,
@@ -66,6 +67,7 @@ EXTRAS = {
     "minatar": MINATAR,
     "minigrid": ["minigrid>=3.0,<4"],
     "mujoco": ["gymnasium[mujoco]>=1.4,<2", "mujoco>=3.3,<4"],
+    "openenv": OPENENV,
     "pettingzoo": PETTINGZOO,
     "pgx": PGX,
     "popgym": ["popgym>=1.0.7,<2"],
@@ -97,6 +99,7 @@ EXTRAS = {
         *EXPORT,
         *GAMES,
         *MINATAR,
+        *OPENENV,
         *OPTUNA,
         *PAGE,
         *PETTINGZOO,

@@ -10,12 +10,12 @@ from typing import Any
 
 import numpy as np
 import pytest
+from websockets.sync import server as websockets_server
 
 from seedzero.config import configs, sections
 from seedzero.core import errors
 from seedzero.envs import openenv, registry
 
-server_of = pytest.importorskip("websockets.sync.server")
 LENGTH = 4
 
 
@@ -25,7 +25,7 @@ class Server:
     def __init__(self) -> None:
         self.most, self.sessions, self.messages = 8, list[Any](), list[dict[str, Any]]()
         self.extra: dict[str, Any] = {}
-        self.served = server_of.serve(self._session, "127.0.0.1", 0)
+        self.served = websockets_server.serve(self._session, "127.0.0.1", 0)
         self.thread = threading.Thread(target=self.served.serve_forever)
         self.thread.start()
         self.url = f"http://127.0.0.1:{self.served.socket.getsockname()[1]}"

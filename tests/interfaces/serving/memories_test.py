@@ -27,6 +27,7 @@ FRAMES = np.random.default_rng(0).normal(size=(3, 2, 3)).astype(np.float32)  # [
 @contextlib.contextmanager
 def _app(saved: saved_agents.SavedAgent, token: str = TOKEN, **given: Any) -> Iterator[policy_serving.HttpActing]:
     engine = acting_engine.ActingEngine({"main": saved, "b": saved}, num_slots=4, max_batch=4, carries=True)
+    engine.compile()  # a request waits for eight seconds, a compilation may take longer
     run = threading.Thread(target=engine.run, args=(lambda answers: None, lambda versions: None))
     run.start()
     try:

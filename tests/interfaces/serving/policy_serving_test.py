@@ -74,6 +74,7 @@ def world() -> Iterator[World]:
 
 @contextlib.contextmanager
 def _running(engine: acting_engine.ActingEngine, answer: Any = lambda answers: None) -> Iterator[None]:
+    engine.compile()  # a request waits for eight seconds, a compilation may take longer
     run = threading.Thread(target=engine.run, args=(answer, lambda versions: None))
     run.start()
     try:

@@ -209,7 +209,8 @@ class Policy:
 
         Raises:
           UsageError: as in a call, and for a batch, for moves of another game or that lead to another observation, and
-            for an agent that learns only values, or draws continuous actions without a search.
+            for an agent that learns only values, or draws continuous actions without a search; with moves, as
+            `make_env`, for lack of consent.
         """
         seen, is_single = self._seen(observation, reward, action_mask, explore=False)
         saved, program = self._saved, self._of(num_simulations)
@@ -220,7 +221,7 @@ class Policy:
         place = (
             None
             if moves is None
-            else positions.of_moves(saved.config.env.id, saved.spec, moves, np.asarray(seen.observation[0]))
+            else positions.of_moves(self._made_config().env.id, saved.spec, moves, np.asarray(seen.observation[0]))
         )
         draws = self._seed, self._num_calls
         return think(saved, program, self._codec, self._rows(seen), seen, draws, place)

@@ -76,6 +76,8 @@ def test_a_game_of_a_user_is_imported_only_with_consent(tmp_path: Any) -> None:
     policy._choice = agent_choice.AgentChoice(tmp_path)
     with pytest.raises(errors.UsageError, match=r"config\.json"):  # it asks the run directory
         policy.position([0])
+    with pytest.raises(errors.UsageError, match=r"config\.json"):
+        policy.think(np.zeros(_spec().observation_shape, np.uint8), action_mask=np.ones(9), moves=[0])
 
 
 def test_http_takes_moves() -> None:

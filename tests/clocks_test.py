@@ -14,6 +14,7 @@ SHOWN = {
     "cli/listings.py": "the age of runs in their listing",
     "cli/play_page.py": "the name of a recording",
     "envs/dmlab.py": "old rests; one that a process still writes is a level that is made anew",
+    "interfaces/serving/memories.py": "the age of memories, which clients send to other servers, too",
     "learner/entry.py": "shown in learner.json",
     "monitoring/metrics_log.py": "the axis of TensorBoard",
     "monitoring/status.py": "whether a learner on another machine renews its lease, said with its age",

@@ -105,10 +105,15 @@ class _InProcess:
     def __call__(self, server: str, stop: threading.Event) -> int:
         from seedzero.worker import worker
 
-        logging.getLogger(worker.__name__).setLevel(logging.CRITICAL)  # what is raised is shown at the end, once
+        log = logging.getLogger(worker.__name__)
+        level = log.level
+        log.setLevel(logging.CRITICAL)  # what is raised is shown at the end, once
         user_code.serves.set(True)
         options = worker_options.WorkerOptions(server=server, worker_id="local-0", role="train", threads=1)
-        return worker.run(options, stop=stop, on_failure=self._keep)
+        try:
+            return worker.run(options, stop=stop, on_failure=self._keep)
+        finally:
+            log.setLevel(level)
 
     def _keep(self) -> None:
         """Keeps the exception that is being handled, with the frames behind seedzero's last one."""

@@ -104,7 +104,7 @@ def test_arrays_for_one_purpose_lie_behind_the_others_and_there_is_one_kind(orde
     arrays = [types.ArraySpec(str(at), (1,), "uint8", **each) for at, each in enumerate(flags)]
     with pytest.raises(
         errors.SpecMismatch,
-        match=rf"arrays 0, 1, 2 .*{re.escape(str(list(order)))}; expected those of 1, or those of 2, behind",
+        match=rf"arrays 0, 1, 2 .*{re.escape(str(list(order)))}; expected those of 1, or those of 2, after the others",
     ):
         types.EnvSpec.of_arrays(arrays, num_actions=2)
 

@@ -251,7 +251,7 @@ def test_the_smoke_test_explains_itself_and_refuses_what_it_does_not_know() -> N
         return subprocess.run(["bash", DOCKER / "smoke_test.sh", *words], capture_output=True, text=True, check=False)
 
     assert call("--help").returncode == 0
-    assert call("--help").stdout.startswith("usage: docker/smoke_test.sh [--workers=N] [--hosts] [--clean]")
+    assert call("--help").stdout.startswith("usage: docker/smoke_test.sh [--workers=N] [--hosts] [--own] [--clean]")
     for wrong in (["--worker=2"], ["--workers=many"], ["--workers=9"], ["--workers=3", "--hosts"]):
         done = call(*wrong)
         assert done.returncode == 2 and wrong[0] in done.stderr

@@ -92,6 +92,8 @@ def test_seedzero_takes_the_command_lines(name: str, tmp_path: pathlib.Path, mon
     for words in commands:
         if any(word in ("--agent=toy", "--env=coin", "coin", "--help", "--preset=cartpole.preset") for word in words):
             continue  # the reader has just made these
+        if any(word.startswith("--env=openenv:") for word in words):
+            continue  # a server has to be there
         words = [re.sub(r"\$\w+$", "1", word) for word in words]
         try:
             deploy_files.check_command([word for word in words if not word.startswith(("--tls.", "--init_from="))])

@@ -130,7 +130,7 @@ def test_clipped_targets_are_reported_once(tmp_path: pathlib.Path, share: float,
         gathered.add_means({"loss": 1.0, types.TARGETS_CLIPPED: share})
         shown.write_row({})
     assert len(screen.messages) == num_messages
-    assert all("25.0%" in text and "--network.support_limit=7 " in text for text in screen.messages)
+    assert all("25.0%" in text and "--network.support_limit (now 7)" in text for text in screen.messages)
 
 
 @pytest.mark.parametrize("env_id, has_remedy", [("gym:CartPole-v1", True), ("atari:Pong", True), ("catch", False)])

@@ -569,7 +569,8 @@ def test_a_whole_session_of_every_family_never_imports_jax(serve, address):
     listed = """
         import json
         from seedzero.config import families
-        without = ("python", "pgx", "pettingzoo")  # Pgx's rules are JAX functions; PettingZoo's games bring pygame
+        # Pgx's rules are JAX functions; PettingZoo's games bring pygame; OpenEnv's need a server.
+        without = ("python", "pgx", "pettingzoo", "openenv")
         offers = [family.offers[0] for family in families.FAMILIES if family.make and family.prefix not in without]
         print(json.dumps([offer.example for offer in offers if offer.state.startswith("installed")]))
     """

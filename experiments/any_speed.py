@@ -29,6 +29,7 @@ import os
 import pathlib
 import runpy
 import shutil
+import signal
 import subprocess
 import sys
 import time
@@ -251,6 +252,7 @@ def main() -> None:
     parser.add_argument("--out", type=pathlib.Path, default=pathlib.Path("runs/any_speed"))
     parser.add_argument("--table", action="store_true", help="print the table of the runs that are there")
     given = parser.parse_args()
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # ends the learner and its workers, too
     file = given.out / "rows.jsonl"
     rows = [json.loads(line) for line in file.read_text().splitlines()] if file.exists() else []
     done = {(row["task"], row["ground"], row["seed"]) for row in rows}

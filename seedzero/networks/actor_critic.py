@@ -392,25 +392,10 @@ class _Ppo(_Model):
         small = ((max(1, layers.width // 8), 3, 1),)
         convolutions = _CONVOLUTIONS.get(layers.kind, small)
         convolutions = tuple((layers.channels or own, size, stride) for own, size, stride in convolutions)
-        x = self._convolved(features.main, convolutions)
-        return _joined(x, features.vector, layers.width, self.dtype, name="torso").astype(jnp.float32)
-
-    def _convolved(self, x: jax.Array, convolutions: tuple[tuple[int, int, int], ...]) -> jax.Array:
-        """Convolves images [N, H, W, C]; in a loop, where patches are written, as many at once as a cache holds."""
-
-        def convolved(_: nn.Module, nothing: tuple[()], x: jax.Array) -> tuple[tuple[()], jax.Array]:
-            how = {"kernel_init": _ORTHOGONAL, "conv_general_dilated": self.convolve}
-            return nothing, _convolved(x, convolutions, self.dtype, **how)
-
-        num_rows = x.shape[0] if self.convolve is None else torso_ops.rows_at_once(x.shape, convolutions)
-        if num_rows >= x.shape[0]:
-            return convolved(self, (), x)[1]
-        # The gradient convolves once more instead of keeping all patches.
-        each = nn.scan(
-            nn.remat(convolved, prevent_cse=False), variable_broadcast="params", split_rngs={"params": False}
+        x = _convolved(
+            features.main, convolutions, self.dtype, kernel_init=_ORTHOGONAL, conv_general_dilated=self.convolve
         )
-        _, found = each(self, (), torso_ops.slices(x, num_rows))
-        return found.reshape(-1, *found.shape[2:])[: x.shape[0]]
+        return _joined(x, features.vector, layers.width, self.dtype, name="torso").astype(jnp.float32)
 
     def _vectors(self, x: jax.Array, name: str) -> jax.Array:
         x = x.reshape(x.shape[0], -1)

@@ -20,12 +20,6 @@ from jax import lax
 _SPACE = ord(" ")
 _FACTOR, _MIX = 0x01000193, 0x85EBCA6B
 """Odd constants without a pattern, from FNV and MurmurHash."""
-_SLICE, _WHOLE = 2**18, 2**22
-"""Numbers of 4 bytes that `convolve` writes for one slice of images, and for so few images that they stay whole.
-
-A slice fits into half of a core's second cache. On a Xeon of 2.6 GHz slices make a gradient 1.5 times (42x42, patches)
-to 1.7 times (84x84, nature) as fast, and images of 10x10, 512 at a time, 0.8 times.
-"""
 
 
 def words(text: jax.Array, num_words: int, num_buckets: int) -> jax.Array:
@@ -83,26 +77,3 @@ def convolve(x: jax.Array, kernel: jax.Array, strides: Sequence[int], padding: A
     ]
     patches = jnp.concatenate(taps, axis=-1)
     return patches @ kernel.reshape(-1, kernel.shape[-1])
-
-
-def rows_at_once(shape: Sequence[int], convolutions: Sequence[tuple[int, int, int]]) -> int:
-    """Returns how many of the images `convolve` should take at once: all, or a power of 2, at least 4.
-
-    Args:
-      shape: of images, [B, H, W, C].
-      convolutions: channels, kernel size and stride of each, padded as SAME.
-    """
-    num_rows, height, width, channels = shape
-    most = 1
-    for next_channels, size, stride in convolutions:
-        height, width = -(-height // stride), -(-width // stride)
-        most = max(most, height * width * size * size * channels)  # numbers that `convolve` writes for an image
-        channels = next_channels
-    return num_rows if num_rows * most <= _WHOLE else max(4, 2 ** ((_SLICE // most).bit_length() - 1))
-
-
-def slices(x: jax.Array, num_rows: int) -> jax.Array:
-    """Returns x [B, ...] as [S, num_rows, ...], the last slice filled with zeros."""
-    missing = -len(x) % num_rows
-    x = jnp.pad(x, ((0, missing), *[(0, 0)] * (x.ndim - 1)))
-    return x.reshape(-1, num_rows, *x.shape[1:])

@@ -14,7 +14,7 @@ import pytest
 from seedzero.config import shared
 from seedzero.core import errors, packing, types
 from seedzero.networks import actor_critic
-from seedzero.ops import statistics, torso_ops
+from seedzero.ops import statistics
 
 VECTOR = types.EnvSpec((4,), "float32", 3)
 CONTINUOUS = types.EnvSpec((4,), "float32", 0, action_low=(-1.0, -1.0), action_high=(1.0, 1.0))
@@ -358,25 +358,6 @@ def test_a_loop_computes_the_same_as_acting(spec: types.EnvSpec) -> None:
     acted, learned = (jax.jit(unroll)(*arguments)[1] for unroll in (network.unroll, network.unroll_in_loop))
     np.testing.assert_allclose(learned.value, acted.value, rtol=1e-4, atol=1e-6)
     np.testing.assert_allclose(learned.policy, acted.policy, rtol=1e-4, atol=1e-6)
-
-
-def test_a_loop_that_convolves_few_images_at_once_computes_the_same_gradient(monkeypatch: pytest.MonkeyPatch) -> None:
-    network, steps = _make("ppo", IMAGE), _steps(IMAGE)
-    params, state = jax.jit(network.init)(jax.random.key(0)), network.initial_state(B)
-
-    def gradient(unroll: Any) -> Any:
-        def loss(params: Any) -> jax.Array:
-            predicted = unroll(params, state, steps)[1]
-            return jnp.sum(jnp.sin(predicted.policy)) + jnp.sum(jnp.square(predicted.value - 1.0))
-
-        return jax.jit(jax.grad(loss))
-
-    whole = gradient(network.unroll)(params)
-    monkeypatch.setattr(torso_ops, "_WHOLE", 0)
-    monkeypatch.setattr(torso_ops, "_SLICE", 1)  # 4 images, the fewest
-    sliced = gradient(network.unroll_in_loop)
-    assert "scan" in str(jax.make_jaxpr(sliced)(params))
-    jax.tree.map(lambda x, y: np.testing.assert_allclose(x, y, rtol=1e-4, atol=1e-6), sliced(params), whole)
 
 
 SPEC = types.EnvSpec.of_arrays(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import pathlib
 from collections.abc import Iterator
 
@@ -105,6 +106,38 @@ def test_what_another_tab_keeps_is_not_overwritten(tab: browser_driver.Tab) -> N
     tab.wait("document.querySelector('.runs tbody').innerText.includes('muzero\\tcatch')")
     tab.click("last ▾")
     assert tab.value(columns) == ["run.agent"]
+
+
+def test_a_worker_that_left_stays_until_the_learner_is_another(tab: browser_driver.Tab) -> None:
+    tab.value("""(() => {
+        const whole = window.fetch;
+        const one = { role: "train", environments: 4, groups: 2, state: "steps", quiet_seconds: 1 };
+        window.told = (names, more = {}) => {
+            const workers = names.map((name) => ({ name, ...one }));
+            return { cursor: "0", workers, num_workers: names.length, ...more };
+        };
+        const found = { ok: true, status: 200, json: async () => told(["near", "far"]) };
+        window.fetch = async (path, options) => (path.startsWith("api/live?") ? found : whole(path, options));
+        window.EventSource = class {
+            addEventListener(name, handler) {
+                if (name === "live") window.send = (value) => handler({ data: JSON.stringify(value) });
+            }
+            close() {}
+        };
+        location.hash = "#/runtime?run=a";
+    })()""")
+    shown = "[...document.querySelectorAll('[aria-label=workers] tbody tr')].map((row) => row.innerText)"
+    assert len(tab.wait(f"window.send && {shown}.length === 2 && {shown}")) == 2
+    for names, more, expected in (
+        (["near"], {}, ["steps", "left; see the log"]),
+        (["near", "far"], {}, ["steps", "steps"]),
+        (["near"], {"num_workers": 300}, ["steps"]),  # far may be one of the others
+        (["near", "far"], {"reset": True}, ["steps", "steps"]),
+        (["near"], {"reset": True}, ["steps"]),
+    ):
+        tab.value(f"send(told({names!r}, {json.dumps(more)}))")
+        rows = tab.value(shown)
+        assert len(rows) == len(expected) and all(map(str.__contains__, rows, expected)), rows
 
 
 def test_an_environment_chosen_twice_is_followed_once(tab: browser_driver.Tab) -> None:

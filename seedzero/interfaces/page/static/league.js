@@ -28,7 +28,7 @@ export async function leaguePage(main, run) {
     head.textContent = league.error || `after ${counted(league.update, "update")} and ${counted(league.env_steps, "step")}, of the newest checkpoint`;
     const [elo, ...rest] = charts.map((chart) => chart.element);
     box.replaceChildren(
-      ...(league.error ? [] : [heatmap(league.win_rates, name), elo ?? "", meetings(league, name), ratingTable(league, name), ...nash(league, run), fold("Lineage", ...lineage(league.lineage, name))]),
+      ...(league.error ? [] : [heatmap(league.win_rates, name), elo ?? "", meetings(league, name), ratingTable(league, name), ...nash(league, run), fold("Lineage", lineage(league.lineage, name))]),
       ...(league.error && elo ? [elo] : []),
       ...rest,
       fold("Decisions", decisions(league.decisions, name)),

@@ -5,6 +5,7 @@ import { aside, el, notice, pairs, panel, remember, remembered, table } from "./
 import { number } from "./format.js";
 
 const MAX_KEPT = 4000;
+const MAX_SEEN = 200; // workers
 const ROW = 22;
 const LEFT = 110; // pixels of the titles
 const WINDOWS = { 0.2: "0.2 s", 1: "1 s", 5: "5 s" };
@@ -39,7 +40,10 @@ export async function runtimePage(main, run) {
 
   function take(event) {
     if (isOver) return;
-    if (event.reset) calls = [];
+    if (event.reset) {
+      calls = [];
+      seen.clear();
+    }
     info = { ...info, ...event };
     reason.textContent = info.error || "";
     const last = calls.findLast((call) => call.kind !== "wait");
@@ -74,10 +78,14 @@ export async function runtimePage(main, run) {
       ["steps/s", number(status.env_steps_per_second, 3)], ["updates/s", number(status.updates_per_second, 3)], ["stands still", status.stalled || "no"],
     ]));
     const more = (info.num_workers || 0) - (info.workers || []).length;
-    const now = (info.workers || []).map((one) => one.name);
-    for (const [name, one] of seen) if (!now.includes(name)) seen.set(name, { ...one, state: "left; see the log" });
+    const names = (info.workers || []).map((one) => one.name);
+    for (const [name, one] of seen) {
+      if (names.includes(name)) continue;
+      if (more > 0 || seen.size > MAX_SEEN) seen.delete(name); // it may be one of those that are not listed
+      else seen.set(name, { ...one, state: "left; see the log", quiet_seconds: null });
+    }
     for (const one of info.workers || []) seen.set(one.name, one);
-    const rows = [...seen.values()].map((one) => [one.name, one.role === "train" ? "training" : "evaluation", number(one.environments), number(one.groups), one.state, ...linkOf(one), `${number(one.quiet_seconds, 2)} s ago`]);
+    const rows = [...seen.values()].map((one) => [one.name, one.role === "train" ? "training" : "evaluation", number(one.environments), number(one.groups), one.state, ...linkOf(one), one.quiet_seconds === null ? "–" : `${number(one.quiet_seconds, 2)} s ago`]);
     workers.replaceChildren(rows.length ? table(["worker", "role", "environments", "groups", "state", "round trip", "kB/s", "waits most for", "last word"], rows, new Set([2, 3, 5, 6]), "workers") : el("p", {}, "none"), more > 0 ? aside(`${number(more)} more`) : "");
   }
 

@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import gc
 import json
+import logging
 import os
 import pathlib
 import resource
@@ -352,3 +353,4 @@ def test_a_debugged_environment_is_in_this_process_and_raises_its_own_exception(
     frames = [frame.name for frame in raised.traceback]
     assert frames[-2:] == ["step", "fail"] and "_serve" not in frames
     assert f"stepped in {os.getpid()}" in capfd.readouterr().out
+    assert logging.getLogger("seedzero.worker.worker").isEnabledFor(logging.ERROR)  # for whatever comes next

@@ -141,7 +141,7 @@ def after(env_id: str, spec: types.EnvSpec, moves: Any) -> tuple[Any, State]:
     kind, _, name = env_id.partition(":")
     if spec.seats or spec.has_chance or (kind != "spiel" and (kind != "pgx" or spec.num_players != 2)):
         raise errors.UsageError(
-            f"moves={moves!r:.100}: {env_id} is no game of spiel: or pgx: without chance and seats; leave them out"
+            f"moves={moves!r:.100}: {env_id} is not a game of spiel: or pgx: without chance and seats; leave them out"
         )
     if not isinstance(moves, list | tuple | np.ndarray):
         raise errors.UsageError(f"moves is {moves!r:.100}; expected a list of all moves since the start, as [4, 0]")

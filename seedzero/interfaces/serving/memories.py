@@ -95,7 +95,7 @@ class Memories:
         try:
             data = base64.b64decode(text, validate=True)
         except ValueError:
-            raise Forgotten(f"memory is no base64; {_BEGIN}") from None
+            raise Forgotten(f"memory is not base64; {_BEGIN}") from None
         sealed, mac = data[:-_MAC_BYTES], data[-_MAC_BYTES:]
         if not hmac.compare_digest(mac, self._mac(sealed, player)) or base64.b64encode(data).decode() != text:
             raise Forgotten(f"memory was changed, or is of another agent, player, server or token; {_BEGIN}")

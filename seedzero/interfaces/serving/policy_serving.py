@@ -224,7 +224,7 @@ class HttpActing:
         """
         texts = [given] if is_single else [None] * num_rows if given is None else given
         if not isinstance(texts, list) or len(texts) != num_rows:
-            raise errors.UsageError(f"memory is no list of {num_rows} texts; expected one for each observation")
+            raise errors.UsageError(f"memory must be a list of {num_rows} texts, one for each observation")
         if self._memories is None:
             if any(text is not None for text in texts):
                 raise errors.UsageError(f"memory came, and agent {self._offer.agent} remembers nothing; omit it")

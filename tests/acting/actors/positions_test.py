@@ -67,7 +67,7 @@ def test_wrong_moves_are_refused(moves: Any, told: str) -> None:
 
 
 def test_other_environments_have_no_moves() -> None:
-    with pytest.raises(errors.UsageError, match="catch is no game of spiel: or pgx: without chance and seats"):
+    with pytest.raises(errors.UsageError, match="catch is not a game of spiel: or pgx: without chance and seats"):
         _policy("catch").position([0])
 
 

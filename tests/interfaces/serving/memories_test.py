@@ -139,7 +139,7 @@ def test_without_a_token_only_the_same_server_accepts_a_memory(saved: saved_agen
 def test_wrong_kinds_are_named(app: policy_serving.HttpActing) -> None:
     assert _continued(app, 3) == (400, "memory is 3; expected the text of the answer before, or null")
     status, found = _asked(app, observation=FRAMES[0].tolist(), memory="AAAA")
-    assert status == 400 and found["error"].startswith("memory is no list of 2 texts")
+    assert status == 400 and found["error"].startswith("memory must be a list of 2 texts")
     found = _asked(app, observation=FRAMES[1, 0].tolist(), memory=_memory(app))[1]
     assert found["error"].startswith("reward is missing")
 

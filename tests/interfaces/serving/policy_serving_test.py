@@ -151,7 +151,7 @@ def test_answers_to_other_clients_are_handed_on(world: World) -> None:
         ({"observation": ONE, "action_mask": MASK, "reward": float("nan")}, "reward is not finite"),
         ({"observation": ONE, "action_mask": MASK, "reward": [0, 1]}, "reward has the shape [2]"),
         ({"observation": ONE, "moves": [0]}, "observation came with moves"),
-        ({"moves": [0]}, "is no game of spiel: or pgx:"),
+        ({"moves": [0]}, "is not a game of spiel: or pgx:"),
     ],
 )
 def test_wrong_fields_are_named(world: World, fields: dict[str, Any], part: str) -> None:

@@ -198,6 +198,10 @@ RULES = (
     rules.error("run.deterministic checkpoint.replay",
         lambda c: c.this and c.checkpoint.replay == "off" and c.agent.SAMPLES,
         "--deterministic always saves the replay, but --checkpoint.replay=off; leave one of them out"),
+    rules.warning("checkpoint.every_updates", lambda c: c.name in c.given and not c.run.deterministic,
+        "{it} counts with --deterministic alone; give --checkpoint.every_seconds=N"),
+    rules.warning("checkpoint.every_seconds", lambda c: c.name in c.given and c.run.deterministic,
+        "{it} has no effect with --deterministic; give --checkpoint.every_updates=N"),
     rules.error("replay.num_slots", lambda c: 0 < c.this < c.worker.num_envs,
         "{it} is less than the {worker.num_envs} environments of worker.num={worker.num} x "
         "worker.num_groups={worker.num_groups} x worker.envs_per_group={worker.envs_per_group}; give "

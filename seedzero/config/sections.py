@@ -257,7 +257,10 @@ class WorkerConfig(options.Section):
 
     num: int = options.any_time(1, "local training workers; 0: only remote ones", low=0, high=4096)
     num_remote: int = options.any_time(
-        0, "training workers expected from other machines; they share the replay buffer's capacity", low=0, high=4096
+        0,
+        "training workers expected from other machines; a new run has room for them, and they share replay.capacity",
+        low=0,
+        high=4096,
     )
     envs_per_group: int = options.any_time(16, "environments that step together", low=1, high=4096)
     num_groups: int = options.any_time(
@@ -360,16 +363,16 @@ class ReplayConfig(options.Section):
     )
     num_slots: int = options.at_creation(
         options.AUTO,
-        "number of training environments that the replay buffer has room for, one ring each; a run keeps "
-        "it. 0: those of the local and announced workers, plus one worker if others may join; four workers "
-        "if none is announced",
+        "most training environments that a run ever has room for, one ring each; a run keeps it. 0, usually right: "
+        "those of --workers and --worker.num_remote; without the latter one worker more if others may join, or four "
+        "if there are no local ones",
         low=0,
     )
     num_envs: int = options.at_creation(
         options.AUTO,
-        "number of training environments that share replay.capacity; rings beyond them have the same length "
-        "and wait for workers that join later; a run keeps it. 0: those of the local and announced workers, "
-        "otherwise one for each ring",
+        "how many of the environments of replay.num_slots fill replay.capacity (it starts none: see "
+        "worker.envs_per_group); the rings of the others have the same length and wait; a run keeps it. 0: those of "
+        "--workers and --worker.num_remote, or all if these are none",
         low=0,
     )
     placement: str = options.any_time(
@@ -425,11 +428,15 @@ class CheckpointConfig(options.Section):
     ADVANCED = "every_updates keep_every"
 
     every_seconds: float = options.any_time(
-        120.0, "time between checkpoints (not in deterministic mode); 0: only at the end", "s", low=0
+        120.0,
+        "time between checkpoints; 0: only at the end. In deterministic mode every_updates counts instead",
+        "s",
+        low=0,
     )
     every_updates: int = options.at_creation(
         1_000,
-        "deterministic mode: updates between checkpoints; rows of metrics come ten times as often",
+        "in deterministic mode only: updates between checkpoints, instead of every_seconds; rows of metrics come ten "
+        "times as often",
         "updates",
         low=1,
     )

@@ -588,6 +588,10 @@ FOUND = (
     ("atari-100k", ""),
     ("atari-100k --max_env_steps=0", "note replay.final_updates=0"),
     ("catch --cluster.index=0 --cluster.coordinator=host-0:7000", "warning cluster.index"),
+    ("catch --checkpoint.every_updates=9", "warning checkpoint.every_updates"),
+    ("catch --checkpoint.every_updates=9 --deterministic", ""),
+    ("catch --checkpoint.every_seconds=9 --deterministic", "warning checkpoint.every_seconds"),
+    ("catch --checkpoint.every_seconds=9", ""),
     ("catch --cluster.index=0 --cluster.coordinator=host-0:7000 --cluster.num_hosts=1", ""),
     (HOSTS, ""),
     # leagues

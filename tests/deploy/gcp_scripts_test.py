@@ -641,7 +641,9 @@ class TestParser:
             ("train_atari_tpu_vm.sh", "--num_learners=4"),
         ]  # fmt: skip
         text = "\n".join(_dry(*variant, path=path) for variant in variants)
-        lines = [line for line in text.splitlines() if line.startswith("gcloud ")]
+        pages = (page.read_text().replace("\\\n", "") for page in sorted((ROOT / "docs").rglob("*.md")))
+        text = "\n".join([text, *pages])
+        lines = [line.partition("   #")[0] for line in text.splitlines() if line.startswith("gcloud ")]
         commands = {_without_values(line): line for line in lines}  # one of each kind: reading takes its time
         assert len(commands) > 25
         assert not _refusals(gcloud, list(commands.values()), tmp_path)

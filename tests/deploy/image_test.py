@@ -23,7 +23,9 @@ def folder(tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch) -> pathlib.P
     """The folder of a module, on a machine without an engine of docker."""
     monkeypatch.setenv("DOCKER_HOST", f"unix://{tmp_path}/none.sock")
     (tmp_path / "work" / "maps").mkdir(parents=True)
-    (tmp_path / "work" / "maps" / "one.txt").touch()
+    (tmp_path / "work" / "two").mkdir()
+    for name in ("maps", "two"):
+        (tmp_path / "work" / name / "one.txt").touch()
     shutil.copy(deploy_files.ROOT / "examples" / "own_environment.py", tmp_path / "work" / "my_env.py")
     monkeypatch.chdir(tmp_path / "work")
     return tmp_path / "work"
@@ -44,7 +46,9 @@ def _image(*words: str) -> subprocess.CompletedProcess[str]:
         (["--image=x", "--env=python:a b:C"], "--env=python:a b:C: expected letters"),
         (["--image=x", "--env=python:other:C"], "there is no other.py and no folder other here; "),
         (["--image=x", ENV, "--data=none"], "--data=none: there is no such file"),
+        (["--image=x", ENV, "--data=maps/one.txt", "--data=two/one.txt"], "two/one.txt: another one.txt is copied"),
         (["--image=x", ENV, "--extras=minatar"], "--extras=minatar: there is no requirements/worker-minatar.txt"),
+        (["--image=x", ENV, "--extras=cuda, ray"], "--extras=cuda, ray: expected names with commas between"),
         (["--image=x", ENV, "--out=maps"], "--out=maps: it is there, and this script has not written it"),
         (["--image=x", ENV, "--pips=y"], "unknown flag --pips=y; "),
         (["--image=x", ENV, "--pip=a\nb"], "control character"),

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import contextlib
 import json
+import re
 import time
 from collections.abc import Mapping
 from typing import Any
@@ -87,7 +88,13 @@ class OpenEnv(gymnasium.Env[Any, Any]):
             if array is None or array.size != np.prod(expected):
                 came = "no array of numbers" if array is None else f"of shape {list(array.shape)}"
                 raise errors.EnvironmentFailure(f"openenv:{self._url}: {name} is {came}; expected {list(expected)}")
-            found[name] = array.reshape(expected).astype(space.dtype)
+            with np.errstate(invalid="ignore"):
+                found[name] = array.reshape(expected).astype(space.dtype)
+            if space.dtype == np.uint8 and (found[name] != array.reshape(expected)).any():
+                raise errors.EnvironmentFailure(
+                    f"openenv:{self._url}: {name} has other numbers than 0 to 255, which an image has; give "
+                    f'--env.kwargs=\'{{"observations": {{"{name}": [{array.size}]}}}}\' for plain numbers'
+                )
         legal = data["observation"].get(self._mask)
         if isinstance(self.action_space, spaces.MultiDiscrete) and len(self._names) == 1 and isinstance(legal, list):
             mask = np.isin(np.arange(self.action_space.nvec[0]), legal)
@@ -146,5 +153,5 @@ def make(url: str, settings: sections.EnvConfig, num_envs: int) -> gym_env.GymVe
 
 def check_id(url: str) -> None:
     """Raises EnvironmentFailure for what is not a URL."""
-    if not url.startswith(("http://", "https://")):
+    if not re.match(r"https?://[^/\s]", url):
         raise errors.EnvironmentFailure(f"{url} is not a URL; expected http://HOST:PORT or https://HOST")

@@ -179,6 +179,15 @@ def test_what_the_server_rejects_or_changes_is_named(server: Server) -> None:
     env.close()
 
 
+@pytest.mark.parametrize("number", [-1, 256, 0.5, float("nan")])
+def test_numbers_that_no_image_has_are_named(number: float, server: Server) -> None:
+    server.extra = {"board": [[[0], [1]]]}
+    with contextlib.closing(openenv.OpenEnv(server.url, actions={"move": 2})) as env:
+        server.extra = {"board": [[[number], [1]]]}
+        with pytest.raises(errors.EnvironmentFailure, match=r'board has other numbers .*"board": \[2\]'):
+            env.reset()
+
+
 def test_an_id_is_a_url() -> None:
     with pytest.raises(errors.ConfigError, match="is not a URL; expected http://HOST:PORT"):
         registry.check_id("openenv:localhost")

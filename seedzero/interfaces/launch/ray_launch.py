@@ -12,6 +12,7 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import functools
+import json
 import os
 import pathlib
 import socket
@@ -25,6 +26,7 @@ from typing import Any
 
 import ray
 import ray.exceptions
+import ray.runtime_env
 import ray.util
 from ray.util import metrics
 
@@ -276,6 +278,10 @@ def connected(
 def _connect(
     address: str, check_here: Callable[[launch_plan.Nodes], None], runtime_env: Mapping[str, Any] | None
 ) -> bool:
+    try:
+        ray.runtime_env.RuntimeEnv(**(runtime_env or {}))
+    except (TypeError, ValueError) as error:
+        raise errors.UsageError(f"--runtime_env={json.dumps(runtime_env)}: {error}") from None
     common: dict[str, Any] = dict(namespace=NAMESPACE, logging_level="WARNING", runtime_env=runtime_env)
     if "://" in address:
         raise errors.UsageError(

@@ -10,6 +10,7 @@ import fake_gcs
 import pytest
 
 from seedzero.config import worker_options
+from seedzero.core import errors
 from seedzero.interfaces.launch import launch_plan
 
 ray_actors = pytest.importorskip(
@@ -28,6 +29,13 @@ def test_a_finished_run_is_known_on_a_disk_and_in_a_bucket(tmp_path: pathlib.Pat
     gcs.put("runs", "team/one/config.json", b"{}")
     gcs.put("runs", "team/one/status.json", ENDED.encode())
     assert ray_actors._finished("gs://runs/team/one") == "50 updates of --max_updates=50"
+
+
+@pytest.mark.parametrize(("given", "told"), [({"working_dir": "nowhere"}, "not a valid"), ({"pip": 5}, "must be")])
+def test_a_wrong_runtime_env_is_named_before_ray_starts(given: dict[str, object], told: str) -> None:
+    opened = ray_actors.connected("local", lambda nodes: pytest.fail("Ray starts"), given)
+    with pytest.raises(errors.UsageError, match=f"--runtime_env=.*{told}"), opened:
+        pass
 
 
 @pytest.mark.parametrize("index", [0, 1])

@@ -93,6 +93,8 @@ def _rows_of(name: str, value: npt.ArrayLike, shape: tuple[int, ...], dtype: Any
         raise errors.UsageError(f"{name} has the shape {list(array.shape)}; expected {list(expected)}")
     if dtype is bool and not (array.dtype == bool or (array.dtype.kind in "iuf" and np.isin(array, (0, 1)).all())):
         raise errors.UsageError(f"{name} has the dtype {array.dtype}; expected bool, or 0 and 1: legal")
+    if array.dtype.kind not in "biuf":
+        raise errors.UsageError(f"{name} has the dtype {array.dtype}; expected numbers")
     return array.astype(dtype)
 
 

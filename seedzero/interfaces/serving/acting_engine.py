@@ -202,17 +202,20 @@ class ActingEngine:
         Raises ServingFailure if a call or its compilation fails, or if `fail` was called.
         """
         self.is_serving = True
-        while (taken := self._take()) is not None:
-            requests, changes = taken
-            for player, params, version in changes:
-                self._params[player] = params
-                self._versions = {**self._versions, player: version}
-                self.counts.changes += 1
-            if changes:
-                announce(self._versions)
-            for (player, kind), group in _groups(requests):
-                for part in _parts(group, self._sizes[0]):
-                    answer(self._answers(player, kind, part))
+        try:
+            while (taken := self._take()) is not None:
+                requests, changes = taken
+                for player, params, version in changes:
+                    self._params[player] = params
+                    self._versions = {**self._versions, player: version}
+                    self.counts.changes += 1
+                if changes:
+                    announce(self._versions)
+                for (player, kind), group in _groups(requests):
+                    for part in _parts(group, self._sizes[0]):
+                        answer(self._answers(player, kind, part))
+        finally:
+            self.is_serving = False
 
     def _take(self) -> tuple[list[_Waiting], list[tuple[str, base.Params, int]]] | None:
         """Waits for requests or changes and returns all there are; None at the end.

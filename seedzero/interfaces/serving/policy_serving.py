@@ -86,7 +86,7 @@ class HttpActing:
             if (environ["REQUEST_METHOD"], environ["PATH_INFO"]) != ("GET", _HEALTH):
                 found = self._act(self._read(environ))
             elif not self._engine.is_serving:
-                raise _Refused(HTTPStatus.SERVICE_UNAVAILABLE, "the agent is being compiled, or has failed")
+                raise _Refused(HTTPStatus.SERVICE_UNAVAILABLE, "the agent is being compiled, or the server ends")
         except memories.Forgotten as error:
             status, found = HTTPStatus.CONFLICT, {"error": str(error)}
         except (_Refused, errors.UsageError) as error:

@@ -142,6 +142,9 @@ def test_wrong_kinds_are_named(app: policy_serving.HttpActing) -> None:
     assert status == 400 and found["error"].startswith("memory must be a list of 2 texts")
     found = _asked(app, observation=FRAMES[1, 0].tolist(), memory=_memory(app))[1]
     assert found["error"].startswith("reward is missing")
+    for reward in (10**400, "one", {}, [None]):
+        status, found = _asked(app, observation=FRAMES[1, 0].tolist(), reward=reward, memory=_memory(app))
+        assert status == 400 and found["error"].startswith("reward has ")
 
 
 BLANK = {"a": np.zeros((1, 2), np.int8), "b": np.zeros((1,), np.float32), "none": np.zeros((1, 0), np.float32)}
@@ -208,4 +211,6 @@ def test_health_needs_no_token_and_follows_the_engine(saved: saved_agents.SavedA
     engine.stop()
     engine.is_serving = True
     assert json.loads(b"".join(app(environ, lambda status, headers: started.append(status)))) == {"status": "serving"}
-    assert started[1] == "200 OK"
+    engine.run(lambda answers: None, lambda versions: None)  # ends at once
+    app(environ, lambda status, headers: started.append(status))
+    assert started[1:] == ["200 OK", "503 Service Unavailable"]

@@ -5,6 +5,7 @@ from __future__ import annotations
 import functools
 import gc
 import logging
+import math
 import os
 import pathlib
 import resource
@@ -22,6 +23,8 @@ from seedzero.learner import callbacks
 
 _RARELY = (100_000, 50, 100)
 """Thresholds of garbage collection until the networks are built, which may wait for a worker, or never be."""
+_UNSAVED = {"evaluation.every_updates": 0, "run.stop_at_return": math.inf, "transport.step_seconds": 0.0}
+"""Of a run for a debugger: nothing waits for its environments only for so long."""
 MIN_ADDRESSES_BYTES = 3 * 10**9
 """Addresses of a learner of the smallest network on a CPU; with 20 % less, a library hangs or aborts as it starts."""
 
@@ -57,6 +60,7 @@ def run(arguments: parse.Arguments) -> int:
                     is_quiet=quiet,
                     has_built=functools.partial(collect_as_usual, usual),
                     worker=worker,
+                    unsaved={} if worker is None else _UNSAVED,
                 ),
             )
             if quiet:
@@ -86,15 +90,14 @@ def _nothing(*texts: str) -> None:
 
 
 def _debugged(settings: Mapping[str, str]) -> dict[str, str]:
-    """Returns the settings of a run for a debugger: nothing waits for its environments only for so long."""
+    """Returns the settings of a run for a debugger."""
     for name, kept in {"worker.num": "1", "cluster.num_hosts": "1"}.items():
         if settings.get(name, kept) != kept:
             flag = configs.flag(name)
             raise errors.UsageError(
                 f"--debug steps all environments in this process: leave {flag}={settings[name]} out, or --debug"
             )
-    ends = {"evaluation.every_updates": "0", "run.stop_at_return": "inf", "transport.step_seconds": "0"}
-    return {"worker.num_groups": "1", **settings, **ends}
+    return {"worker.num_groups": "1", **settings}
 
 
 class _InProcess:

@@ -43,6 +43,7 @@ class Caller:
       functions: on_row and on_evaluation, if given.
       has_built: called once the networks are built, before the first step is acted on.
       worker: steps the environments in this process, for a debugger; None: local workers are processes.
+      unsaved: values of settings for this process alone, by SECTION.KEY.
     """
 
     say: Callable[..., None] = printable.say
@@ -52,6 +53,7 @@ class Caller:
     functions: Mapping[str, Function] = dataclasses.field(default_factory=dict)
     has_built: Callable[[], object] = lambda: None
     worker: in_process.Worker | None = None
+    unsaved: Mapping[str, Any] = dataclasses.field(default_factory=dict)
 
 
 class Callbacks:

@@ -8,6 +8,7 @@ thread keeps time until the run is over, saves the last state (`stopping.py`) an
 from __future__ import annotations
 
 import contextlib
+import dataclasses
 import functools
 import os
 import pathlib
@@ -240,6 +241,8 @@ def train(
         config = directory.config
         names_code = bool(user_code.named(configs.flatten(config)))
         needs_trust = names_code and (mirrored is not None or not _remember(directory.path, directory.saved, screen))
+        config = configs.override(config, caller.unsaved)
+        directory = dataclasses.replace(directory, saved=dataclasses.replace(directory.saved, config=config))
         parts = None
         try:
             combinations.check(config)  # with the values that the directory fixes, such as its slots

@@ -17,7 +17,7 @@ import pytest
 
 from seedzero.cli import main as commands
 from seedzero.cli import parse, train
-from seedzero.config import page_options, presets
+from seedzero.config import configs, page_options, presets
 from seedzero.core import errors
 from seedzero.learner import callbacks, endings, entry
 from seedzero.learner.processes import signals
@@ -56,7 +56,7 @@ def calls(monkeypatch: pytest.MonkeyPatch, tmp_path: pathlib.Path) -> list[dict[
     seen: list[dict[str, Any]] = []
 
     def fake(asked: Any, path: pathlib.Path, command: str, caller: Any, **options: Any) -> endings.Result:
-        seen.append({**vars(asked), "path": path, "command": command, **options})
+        seen.append({**vars(asked), "path": path, "command": command, "caller": caller, **options})
         return endings.Result(str(path), True, "--max_updates=1 reached")
 
     monkeypatch.setattr(entry, "train", fake)
@@ -306,9 +306,11 @@ def test_garbage_is_collected_as_usual_once_the_networks_are_built(
 
 def test_a_debugged_run_waits_for_its_environments_and_evaluates_nothing(calls: list[dict[str, Any]]) -> None:
     assert commands.main(["train", "--preset=cartpole", "--agent=ppo", "--debug"]) == 0
-    config = calls[0]["config"]
+    saved, caller = calls[0]["config"], calls[0]["caller"]
+    config = configs.override(saved, caller.unsaved)
     assert (config.worker.num, config.worker.num_groups, config.evaluation.every_updates) == (1, 1, 0)
     assert config.transport.limit_seconds == config.run.stop_at_return == float("inf")
+    assert saved.evaluation.every_updates > 0 and saved.run.stop_at_return < config.run.stop_at_return
 
 
 @pytest.mark.parametrize("flag", ["--workers=2", "--cluster.num_hosts=2"])
@@ -352,5 +354,7 @@ def test_a_debugged_environment_is_in_this_process_and_raises_its_own_exception(
         commands.main([*run, f"--run_dir={tmp_path / 'run'}", "--quiet"])
     frames = [frame.name for frame in raised.traceback]
     assert frames[-2:] == ["step", "fail"] and "_serve" not in frames
+    saved = json.loads((tmp_path / "run" / "config.json").read_text())["config"]
+    assert saved["evaluation.every_updates"] > 0 and saved["transport.step_seconds"] > 0  # of a resume without --debug
     assert f"stepped in {os.getpid()}" in capfd.readouterr().out
     assert logging.getLogger("seedzero.worker.worker").isEnabledFor(logging.ERROR)  # for whatever comes next

@@ -227,7 +227,8 @@ class Saves:
         self.directory.check_ours()
         update, by_player = ended.running.update, ended.running.params
         parts = checkpoint.by_player({name: {saved_files.PARAMS: params} for name, params in by_player.items()})
-        return self.checkpointer.save_best(update, parts, {"update": update, **ended.result.to_json()})
+        counters = {"update": update, "env_steps": ended.running.env_steps, **ended.result.to_json()}
+        return self.checkpointer.save_best(update, parts, counters)
 
     def check(self) -> None:
         """Raises CheckpointError if the last state could not be saved."""

@@ -73,8 +73,8 @@ class Page:
         name, path = self.located(request)
         found, share = self._history(path)
         overview = {**found.overview(), "read": share}
-        overview |= {"settings": summaries.read_settings(path), "root": printable.escape(str(self.root))}
-        return {**summaries.describe(path, name), **overview}
+        overview |= {"settings": summaries.read_settings(path), "run_dir": catalogue.word(path)}
+        return {**summaries.describe(path, name), **overview, "best": summaries.best(path)}
 
     def series(self, request: requests.Request) -> dict[str, Any]:
         """Returns thinned series of metrics, or the share read so far until the history is read."""
@@ -114,7 +114,7 @@ class Page:
                     path = catalogue.locate(self.root, name)
                     found, share = self._history(path)
                     rows = found.since(positions[place]) if share == 1 else None
-                    summary = summaries.describe(path, name)
+                    summary = {**summaries.describe(path, name), "best": summaries.best(path)}
                 except errors.UsageError as error:
                     yield live_feeds.END, {"run": name, "error": str(error)}
                     return

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import pathlib
+import shlex
 import stat
 from collections.abc import Callable
 from typing import TYPE_CHECKING
@@ -110,6 +111,11 @@ def locate(root: pathlib.Path, name: str) -> pathlib.Path:
             f"{_quoted(name)} is not a run: its {run_dirs.CONFIG_FILE} is missing; it may have been deleted"
         )
     return path
+
+
+def word(path: pathlib.Path) -> str:
+    """Returns a path as a word of a shell's command."""
+    return printable.escape(shlex.quote(str(path)))
 
 
 def files(folder: pathlib.Path, endings: tuple[str, ...]) -> list[str]:

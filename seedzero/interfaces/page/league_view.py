@@ -8,7 +8,7 @@ from typing import Any
 
 from seedzero.api import figures, leagues
 from seedzero.core import errors
-from seedzero.interfaces.page import summaries
+from seedzero.interfaces.page import catalogue, summaries
 from seedzero.monitoring import league_log, rows
 from seedzero.storage.checkpoints import run_dirs
 
@@ -26,7 +26,7 @@ def read(path: pathlib.Path, name: str) -> dict[str, Any]:
     """
     lines = read_lines(path)
     found: dict[str, Any] = {"decisions": decisions(lines), "judged": judged(lines), "matches": matches(lines)}
-    found |= {"nash": nash(summaries.read_object(path / league_log.NASH_FILE))}
+    found |= {"run_dir": catalogue.word(path), "nash": nash(summaries.read_object(path / league_log.NASH_FILE))}
     found |= {"has_seats": bool(summaries.read_object(path / run_dirs.SPEC_FILE).get("seats"))}
     try:
         league = leagues.read(path, name)

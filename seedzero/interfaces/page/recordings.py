@@ -159,7 +159,7 @@ class Recordings:
         run_dir = catalogue.locate(self._root, request.query_params.get("run", ""))
         folder = run_dir / FOLDER
         rows = [{"record": name, **self._head(folder / name)} for name in catalogue.files(folder, _ENDINGS)]
-        facts = {"most": catalogue.MAX_FILES, "folder": printable.escape(str(folder))}
+        facts = {"most": catalogue.MAX_FILES, "run_dir": catalogue.word(run_dir)}
         return {"records": rows, "videos": videos(run_dir), **facts}
 
     def record(self, request: requests.Request) -> dict[str, Any]:

@@ -12,7 +12,7 @@ from seedzero.config import configs, options, presets
 from seedzero.core import errors, json_object
 from seedzero.interfaces.page import history
 from seedzero.monitoring import followed, league_log, metrics_log, rows
-from seedzero.storage.checkpoints import run_dirs, run_lock
+from seedzero.storage.checkpoints import manifest, run_dirs, run_lock, saved_files
 
 TRAINS, STALLED, ENDED, STOPPED, UNKNOWN = "trains", "stands still", "ended", "stopped", "unknown"
 """States: running; waiting for something; finished by a budget or a return; stopped before that; another user's, so
@@ -117,6 +117,16 @@ def describe(path: pathlib.Path, name: str, columns: Sequence[str] = ()) -> dict
         },
         **budget(config, status, seconds, is_alive=state in (TRAINS, STALLED)),
     }
+
+
+def best(path: pathlib.Path) -> dict[str, Any] | None:
+    """Returns the update of a run's best checkpoint, and its training steps (None: unknown); None without one."""
+    place = path / "checkpoints" / saved_files.BEST
+    for step in saved_files.finished(place)[-1:]:
+        with contextlib.suppress(errors.CheckpointError):  # a better one has replaced it
+            found = manifest.read(place / f"{step:012d}")
+            return {"update": step, "env_steps": _number(found.counters.get("env_steps"))}
+    return None
 
 
 def has_league(path: pathlib.Path, config: Mapping[str, Any]) -> bool:

@@ -46,6 +46,7 @@ def test_a_run_has_metrics_and_settings(client: page_client.Client) -> None:
     found = _get(client, "/api/run", run="a")
     assert (found["metrics"], found["rows"], found["read"], found["damaged"]) == (["loss"], 4, 1.0, 0)
     assert found["settings"]["given"] == {"run.seed": "3"} and found["settings"]["config"]["env.id"] == "catch"
+    assert found["best"] is None and found["run_dir"].endswith("/a")
 
 
 def test_series_are_over_any_x(client: page_client.Client) -> None:
@@ -141,6 +142,8 @@ def test_the_browsers_part_is_served_and_names_no_other_place(client: page_clien
     for file in files:
         assert client.get(f"/{file}").status_code == 200
     assert "MIT" in client.get("/static/vendor/uPlot.LICENSE").text
+    parts = [path for path in app.STATIC.rglob("*.*") if path.suffix in (".js", ".css", ".html")]
+    assert sum(path.stat().st_size for path in parts) < 200_000, "all that a page loads"
     own = [path.read_text() for path in app.STATIC.glob("*.*")]
     assert len(own) > 10 and not [
         text for text in own if re.search(r"https?://|innerHTML|insertAdjacent|eval\(", text)

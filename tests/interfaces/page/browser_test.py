@@ -91,7 +91,7 @@ class _Learner:
         }
         columns |= {"terminated": [False, True], "value": [0.5, None], "policy": [[0.125, 0.875], [0.25, 0.75]]}
         found |= {"environments": {"train": [0], "evaluate": [7]}, "environment": 0, "role": "train", "note": EVIL}
-        spec = {"arrays": arrays, "tasks": []}
+        spec = {"arrays": arrays, "tasks": [], "action_names": ["noop", "fire"]}
         size = 32 * 32 * 3 + 3 * 3 * 2 + 2
         return {**found, "spec": spec, "worker": EVIL + BACK, "steps": columns}, bytes([1] * 2 * size)
 
@@ -112,12 +112,12 @@ def _open(url: str, profile: pathlib.Path) -> tuple[str, str]:
         ("#/", ["<h1>Runs</h1>", "<title>Runs · seedzero</title>", "a &lt;b&gt;", "2 runs below", "tic_tac_toe"]),
         (
             "#/run?run=a+%3Cb%3E",
-            ["<canvas", "episode_return", "Loss</h2>", "<title>a &lt;b&gt; · curves", "&lt;img src=x", "80"],
+            ["<canvas", "episode_return", "Loss</h2>", "<title>a &lt;b&gt; · curves", "best evaluation", "80"],
         ),
-        ("#/compare?run=a+%3Cb%3E&run=league", ["<canvas", "2 runs compared", "a &lt;b&gt;"]),
+        ("#/compare?run=a+%3Cb%3E&run=league", ["<canvas", "2 runs compared", "in which they differ</summary>"]),
         ("#/compare?run=a+%3Cb%3E&run=league&group=1", ["<canvas", "2 runs compared", "each run", "left out"]),
         ("#/log?run=a+%3Cb%3E", ["train.log", "&lt;img src=x", "x1b[2J", "bytes, the end is shown"]),
-        ("#/records?run=a+%3Cb%3E", ["<video", "&lt;img src=x", "8 bytes"]),
+        ("#/records?run=a+%3Cb%3E", ["<video", "&lt;img src=x", "8 bytes", "/a &lt;b&gt;' --episodes=5"]),
         (
             "#/settings?run=a+%3Cb%3E",
             ["&lt;img src=x", "run.max_env_steps", "end after this many training steps"],
@@ -129,10 +129,10 @@ def _open(url: str, profile: pathlib.Path) -> tuple[str, str]:
         ("#/runtime?run=league", ["acting", "1,233 more", "56,789", "&lt;img src=x", "[2J", "1.5 s ago", "250 ms"]),
         (
             "#/game?run=league&environment=0",
-            ["0.750", "camera 32 ", "swatch", "<meter", "[2J", "evaluating 0"],
+            ["0.750", "camera 32 ", "swatch", "<meter", "[2J", "evaluating 0", "fire"],
         ),
-        ("#/game?run=a+%3Cb%3E", ["no learner is at work in this run"]),
-        ("#/runtime?run=a+%3Cb%3E", ["no learner is at work in this run"]),
+        ("#/game?run=a+%3Cb%3E", ["no learner is at work in this run", '<div hidden="">']),
+        ("#/runtime?run=a+%3Cb%3E", ["no learner is at work in this run", '<div hidden="">']),
         ("#/records?run=league", ['aria-label="recorded episodes"', "episode-000000.npz", "&lt;img src=x"]),
         (
             "#/record?run=league&record=episode-000000.npz&step=1",
@@ -189,4 +189,17 @@ def test_a_page_that_is_late_does_not_replace_another(url: str, part: str, tmp_p
         assert tab.value("document.querySelector('[aria-label=\"find a setting\"]') !== null")
         assert tab.value("document.title") == "league · settings · seedzero"
         assert tab.value("location.hash") == "#/settings?run=league"
+        assert tab.errors == []
+
+
+def test_a_thought_that_takes_time_says_so(url: str, tmp_path: pathlib.Path) -> None:
+    told = "document.querySelector('.thought .told')"
+    with browser_driver.opened(url, tmp_path) as tab:
+        tab.wait("document.querySelector('h1')?.textContent === 'Runs'")
+        record = "#/record?run=league&record=episode-000000.npz&think=1"
+        tab.value(_HELD.replace("PART", "api/thought") + f"location.hash = '{record}'")
+        tab.wait(f"window.release && /^thinking about step 0… .*[0-9] s/.test({told}.textContent)")
+        assert tab.value(f"{told}.querySelector('progress') !== null")
+        tab.value("release()")
+        tab.wait(f"/50 simulations/.test({told}.textContent)")
         assert tab.errors == []

@@ -82,6 +82,7 @@ def test_a_plot_has_means_and_at_most_half_their_height_beyond() -> None:
     curve = "{ y: [0, 10], low: [-1, -50], high: [1, 60] }"
     assert _value(f"format.limits([{curve}])") == pytest.approx([-5.6, 15.6])
     assert _value("format.limits([{ y: [0, 10], low: [-1, 9], high: [1, 11] }])") == pytest.approx([-1.6, 11.6])
+    assert _value(f"format.limits([{{ ...{curve}, isWhole: true }}])") == pytest.approx([-50.6, 60.6])
     pair = "{ y: [1, 1], lines: [[0, 0], [2, 2]], low: [-9, -9], high: [9, 9] }"
     assert _value(f"format.limits([{pair}])") == [-0.12, 2.12]
     assert _value("format.limits([{ y: [] }])") == [0, 1]

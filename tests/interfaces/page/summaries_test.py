@@ -9,9 +9,10 @@ from typing import Any
 
 import page_runs
 import pytest
+import saved_run
 
 from seedzero.interfaces.page import summaries
-from seedzero.storage.checkpoints import run_lock
+from seedzero.storage.checkpoints import manifest, run_lock
 
 _STATUS = {"env_steps": 400, "updates": 50, "env_steps_per_second": 20.0, "updates_per_second": 2.0, "finished": None}
 
@@ -78,6 +79,17 @@ def test_a_copy_of_a_bucket_s_run_has_no_lock(tmp_path: pathlib.Path) -> None:
 def test_the_first_budget_to_end_counts(config: dict[str, Any], expected: tuple[float | None, float | None]) -> None:
     found = summaries.budget(config, _STATUS, 10.0, is_alive=True)
     assert (found["done"], found["eta_seconds"]) == expected
+
+
+def test_the_best_checkpoint_has_its_update_and_steps(tmp_path: pathlib.Path) -> None:
+    run = saved_run.make(tmp_path / "run")
+    assert summaries.best(run) is None
+    place = run / "checkpoints" / "best" / f"{20:012d}"
+    place.parent.mkdir(parents=True, exist_ok=True)
+    manifest.write_directory(place, {}, manifest.Manifest(20, 0.0, 1, counters={"env_steps": 2_000}))
+    assert summaries.best(run) == {"update": 20, "env_steps": 2_000}
+    (place / manifest.NAME).write_text("{}")
+    assert summaries.best(run) is None
 
 
 def test_files_of_another_hand_give_a_row_without_numbers(tmp_path: pathlib.Path) -> None:

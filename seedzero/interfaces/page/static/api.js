@@ -1,5 +1,7 @@
 // Asks the server: JSON by GET, a person's moves by POST, new rows by server-sent events after a cursor.
 
+import { notice } from "./dom.js";
+
 export class Refused extends Error {}
 
 export function get(path, parameters = []) {
@@ -21,15 +23,15 @@ async function answered(asked) {
   return value;
 }
 
-// Returns series once the history is read; progress: receives the read share. alive: whether anyone waits.
-export async function series(run, metrics, options, progress, alive) {
-  const parameters = [["run", run], ...metrics.map((name) => ["metric", name]), ...Object.entries(options)];
-  while (alive()) {
-    const found = await get("api/series", parameters);
-    if (found.series) return found;
-    progress(found.read);
+// Returns an answer about runs once their history is read; null: nobody is alive to wait for it. told: receives every answer.
+export async function whole(path, parameters, alive, told = () => {}) {
+  for (;;) {
+    const found = await get(path, parameters);
+    if (!alive()) return null;
+    told(found);
+    if (found.read === 1) return found;
+    notice(`reading the history: ${Math.floor(100 * found.read)} %`);
   }
-  return null;
 }
 
 const RETRY_MILLISECONDS = 2000;

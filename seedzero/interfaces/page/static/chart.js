@@ -20,7 +20,6 @@ function faint(value) {
 
 export class Chart {
   // x: seconds, env_steps or update. zoomed: receives [low, high] or null: all. smoothing: weight from 0 to 1.
-  // curves: {label, x, y, means, dots, place}
   constructor(title, { x, smoothing = 0, zoomed = () => {}, height = 180 }) {
     Object.assign(this, { title, x, smoothing, zoomed, height, curves: [], range: null, plot: null });
     this.box = el("div", { class: "plot", tabindex: 0, role: "img", "aria-label": `${title}; ${KEYS}`, keydown: (event) => this.press(event) });

@@ -1,14 +1,14 @@
 // Several runs in one plot, or the means of their groups.
 
-import { get } from "./api.js";
+import { whole } from "./api.js";
 import { controls } from "./controls.js";
 import { Curves } from "./curves.js";
 import { el, notice, stateMark, table } from "./dom.js";
-import { number } from "./format.js";
+import { counted, number } from "./format.js";
 import { Means } from "./means.js";
 
 const FIRST = ["evaluation_mean_return", "episode_return", "loss"];
-const MAX_SETTINGS = 12;
+const MAX_OPEN = 12; // settings that are shown at once
 export const MAX_RUNS = [16, 64]; // of curves of their own, and of means
 
 export function compareAddress(runs, isGrouped, by) {
@@ -22,12 +22,12 @@ export async function comparePage(main, runs, parameters) {
   const box = el("div", { class: "panels wide" });
   const metric = el("select", { change: () => show() });
   const told = el("ul", { class: "plain faint" });
-  const list = el("div", {});
+  const list = el("div");
   const say = (texts) => told.replaceChildren(...texts.map((text) => el("li", {}, text)));
   const curves = isGrouped ? new Means(box, kept, by, say) : new Curves(box, kept, (run) => run, undefined, (found) => offer(found));
   const panels = () => [{ title: titleOf(metric.value), metrics: [metric.value], height: 420 }];
   const other = el("a", { class: "button", href: compareAddress(kept, !isGrouped, by) }, isGrouped ? "each run" : "mean over seeds");
-  const show = () => curves.show(panels()).catch((error) => notice(error.message));
+  const show = () => curves.show(panels()).catch(notice);
   main.replaceChildren(el("div", { class: "tools" }, el("label", {}, "metric ", metric), controls({ axis: show, smoothing: () => curves.repaint(), whole: show }), other, rest), box, told, list);
   function offer(found) {
     const known = new Set([...metric.options].map((one) => one.value));
@@ -39,24 +39,18 @@ export async function comparePage(main, runs, parameters) {
     const metrics = new Set();
     const summaries = [];
     for (const run of kept) {
-      for (;;) {
-        const found = await get("api/run", { run });
-        if (isOver) return;
-        if (found.read === 1) {
-          found.metrics.forEach((name) => metrics.add(name));
-          summaries.push(found);
-          curves.isLive ||= ["trains", "stands still"].includes(found.state);
-          break;
-        }
-        notice(`reading ${run}: ${Math.floor(100 * found.read)} %`);
-      }
+      const found = await whole("api/run", { run }, () => !isOver);
+      if (!found) return;
+      found.metrics.forEach((name) => metrics.add(name));
+      summaries.push(found);
+      curves.isLive ||= ["trains", "stands still"].includes(found.state);
     }
-    list.replaceChildren(scores(summaries));
+    list.replaceChildren(...scores(summaries));
     const sorted = [...FIRST.filter((name) => metrics.has(name)), ...[...metrics].filter((name) => !FIRST.includes(name)).sort()];
     offer(sorted);
     if (sorted.length) await show();
     else notice("these runs have no metrics yet");
-  })().catch((error) => isOver || notice(error.message));
+  })().catch((error) => isOver || notice(error));
   return { close: () => ((isOver = true), curves.close()), repaint: () => curves.repaint() };
 }
 
@@ -67,9 +61,9 @@ function scores(runs) {
   const configs = runs.map((run) => ({ preset: run.settings.preset, ...run.settings.config }));
   const isSeed = (name) => Number(name === "run.seed");
   const names = [...new Set(configs.flatMap(Object.keys))].filter((name) => new Set(configs.map((one) => JSON.stringify(one[name]))).size > 1).sort((one, other) => isSeed(one) - isSeed(other));
-  const shown = names.slice(0, MAX_SETTINGS);
-  const rows = runs.map((run, place) => [
-    el("a", { href: `#/run?${new URLSearchParams({ run: run.run })}` }, run.run), number(run.last_evaluation), number(run.best_evaluation), number(run.env_steps), stateMark(run), ...shown.map((name) => String(configs[place][name] ?? "–")),
-  ]);
-  return el("section", { class: "panel more" }, el("h2", {}, "Scores, and settings that differ"), table(["run", "score", "best", "steps", "state", ...shown], rows, new Set([1, 2, 3]), "runs", true));
+  const rows = runs.map((run) => [el("a", { href: `#/run?${new URLSearchParams({ run: run.run })}` }, run.run), number(run.last_evaluation), number(run.best_evaluation), number(run.env_steps), stateMark(run)]);
+  const values = names.map((name) => [el("code", {}, name), ...configs.map((one) => String(one[name] ?? "–"))]);
+  const title = names.length ? `${counted(names.length, "setting")} in which they differ` : "no setting differs";
+  const differing = el("details", { class: "panel more", open: names.length <= MAX_OPEN }, el("summary", {}, title), names.length ? table(["setting", ...runs.map((run) => run.run)], values, new Set(), title, true) : "");
+  return [el("section", { class: "panel more" }, el("h2", {}, "Scores"), table(["run", "score", "best", "steps", "state"], rows, new Set([1, 2, 3]), "runs", true)), differing];
 }

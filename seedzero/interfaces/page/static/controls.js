@@ -18,5 +18,5 @@ export function chosenSmoothing() {
 export function controls({ axis, smoothing, whole }) {
   const select = el("select", { change: () => (remember("axis", select.value), axis()) }, Object.entries(AXES).map(([name, text]) => el("option", { value: name, selected: name === chosenAxis() }, text)));
   const slider = el("input", { type: "range", min: 0, max: 0.99, step: 0.01, value: chosenSmoothing(), input: () => (remember("smoothing", slider.value), smoothing()) });
-  return [el("label", {}, "over ", select), el("label", {}, "smoothing ", slider), el("button", { type: "button", click: whole }, "whole course")];
+  return [el("label", {}, "over ", select), el("label", {}, "smoothing ", slider), el("button", { click: whole }, "whole course")];
 }

@@ -1,6 +1,6 @@
 // Plots of the metrics of one or several runs, kept up to date by one stream.
 
-import { follow, series } from "./api.js";
+import { follow, whole } from "./api.js";
 import { Chart } from "./chart.js";
 import { chosenAxis, chosenSmoothing } from "./controls.js";
 import { el, fold, notice } from "./dom.js";
@@ -24,14 +24,13 @@ export class Curves {
     if (this.end) this.end();
     if (!isSame) this.build();
     const axis = chosenAxis();
-    const options = { x: axis, buckets: 600, ...(range ? { low: range[0], high: range[1] } : {}) };
-    const metrics = [...new Set(panels.flatMap((panel) => panel.metrics))].slice(0, 64);
+    const options = Object.entries({ x: axis, buckets: 600, ...(range ? { low: range[0], high: range[1] } : {}) });
+    const metrics = [...new Set(panels.flatMap((panel) => panel.metrics))].slice(0, 64).map((name) => ["metric", name]);
     const found = {};
     const cursors = {};
     for (const run of this.runs) {
-      const progress = (share) => notice(`reading ${run}: ${Math.floor(100 * share)} %`);
-      const answer = await series(run, metrics, options, progress, alive);
-      if (!answer || !alive()) return;
+      const answer = await whole("api/series", [["run", run], ...metrics, ...options], alive);
+      if (!answer) return;
       found[run] = { series: answer.series, few: answer.few_until };
       cursors[run] = answer.cursor;
     }
@@ -42,12 +41,12 @@ export class Curves {
       chart.show(this.curvesOf(panels[place], found), range);
     });
     this.appended = 0;
-    this.end = follow(cursors, { rows: (event) => this.append(event, axis), summary: (value) => this.summary(value), gone: (text) => notice(text), lost: (text) => notice(text) });
+    this.end = follow(cursors, { rows: (event) => this.append(event, axis), summary: (value) => this.summary(value), gone: notice, lost: notice });
   }
 
   build() {
     this.charts.forEach((chart) => chart.close());
-    this.charts = this.panels.map(({ title, height }) => new Chart(title, { x: chosenAxis(), height, zoomed: (range) => this.show(this.panels, range).catch((error) => notice(error.message)) }));
+    this.charts = this.panels.map(({ title, height }) => new Chart(title, { x: chosenAxis(), height, zoomed: (range) => this.show(this.panels, range).catch(notice) }));
     const inside = (group) => this.charts.filter((_, place) => (this.panels[place].group ?? "") === group).map((chart) => chart.element);
     const groups = [...new Set(this.panels.map((panel) => panel.group ?? ""))];
     this.box.replaceChildren(...groups.flatMap((group) => (group ? [fold(group, el("div", { class: "panels" }, inside(group)))] : inside(""))));
@@ -69,7 +68,7 @@ export class Curves {
         if (numbers) isUnknown = isNew(chart, name, numbers.rows.map((row) => event.x[axis][row]), numbers.values) || isUnknown;
       }
     });
-    if (this.appended >= MAX_APPENDED || isUnknown) this.show(this.panels, this.range).catch((error) => notice(error.message));
+    if (this.appended >= MAX_APPENDED || isUnknown) this.show(this.panels, this.range).catch(notice);
     else this.charts.forEach((chart) => chart.redraw());
     if (!event.reset) this.names(Object.keys(event.metrics));
   }

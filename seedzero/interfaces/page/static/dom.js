@@ -14,13 +14,19 @@ function filled(element, attributes = {}, children) {
 }
 
 export function button(text, label, click) {
-  return el("button", { type: "button", "aria-label": label, title: label, click }, text);
+  return el("button", { "aria-label": label, title: label, click }, text);
 }
 
 export const aside = (...content) => el("p", { class: "faint" }, ...content);
 
-// A run's directory in a command.
-export const dirOf = (run) => (run === "." ? "DIR" : `DIR/${run}`);
+// Shows in a place that an answer takes time, after three seconds also why; returns the answer.
+export function waiting(place, text, answer) {
+  const [began, passed] = [performance.now(), el("span", { "aria-live": "off" })];
+  const tell = (seconds) => (passed.textContent = `${seconds} s${seconds < 3 ? "" : "; at first it compiles, which may take a minute"} `);
+  const timer = setInterval(() => tell(Math.round((performance.now() - began) / 1000)), 1000);
+  place.replaceChildren(`${text}… `, passed, el("progress", { "aria-label": text }));
+  return answer.finally(() => clearInterval(timer));
+}
 
 export function panel(title, ...content) {
   return el("section", { class: "panel" }, el("h2", {}, title), content);
@@ -59,14 +65,15 @@ export function table(heads, rows, numeric = new Set(), caption = "", isTall = f
     el(
       "table",
       {},
-      el("thead", {}, el("tr", {}, heads.map((head, place) => (head ? el("th", { scope: "col", class: kind(place) }, head) : el("td", {}))))),
+      el("thead", {}, el("tr", {}, heads.map((head, place) => (head ? el("th", { scope: "col", class: kind(place) }, head) : el("td"))))),
       el("tbody", {}, rows.map((row) => el("tr", {}, row.map((cell, place) => el("td", { class: kind(place) }, cell))))),
     ),
   );
 }
 
-export function notice(text) {
-  const place = document.getElementById("notice");
+// Shows a text, or an error's.
+export function notice(told) {
+  const [place, text] = [document.getElementById("notice"), told.message ?? told];
   if (place.textContent !== text) place.textContent = text;
 }
 

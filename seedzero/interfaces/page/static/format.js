@@ -1,7 +1,7 @@
 // Numbers as texts, and curves smoothed: functions without the browser.
 
 export function number(value, digits = 4) {
-  if (value === null || value === undefined || typeof value !== "number" || !Number.isFinite(value)) return "–";
+  if (!Number.isFinite(value)) return "–";
   if (Number.isInteger(value) && Math.abs(value) < 1e15) return value.toLocaleString("en-US");
   const size = Math.abs(value);
   return size >= 1e6 || size < 1e-3 ? value.toExponential(2) : Number(value.toPrecision(digits)).toLocaleString("en-US", { maximumFractionDigits: 6 });
@@ -14,7 +14,7 @@ export function counted(value, noun) {
 
 // 1234567 -> 1.23M, for axes and narrow places.
 export function short(value) {
-  if (value === null || value === undefined || !Number.isFinite(value)) return "–";
+  if (!Number.isFinite(value)) return "–";
   const size = Math.abs(value);
   for (const [unit, letter] of [[1e12, "T"], [1e9, "G"], [1e6, "M"], [1e3, "k"]]) {
     if (size >= unit) return `${Number((value / unit).toPrecision(3))}${letter}`;
@@ -23,7 +23,7 @@ export function short(value) {
 }
 
 export function duration(seconds) {
-  if (seconds === null || seconds === undefined || !Number.isFinite(seconds)) return "–";
+  if (!Number.isFinite(seconds)) return "–";
   const whole = Math.max(0, Math.round(seconds));
   const [days, hours, minutes] = [Math.floor(whole / 86400), Math.floor(whole / 3600) % 24, Math.floor(whole / 60) % 60];
   if (days) return `${days} d ${hours} h`;
@@ -34,7 +34,7 @@ export function duration(seconds) {
 
 // 3725 -> 1:02:05, for axes.
 export function clock(seconds) {
-  if (seconds === null || seconds === undefined || !Number.isFinite(seconds)) return "–";
+  if (!Number.isFinite(seconds)) return "–";
   const whole = Math.round(Math.abs(seconds));
   const two = (value) => String(value).padStart(2, "0");
   const [hours, minutes] = [Math.floor(whole / 3600), Math.floor(whole / 60) % 60];
@@ -66,14 +66,15 @@ export function localTime(time) {
 export const hasInterval = (curve) => Boolean(curve.low) && curve.lines?.length !== 2;
 
 // Returns the ends of y for means with intervals, as `seedzero plot` has them: an interval of few runs may be far wider
-// than the curves, and leaves the plot.
+// than the curves, and leaves the plot, unless a curve isWhole.
 export function limits(curves) {
   const ends = (values) => values.reduce(([low, high], value) => (Number.isFinite(value) ? [Math.min(low, value), Math.max(high, value)] : [low, high]), [Infinity, -Infinity]);
   const [low, high] = ends(curves.flatMap((curve) => (curve.lines ? curve.lines.flat() : curve.y)));
   if (low > high) return [0, 1];
   const height = high - low || Math.max(Math.abs(high), 1) * 0.1;
   const [least, most] = ends([low, high, ...curves.flatMap((curve) => (hasInterval(curve) ? [...curve.low, ...curve.high] : []))]);
-  return [Math.max(least, low - height / 2) - 0.06 * height, Math.min(most, high + height / 2) + 0.06 * height];
+  const beyond = curves.some((curve) => curve.isWhole) ? Infinity : height / 2;
+  return [Math.max(least, low - beyond) - 0.06 * height, Math.min(most, high + beyond) + 0.06 * height];
 }
 
 // A metric in words, beside the title of its chart.

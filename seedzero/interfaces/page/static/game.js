@@ -22,8 +22,8 @@ export async function gamePage(main, run, parameters) {
   const picture = new Picture();
   const told = el("dl", { class: "facts" });
   const policy = el("div", { class: "choices" });
-  const charts = [["Return of the episode, as far as seen", ["return"]], ["Reward", ["reward"]], ["Value", ["value"]], ["Log-probability of the action", ["log_prob"]]].map(([title, names]) =>
-    Object.assign(new Chart(title, { x: "step", height: 150, zoomed: (range) => zoom(range) }), { names }),
+  const charts = Object.entries({ return: "Return of the episode, as far as seen", reward: "Reward", value: "Value", log_prob: "Log-probability of the action" }).map(([name, title]) =>
+    Object.assign(new Chart(title, { x: "step", height: 150, zoomed: (range) => zoom(range) }), { name }),
   );
   let steps = [];
   let held = []; // steps of a pause
@@ -33,16 +33,16 @@ export async function gamePage(main, run, parameters) {
   let isOver = false;
   let asked = 0; // environments so far
   let end = () => {};
-  let watched = given === null || given === undefined ? 0 : Number(given);
+  let watched = Number(given ?? 0);
   let range = null;
 
-  main.replaceChildren(
-    reason,
+  const body = el("div", {},
     el("div", { class: "tools replay" }, el("label", {}, "environment ", choice), pause, button("«", "the episode before", () => episode(-1)), button("◀", "a step back", () => go(current - 1)), button("▶", "a step on", () => go(current + 1)), button("»", "the next episode", () => episode(1)), slider, place),
     el("p", { class: "faint keys" }, KEYS),
     el("div", { class: "panels stage" }, panel("Observation", picture.element), panel("Step", told, policy)),
     el("div", { class: "panels curves" }, charts.map((chart) => chart.element)),
   );
+  main.replaceChildren(reason, body);
 
   function take(event) {
     if (isOver) return;
@@ -52,6 +52,9 @@ export async function gamePage(main, run, parameters) {
     reason.textContent = info.error || info.note || (info.role ? "" : "no worker has this environment at the moment");
     held = held.concat(event.steps || []).slice(-MAX_KEPT);
     if (isLive) catchUp();
+    pause.disabled = Boolean(info.error); // nothing comes any more
+    pause.title = info.error || "pause or go on";
+    body.hidden = pause.disabled && !steps.length;
   }
 
   // Takes the steps that came during a pause, in which the others stay.
@@ -83,7 +86,8 @@ export async function gamePage(main, run, parameters) {
   function draw() {
     const x = steps.map((one) => one.number);
     for (const chart of charts) {
-      const curves = chart.names.map((label) => ({ label, x, y: steps.map((one) => one[label] ?? null) })).filter(({ y }) => y.some((value) => value !== null));
+      const y = steps.map((one) => one[chart.name] ?? null);
+      const curves = y.some((value) => value !== null) ? [{ label: chart.name, x, y }] : [];
       chart.element.hidden = !curves.length;
       if (!curves.length || chart.range) continue;
       if (chart.plot && chart.curves.length === curves.length && !(x.length >= MANY && chart.curves[0].x.length < MANY)) {
@@ -108,10 +112,10 @@ export async function gamePage(main, run, parameters) {
     try {
       picture.show(arrays);
     } catch (error) {
-      notice(error.message);
+      notice(error);
     }
     told.replaceChildren(...facts(one, info));
-    policy.replaceChildren(...(one.policy ? [choiceTable(one.policy.slice(0, MAX_ACTIONS).map((value, action) => ({ name: String(action), policy: value, is_legal: true, is_taken: action === one.action })), false, "policy")] : []));
+    policy.replaceChildren(...(one.policy ? [choiceTable(one.policy.slice(0, MAX_ACTIONS).map((value, action) => ({ name: actionText(action, info), policy: value, is_legal: true, is_taken: action === one.action })), false, "policy")] : []));
     slider.value = current;
     place.textContent = isLive ? "live" : `${steps.length - 1 - current} steps ago`;
     for (const chart of charts) if (chart.plot && !isLive) chart.plot.setCursor({ left: chart.plot.valToPos(one.number, "x"), top: 0 });
@@ -120,7 +124,7 @@ export async function gamePage(main, run, parameters) {
   function setLive(wanted) {
     isLive = wanted;
     pause.textContent = isLive ? "pause" : "go on";
-    pause.setAttribute("aria-pressed", String(!isLive));
+    pause.ariaPressed = !isLive;
     if (isLive) catchUp();
   }
 
@@ -164,16 +168,15 @@ export async function gamePage(main, run, parameters) {
   };
 }
 
-function actionText(action) {
-  if (action === null || action === undefined) return "–";
-  return Array.isArray(action) ? action.map((value) => number(value, 3)).join(", ") : String(action);
+function actionText(action, { spec }) {
+  return Array.isArray(action) ? action.map((value) => number(value, 3)).join(", ") : String(spec?.action_names?.[action] ?? action ?? "–");
 }
 
 function facts(one, info) {
   const tasks = info.spec?.tasks || [];
   const state = one.terminated ? "terminated" : one.truncated ? "truncated" : one.first ? "begins" : "goes on";
   const rows = [
-    ["worker", info.worker || "–"], ["step", number(one.number)], ["action", actionText(one.action)], ["reward", number(one.reward)],
+    ["worker", info.worker || "–"], ["step", number(one.number)], ["action", actionText(one.action, info)], ["reward", number(one.reward)],
     ["return seen", number(one.return)], ["value", number(one.value)], ["episode", state], ...(tasks.length ? [["task", tasks[one.task] ?? "–"]] : []),
   ];
   return pairs(rows);

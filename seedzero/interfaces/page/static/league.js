@@ -2,7 +2,7 @@
 
 import { get } from "./api.js";
 import { Chart } from "./chart.js";
-import { aside, dirOf, el, fold, notice, panel, svg, table } from "./dom.js";
+import { aside, el, fold, notice, panel, svg, table } from "./dom.js";
 import { counted, number } from "./format.js";
 
 const EVERY_MILLISECONDS = 10000;
@@ -28,7 +28,7 @@ export async function leaguePage(main, run) {
     head.textContent = league.error || `after ${counted(league.update, "update")} and ${counted(league.env_steps, "step")}, of the newest checkpoint`;
     const [elo, ...rest] = charts.map((chart) => chart.element);
     box.replaceChildren(
-      ...(league.error ? [] : [heatmap(league.win_rates, name), elo ?? "", meetings(league, name), ratingTable(league, name), ...nash(league, run), fold("Lineage", lineage(league.lineage, name))]),
+      ...(league.error ? [] : [heatmap(league.win_rates, name), elo ?? "", meetings(league, name), ratingTable(league, name), ...nash(league), fold("Lineage", lineage(league.lineage, name))]),
       ...(league.error && elo ? [elo] : []),
       ...rest,
       fold("Decisions", decisions(league.decisions, name)),
@@ -75,7 +75,7 @@ function ratings({ ratings: found, lineage: players, env_steps: now }) {
   return players.flatMap(({ name, events }) => {
     const points = [...events.filter((one) => one.player && one.player !== name).map((one) => [one.env_steps, found[one.player]]), [now, found[name]]].filter(([, rating]) => rating);
     const ends = (sign) => points.map(([, [value, error]]) => value + sign * 1.96 * error);
-    return points.length ? [{ label: name, x: points.map(([x]) => x), y: ends(0), low: ends(-1), high: ends(1) }] : [];
+    return points.length ? [{ label: name, x: points.map(([x]) => x), y: ends(0), low: ends(-1), high: ends(1), isWhole: true }] : [];
   });
 }
 
@@ -99,7 +99,7 @@ function meetings({ win_rates: { names, rates, games }, lineage: players, env_st
   const dots = [...places].map(([one, [cx, cy]]) => svg("circle", { cx, cy, r: one.includes("-") ? 5 : 7 }, svg("title", {}, name(one))));
   const labels = players.map((player, lane) => svg("text", { x: 0, y: row * (lane + 0.75) + 5 }, player.name));
   const picture = svg("svg", { class: "meetings", viewBox: `0 0 ${width} ${row * players.length + 10}`, role: "img", "aria-label": "who met whom" }, arcs.map(arc), dots, labels);
-  return panel("Who met whom", el("p", { class: "told" }, "dots: players at the steps at which they were frozen; wide arcs: many games; blue: the later one scored more than half"), picture);
+  return panel("Who met whom", el("p", { class: "told" }, "dots: players at the steps at which they were frozen; wide arcs: many games; blue: the later one scored more than half"), el("div", { class: "scroll" }, picture));
 }
 
 const judged = (found) => Object.entries(found).map(([label, [x, y]]) => ({ label, x, y, dots: true }));
@@ -125,7 +125,7 @@ function heatmap({ names, rates, games, returns, shares, num_players: numPlayers
       tabindex: row || column ? -1 : 0, class: rate === null ? "square unmet" : `square ${rate > 0.5 ? "won" : "lost"}`,
       focus: () => tell(row, column), mouseenter: () => tell(row, column), keydown: (event) => move(event, row, column),
     }, rate === null ? "·" : shown());
-    if (rate !== null) square.style.setProperty("--share", `${Math.round(200 * Math.abs(rate - 0.5))}%`);
+    if (rate !== null) square.style.setProperty("--share", `${Math.round(120 * Math.abs(rate - 0.5))}%`);
     return square;
   };
   function move(event, row, column) {
@@ -138,7 +138,7 @@ function heatmap({ names, rates, games, returns, shares, num_players: numPlayers
     next.focus();
   }
   names.forEach((_, row) => cells.push(names.map((__, column) => cell(row, column))));
-  const heads = el("thead", {}, el("tr", {}, el("td", {}), names.map((one) => el("th", { scope: "col", title: one }, el("span", {}, name(one))))));
+  const heads = el("thead", {}, el("tr", {}, el("td"), names.map((one) => el("th", { scope: "col", title: one }, el("span", {}, name(one))))));
   const left = names.length < numPlayers ? `; ${names.length} of ${numPlayers} players` : "";
   const body = el("tbody", {}, cells.map((line, row) => el("tr", {}, el("th", { scope: "row", title: names[row] }, name(names[row])), line)));
   const title = `${shares ? "Mean returns" : "Win rates, %,"} of rows against columns${left}`;
@@ -152,10 +152,10 @@ function ratingTable({ ratings: points, games }, name) {
 }
 
 // The judge's numbers, once `seedzero league nash` has been called: an exact judgement takes minutes of a process.
-function nash({ nash: found, has_seats: hasSeats }, run) {
+function nash({ nash: found, has_seats: hasSeats, run_dir: runDir }) {
   if (!found && !hasSeats) return [];
   const rows = found ? Object.entries(found.mixtures).map(([name, value]) => [name, value.toFixed(4)]) : [];
-  const command = `seedzero league nash --run_dir=${dirOf(run)}`;
+  const command = `seedzero league nash --run_dir=${runDir}`;
   const hint = aside(found ? `after ${counted(found.update, "update")}; 0 is an equilibrium; anew by ` : "not judged yet; judge the players by ", el("code", {}, command));
   return [panel("NashConv", ...(found ? [table(["mixture", "NashConv"], rows, new Set([1]), "NashConv")] : []), hint)];
 }

@@ -29,7 +29,7 @@ export async function logPage(main, run, parameters) {
         told.textContent = found.file ? `${number(found.bytes)} bytes, the end is shown` : "no log yet; any NAME.log of the run is shown";
         notice("");
       } catch (error) {
-        if (!isOver) notice(error.message);
+        if (!isOver) notice(error);
       }
     }
     if (!isOver) timer = setTimeout(read, EVERY_MILLISECONDS, false);

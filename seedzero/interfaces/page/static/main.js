@@ -28,7 +28,7 @@ async function show() {
   const parameters = new URLSearchParams(query);
   const runs = parameters.getAll("run");
   const main = document.getElementById("main");
-  const kind = path in OF_A_RUN && runs.length ? path : path === "compare" && runs.length ? "compare" : path === "play" ? "play" : "";
+  const kind = path === "play" || (runs.length && (path === "compare" || path in OF_A_RUN)) ? path : "";
   notice("");
   document.getElementById("crumbs").replaceChildren(...crumbs(kind, runs[0]));
   document.getElementById("about").replaceChildren();

@@ -1,6 +1,6 @@
 // A plot of means over groups of runs with their intervals; read again while one of the runs trains.
 
-import { get } from "./api.js";
+import { whole } from "./api.js";
 import { Chart } from "./chart.js";
 import { chosenAxis, chosenSmoothing } from "./controls.js";
 import { notice } from "./dom.js";
@@ -26,12 +26,8 @@ export class Means {
     const axis = chosenAxis();
     const ends = range ? [["low", range[0]], ["high", range[1]]] : [];
     const parameters = [...this.runs.map((run) => ["run", run]), ...this.by.map((name) => ["by", name]), ["metric", metric], ["x", axis], ["smooth", smooth], ...ends];
-    let found = null;
-    while (!found || found.read < 1) {
-      if (found) notice(`reading the runs: ${Math.floor(100 * found.read)} %`);
-      found = await get("api/curves", parameters);
-      if (number !== this.number || !this.box.isConnected) return;
-    }
+    const found = await whole("api/curves", parameters, () => number === this.number && this.box.isConnected);
+    if (!found) return;
     notice("");
     if (!isSame) this.build(panels[0].title);
     this.chart.x = axis;
@@ -44,14 +40,14 @@ export class Means {
 
   build(title) {
     if (this.chart) this.chart.close();
-    this.chart = new Chart(title, { x: chosenAxis(), height: 420, zoomed: (range) => this.show(this.panels, range).catch((error) => notice(error.message)) });
+    this.chart = new Chart(title, { x: chosenAxis(), height: 420, zoomed: (range) => this.show(this.panels, range).catch(notice) });
     this.box.replaceChildren(this.chart.element);
   }
 
   again(milliseconds) {
     clearTimeout(this.timer);
     const failed = (error) => {
-      notice(error.message);
+      notice(error);
       if (this.isLive && this.box.isConnected) this.again(EVERY_MILLISECONDS);
     };
     const look = () => (document.hidden ? this.again(milliseconds) : this.show(this.panels, this.range).catch(failed));

@@ -139,7 +139,7 @@ function textPart(title) {
 // A vector as bars, from the lowest to the highest number seen so far in each place.
 function barsPart(title, { shape }) {
   const size = shape.reduce((product, side) => product * side, 1);
-  const rows = Array.from({ length: Math.min(size, MAX_NUMBERS) }, () => ({ text: el("span", {}), bar: el("meter", { min: -1, max: 1, value: 0, "aria-hidden": "true" }), low: 0, high: 0 }));
+  const rows = Array.from({ length: Math.min(size, MAX_NUMBERS) }, () => ({ text: el("span"), bar: el("meter", { min: -1, max: 1, value: 0, "aria-hidden": "true" }), low: 0, high: 0 }));
   const draw = (_, data) =>
     rows.forEach((row, place) => {
       const value = data[place];

@@ -1,11 +1,12 @@
 // A person's game against the agent: #/play. The position as a board or as text, the list of moves, hint, thought.
 
 import { get, post } from "./api.js";
-import { aside, el, heading, notice, panel } from "./dom.js";
+import { aside, el, heading, notice, panel, waiting } from "./dom.js";
 import { counted } from "./format.js";
 import { changed, position } from "./position.js";
 import { draw } from "./thought.js";
 
+const THINKS = "The agent is thinking";
 const OUTCOMES = { 1: "You have won.", 0: "A draw.", "-1": "You have lost." };
 
 export async function playPage(main) {
@@ -15,16 +16,14 @@ export async function playPage(main) {
   const names = el("ol", { class: "played" });
   const mind = el("section", { class: "panel thought", hidden: true });
   const facts = aside();
-  const button = (icon, text, click) => el("button", { type: "button", "data-icon": icon, click }, text);
+  const button = (icon, text, click) => el("button", { "data-icon": icon, click }, text);
   const undo = button("↶", "undo", () => act({ do: "undo" }));
   const resign = button("⚑", "resign", () => act({ do: "resign" }));
   const hint = button("◎", "hint", ask);
   const think = button("✦", "what it thinks", toggle);
-  think.setAttribute("aria-pressed", "false");
-  let state = null;
-  let marks = {};
-  let isBusy = false;
-  let isOver = false;
+  think.ariaPressed = false;
+  let [state, marks] = [null, {}];
+  let [isBusy, isOver] = [false, false];
 
   main.replaceChildren(
     el(
@@ -47,12 +46,12 @@ export async function playPage(main) {
     names.scrollTop = names.scrollHeight;
     const onBoard = new Set(state.board?.actions?.flat());
     const rest = state.moves.filter(({ action }) => !onBoard.has(action));
-    moves.replaceChildren(...rest.map(({ action, name }) => el("button", { type: "button", "data-action": action, click: () => act({ do: "move", action }) }, name)));
+    moves.replaceChildren(...rest.map(({ action, name }) => el("button", { "data-action": action, click: () => act({ do: "move", action }) }, name)));
     told.textContent = state.is_over ? `${OUTCOMES[state.outcome] ?? "The game is over."} Your return is ${state.total}.` : "It is your turn.";
     undo.hidden = !state.has_undo;
     for (const one of [resign, hint]) one.disabled = state.is_over;
     paint();
-    if (think.getAttribute("aria-pressed") === "true") thought();
+    if (think.ariaPressed === "true") thought();
   }
 
   function paint() {
@@ -65,11 +64,10 @@ export async function playPage(main) {
     if (isBusy) return;
     isBusy = true;
     notice("");
-    told.textContent = "The agent is thinking…";
     try {
-      show(await post("api/play", { ...asked, turn: state.turn }));
+      show(await waiting(told, THINKS, post("api/play", { ...asked, turn: state.turn })));
     } catch (error) {
-      notice(error.message);
+      notice(error);
       show(await get("api/play/state"));
     } finally {
       isBusy = false;
@@ -78,16 +76,17 @@ export async function playPage(main) {
 
   async function ask() {
     const turn = state.turn;
-    const best = await get("api/play/hint").catch((error) => notice(error.message));
-    if (isOver || !best || state.turn !== turn) return;
+    const best = await waiting(told, THINKS, get("api/play/hint")).catch(notice);
+    if (isOver || state.turn !== turn) return;
+    if (!best) return show(state);
     told.textContent = `The agent would play ${best.name}.`;
     marks.hinted = best.action;
     paint();
   }
 
   function toggle() {
-    const isOn = think.getAttribute("aria-pressed") !== "true";
-    think.setAttribute("aria-pressed", String(isOn));
+    const isOn = think.ariaPressed !== "true";
+    think.ariaPressed = isOn;
     mind.hidden = !isOn;
     delete marks.shares;
     if (isOn) thought();
@@ -98,15 +97,18 @@ export async function playPage(main) {
     const turn = state.turn;
     mind.replaceChildren(el("h2", {}, "What the agent thinks about your position"));
     if (state.is_over) return mind.append(el("p", {}, "The game is over."));
-    const answer = await get("api/play/think").catch((error) => mind.append(el("p", {}, error.message)));
+    const stand = el("p");
+    mind.append(stand);
+    const answer = await waiting(stand, THINKS, get("api/play/think")).catch((error) => void (stand.textContent = error.message));
     if (isOver || !answer || state.turn !== turn || mind.hidden) return;
+    stand.remove();
     const total = answer.choices.reduce((sum, one) => sum + (one.visits ?? 0), 0);
     marks.shares = new Map(answer.choices.filter((one) => one.is_legal).map((one) => [one.number, total ? (one.visits ?? 0) / total : one.policy]));
     paint();
     mind.append(...draw(answer, async () => []));
   }
 
-  const first = await get("api/play/state").catch((error) => notice(error.message));
+  const first = await get("api/play/state").catch(notice);
   if (first) show(first);
   return { close: () => (isOver = true) };
 }

@@ -20,7 +20,7 @@ export function position(board, text, { play, names = new Map(), marks = {}, sma
     const state = [`stone-${stone}`, marks.last?.has(`${y},${x}`) ? "last" : "", isTarget && marks.hinted === action ? "hinted" : "", (x + y) % 2 ? "odd" : "", share === null ? "" : "share"];
     const label = `${columns[x]}${rows[y]}: ${SIDES[stone]}${isFree ? `, play ${names.get(action)}` : ""}`;
     const content = share === null ? sign ?? "" : `${Math.round(100 * share)}%`;
-    const made = el(play ? "button" : "span", { ...(play ? { type: "button", disabled: !isFree, "aria-label": label } : { title: label }), class: ["cell", ...state].filter(Boolean).join(" "), "data-action": isFree ? action : null, click: () => isFree && play(action) }, content);
+    const made = el(play ? "button" : "span", { ...(play ? { disabled: !isFree, "aria-label": label } : { title: label }), class: ["cell", ...state].filter(Boolean).join(" "), "data-action": isFree ? action : null, click: () => isFree && play(action) }, content);
     if (share !== null) made.style.setProperty("--share", `${Math.round(100 * share)}%`);
     return made;
   };

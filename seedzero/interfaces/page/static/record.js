@@ -15,7 +15,7 @@ const KEYS = "space: play; arrows: a step; Home and End; T: think";
 
 export async function recordPage(main, run, parameters) {
   const record = parameters.get("record") || "";
-  const found = await get("api/record", { run, record }).catch((error) => main.isConnected && notice(error.message));
+  const found = await get("api/record", { run, record }).catch((error) => main.isConnected && notice(error));
   if (!found || !main.isConnected) {
     main.replaceChildren();
     return { close: () => {} };
@@ -26,7 +26,7 @@ export async function recordPage(main, run, parameters) {
   const choices = el("div", { class: "choices" });
   const slider = el("input", { type: "range", class: "wide", min: 0, max: found.steps, step: 1, value: 0, "aria-label": "step", input: () => go(Number(slider.value)) });
   const place = el("output", { class: "place" });
-  const play = el("button", { type: "button", "aria-pressed": "false", click: () => toggle() }, "play");
+  const play = el("button", { "aria-pressed": "false", click: () => toggle() }, "play");
   const speed = el("select", { change: () => remember("speed", speed.value) }, SPEEDS.map((value) => el("option", { selected: value === remembered("speed", "5") }, value)));
   const arraysOf = (one) => found.arrays.map((array, part) => ({ ...array, base64: one.observation[part] }));
   const thought = thoughtPanel(run, record, found, async (step) => arraysOf(await steps.at(step)));
@@ -51,7 +51,7 @@ export async function recordPage(main, run, parameters) {
     current = step;
     slider.value = step;
     place.textContent = `${step} of ${found.steps}`;
-    const one = await steps.at(step).catch((error) => main.isConnected && notice(error.message));
+    const one = await steps.at(step).catch((error) => main.isConnected && notice(error));
     if (!main.isConnected || !one || step !== current) return; // an older answer
     picture.show(arraysOf(one));
     for (const part of [told, choices]) part.style.setProperty("min-height", `${part.offsetHeight}px`); // the last step has less
@@ -66,7 +66,7 @@ export async function recordPage(main, run, parameters) {
     clearTimeout(timer);
     timer = null;
     play.textContent = isPlaying ? "pause" : "play";
-    play.setAttribute("aria-pressed", String(isPlaying));
+    play.ariaPressed = isPlaying;
     if (!isPlaying) return;
     if (current >= found.steps) go(0);
     const next = async () => {

@@ -1,7 +1,7 @@
 // The recorded episodes of a run, and its videos.
 
 import { get } from "./api.js";
-import { aside, dirOf, el, notice, table } from "./dom.js";
+import { aside, el, notice, table } from "./dom.js";
 import { counted, localTime, number } from "./format.js";
 
 const HEADS = ["episode", "return", "steps", "update", "actions", "task", "recorded"];
@@ -10,13 +10,13 @@ export async function recordsPage(main, run) {
   const box = el("div", {}, aside("reading…"));
   main.replaceChildren(box);
   try {
-    const { records, videos, most, folder } = await get("api/records", { run });
-    const command = `seedzero record --run_dir=${dirOf(run)} --episodes=5`;
+    const { records, videos, most, run_dir: runDir } = await get("api/records", { run });
+    const command = `seedzero record --run_dir=${runDir} --episodes=5`;
     const more = records.length >= most ? `; only ${most} are shown` : "";
-    const hint = aside(records.length ? `${counted(records.length, "episode")}${more}` : `no recorded episode in ${folder} yet; make some by `, records.length ? "" : el("code", {}, command));
+    const hint = aside(records.length ? `${counted(records.length, "episode")}${more}` : `no recorded episode yet; make some by `, records.length ? "" : el("code", {}, command));
     box.replaceChildren(...(records.length ? [table(HEADS, records.map((one) => row(run, one)), new Set([1, 2, 3]), "recorded episodes", true)] : []), hint, ...(videos.length ? [el("h2", {}, "Videos"), el("div", { class: "panels videos" }, videos.map((one) => video(run, one)))] : []));
   } catch (error) {
-    notice(error.message);
+    notice(error);
   }
   return { close: () => {} };
 }

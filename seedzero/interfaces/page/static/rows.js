@@ -5,7 +5,7 @@ export function runRows(runs) {
 }
 
 export function shownValue(value) {
-  return value === null || value === undefined ? "–" : String(value);
+  return String(value ?? "–");
 }
 
 // Whether each word of a text is in a row: in its names, environment, agent, state, or in a setting as NAME=VALUE.
@@ -57,7 +57,7 @@ function merged(rows, title, quantiles) {
 export function sorted(rows, column, isDown) {
   if (!column) return rows;
   const value = (row) => (Object.hasOwn(row, column) ? row[column] : row.settings[column]);
-  const isEmpty = (one) => one === null || one === undefined || one === "";
+  const isEmpty = (one) => (one ?? "") === "";
   return [...rows].sort((first, second) => {
     const [a, b] = [value(first), value(second)];
     if (isEmpty(a) || isEmpty(b)) return Number(isEmpty(a)) - Number(isEmpty(b));

@@ -1,9 +1,9 @@
 // A run: its state, and its curves.
 
-import { get } from "./api.js";
+import { whole } from "./api.js";
 import { controls } from "./controls.js";
 import { Curves } from "./curves.js";
-import { about, aside, dirOf, el, notice, stateMark } from "./dom.js";
+import { about, aside, el, notice, stateMark } from "./dom.js";
 import { charts, counted, duration, localTime, number, short, word } from "./format.js";
 
 export async function runPage(main, run) {
@@ -13,7 +13,7 @@ export async function runPage(main, run) {
   const picker = el("div", { class: "picker" });
   const search = el("input", { type: "search", placeholder: "find a metric", "aria-label": "find a metric", input: () => filter() });
   const curves = new Curves(box, [run], (_, name) => word(name), (summary) => tell(summary), (found) => learn(found));
-  const show = (range = null) => curves.show(panels(), range).catch((error) => notice(error.message));
+  const show = (range = null) => curves.show(panels(), range).catch(notice);
   const details = el("details", { class: "more" }, el("summary", {}, "more metrics"), search, picker);
   let names = [];
   const chosen = new Set();
@@ -53,26 +53,18 @@ export async function runPage(main, run) {
   let isOver = false;
   const page = { close: () => ((isOver = true), curves.close()), repaint: () => curves.repaint() };
   (async () => {
-    let found;
-    for (;;) {
-      found = await get("api/run", { run });
-      if (isOver) return;
-      tell(found);
-      if (found.read === 1) {
-        names = found.metrics;
-        if (found.damaged) main.append(aside(`${counted(found.damaged, "damaged line")} of metrics.jsonl left out`));
-        break;
-      }
-      notice(`reading ${run}: ${Math.floor(100 * found.read)} %`);
-    }
+    const found = await whole("api/run", { run }, () => !isOver, tell);
+    if (!found) return;
+    names = found.metrics;
+    if (found.damaged) main.append(aside(`${counted(found.damaged, "damaged line")} of metrics.jsonl left out`));
     if (!names.length) {
-      box.replaceChildren(aside(`no metrics in ${found.root}${run === "." ? "" : `/${run}`} yet. A training writes them: `, el("code", {}, `seedzero train --run_dir=${dirOf(run)}`)));
+      box.replaceChildren(aside(`no metrics in ${found.run_dir} yet. A training writes them: `, el("code", {}, `seedzero train --run_dir=${found.run_dir}`)));
       page.timer = setTimeout(() => isOver || window.dispatchEvent(new Event("hashchange")), 3000);
       return;
     }
     picker.replaceChildren(...names.map(choose));
     await show();
-  })().catch((error) => isOver || notice(error.message));
+  })().catch((error) => isOver || notice(error));
   return page;
 }
 
@@ -82,12 +74,14 @@ const EMPTY = { state: "…", reason: "", environment: "", agent: "", seconds: n
 function describe(run) {
   const bar = () => el("progress", { max: 1, value: run.done, "aria-label": "used budget" });
   const left = run.eta_seconds === null ? "" : `${duration(run.eta_seconds)} left`;
+  const { update, env_steps: steps } = run.best ?? {};
+  const best = update === undefined ? "best evaluation" : `update ${number(update)}${steps ? `; ${number(steps)} steps` : ""}`;
   const rows = [
     ["state", stateMark(run), localTime(run.time), true],
     ["environment", run.environment || "–", "", true],
     ["agent", run.agent || "–", "", true],
     ["score", number(run.last_evaluation), "last evaluation"],
-    ["best", number(run.best_evaluation), "best checkpoint"],
+    ["best", number(run.best_evaluation), best],
     ["steps", short(run.env_steps), run.updates ? `${number(run.env_steps)}; ${number(run.updates)} updates` : ""],
     ["speed", number(run.env_steps_per_second, 3), "steps/s"],
     ["age", duration(run.seconds), run.done === null ? "no budget" : [bar(), ` ${left || `${Math.floor(100 * run.done)} % of the budget`}`], true],

@@ -35,17 +35,15 @@ export function runsPage(main) {
   const chosen = new Set();
   const opened = new Set();
   let view = readView("");
-  let found = null;
-  let timer = null;
-  let isOver = false;
+  let [found, timer, isOver] = [null, null, false];
 
   const link = el("a", { class: "button", href: "#/" }, "compare");
   const told = el("span", { class: "faint" });
   const search = el("input", { type: "search", placeholder: "words, NAME=VALUE", "aria-label": "filter runs", input: () => draw() });
   const group = el("select", { disabled: true, change: () => change({ group: group.value }, true) }, GROUPS.map(([value, text]) => el("option", { value }, text)));
   const picker = el("div", { class: "picker" });
-  const heads = el("tr", {});
-  const body = el("tbody", {});
+  const heads = el("tr");
+  const body = el("tbody");
   const place = aside("reading…");
   main.replaceChildren(
     el("div", { class: "tools" }, search, el("label", {}, "show ", group), link, told),
@@ -76,7 +74,7 @@ export function runsPage(main) {
   function tools() {
     const most = MAX_RUNS[view.group ? 1 : 0];
     const isReady = chosen.size >= (view.group ? 1 : 2) && chosen.size <= most;
-    link.setAttribute("aria-disabled", String(!isReady));
+    link.ariaDisabled = !isReady;
     link.href = isReady ? compareAddress([...chosen], Boolean(view.group), by()) : "#/";
     told.textContent = chosen.size > most ? `one plot has at most ${most} runs` : chosen.size ? `${counted(chosen.size, "run")} chosen` : view.group ? "choose groups" : "choose two or more";
   }
@@ -84,7 +82,7 @@ export function runsPage(main) {
   function head([name, text]) {
     const order = view.sort === name ? (view.isDown ? "descending" : "ascending") : null;
     const arrow = order ? (view.isDown ? " ▾" : " ▴") : "";
-    return el("th", { scope: "col", class: kind(name), "aria-sort": order }, el("button", { type: "button", "data-focus": `sort ${name}`, click: () => sort(name) }, `${text}${arrow}`));
+    return el("th", { scope: "col", class: kind(name), "aria-sort": order }, el("button", { "data-focus": `sort ${name}`, click: () => sort(name) }, `${text}${arrow}`));
   }
 
   function kind(name) {

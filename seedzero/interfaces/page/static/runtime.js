@@ -15,13 +15,13 @@ const TITLES = { act: "acting", evaluate: "evaluation", update: "updates", refre
 export async function runtimePage(main, run) {
   const reason = el("p", { class: "reason", role: "status" });
   const window_ = el("select", { change: () => (remember("window", window_.value), draw()) }, Object.entries(WINDOWS).map(([value, text]) => el("option", { value, selected: value === remembered("window", "1") }, text)));
-  const pause = el("button", { type: "button", "aria-pressed": "false", click: () => toggle() }, "pause");
+  const pause = el("button", { "aria-pressed": "false", click: () => toggle() }, "pause");
   const canvas = el("canvas", { class: "timeline", height: ROW * KINDS.length, role: "img", "aria-label": "timeline of calls", mousemove: (event) => point(event) });
   const told = el("p", { class: "told" }, "point at a bar");
-  const shares = el("div", {});
+  const shares = el("div");
   const facts = el("dl", { class: "facts" });
   const steps = el("dl", { class: "facts" });
-  const workers = el("div", {});
+  const workers = el("div");
   const seen = new Map(); // workers by name, also those that have left since
   let calls = [];
   let info = {};
@@ -30,13 +30,13 @@ export async function runtimePage(main, run) {
   let isOver = false;
   let end = () => {};
 
-  main.replaceChildren(
-    reason,
+  const body = el("div", {},
     el("div", { class: "tools" }, el("label", {}, "last ", window_), pause, el("span", { class: "faint" }, "pale: prepared and queued; full: on the device")),
     panel("Calls on the devices", canvas, told),
     el("div", { class: "panels runtime" }, panel("Who waits", shares), panel("Acting", facts), panel("Steps", steps)),
     panel("Workers", workers),
   );
+  main.replaceChildren(reason, body);
 
   function take(event) {
     if (isOver) return;
@@ -48,13 +48,16 @@ export async function runtimePage(main, run) {
     reason.textContent = info.error || "";
     const last = calls.findLast((call) => call.kind !== "wait");
     calls = calls.concat(calledOf(event.calls || [], last ? last.ended : 0)).slice(-MAX_KEPT);
+    pause.disabled = Boolean(info.error); // nothing comes any more
+    pause.title = info.error || "";
+    body.hidden = pause.disabled && !calls.length;
     if (!isPaused) draw();
   }
 
   function toggle() {
     isPaused = !isPaused;
     pause.textContent = isPaused ? "go on" : "pause";
-    pause.setAttribute("aria-pressed", String(isPaused));
+    pause.ariaPressed = isPaused;
     if (!isPaused) draw();
   }
 

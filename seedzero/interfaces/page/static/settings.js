@@ -2,13 +2,14 @@
 
 import { get } from "./api.js";
 import { el, notice, panel, table } from "./dom.js";
-import { counted } from "./format.js";
+import { number } from "./format.js";
 
+const FIRST = ["You set", "Other values than in the preset, not set by you"];
 const MARKS = ["start here", "usual", "", "advanced"];
 const text = (value) => (typeof value === "string" ? value : JSON.stringify(value));
 
 export async function settingsPage(main, run) {
-  const box = el("div", { class: "league" });
+  const box = el("div", { class: "league settings" });
   const told = el("span", { class: "faint" });
   const search = el("input", { type: "search", placeholder: "find a setting", "aria-label": "find a setting", input: () => draw() });
   main.replaceChildren(el("div", { class: "tools" }, search, told), box);
@@ -16,18 +17,18 @@ export async function settingsPage(main, run) {
   function draw() {
     const words = search.value.toLowerCase();
     const shown = found.settings.filter((one) => `${one.name}=${text(one.value)} ${one.help}`.toLowerCase().includes(words));
-    const groups = Map.groupBy(shown, (one) => (one.is_given ? "You set" : one.name.split(".")[0]));
-    const titles = [...groups.keys()].sort((one, other) => Number(other === "You set") - Number(one === "You set"));
-    box.replaceChildren(...titles.map((title) => panel(title, table(["setting", "value", "preset", "mark", "meaning"], groups.get(title).map(row), new Set(), title, true))));
+    const groups = Map.groupBy(shown, (one) => (one.is_given ? FIRST[0] : one.usual !== null ? FIRST[1] : one.name.split(".")[0]));
+    const titles = [...new Set([...FIRST, ...groups.keys()])].filter((title) => groups.has(title));
+    const rows = (title) => table(["setting", "value", "preset", "mark", "meaning"], groups.get(title).map(row), new Set(), title, true);
+    box.replaceChildren(...titles.map((title) => (title === FIRST[1] ? el("details", { class: "panel", open: words !== "" }, el("summary", {}, `${title}: ${number(groups.get(title).length)}`), rows(title)) : panel(title, rows(title)))));
   }
   try {
     found = await get("api/settings", { run });
     found.settings.sort((one, other) => MARKS.indexOf(one.mark) - MARKS.indexOf(other.mark));
-    const others = found.settings.filter((one) => one.usual !== null).length;
-    told.textContent = `preset ${found.preset || "unknown"}; ${counted(others, "value")} of this run differ from it`;
+    told.textContent = `preset ${found.preset || "unknown"}`;
     draw();
   } catch (error) {
-    notice(error.message);
+    notice(error);
   }
   return { close: () => {} };
 }

@@ -1,7 +1,7 @@
 // A step of a record thought over again under a checkpoint: actions, lines, the tree with positions.
 
 import { get } from "./api.js";
-import { aside, el, table } from "./dom.js";
+import { aside, el, table, waiting } from "./dom.js";
 import { counted, number } from "./format.js";
 import { Picture } from "./picture.js";
 import { position } from "./position.js";
@@ -9,11 +9,11 @@ import { FIGURES, fixed, searchTree } from "./tree.js";
 
 // found: of the record; observe(step): its observation, the arrays of `picture.js`.
 export function thoughtPanel(run, record, found, observe) {
-  const checkpoint = el("select", {});
+  const checkpoint = el("select");
   const simulations = el("input", { type: "number", min: 1, max: 4096, placeholder: number(found.num_simulations), "aria-label": "simulations" });
-  const button = el("button", { type: "button", click: () => think() }, "think");
-  const told = el("output", { class: "told" }, found.searches ? "the agent searches this step's observation anew" : "the agent looks at this step again");
-  const box = el("div", {});
+  const button = el("button", { click: () => think() }, "think");
+  const told = el("output", { class: "told" }, "the agent looks at this step again");
+  const box = el("div");
   const element = el("section", { class: "panel thought" }, el("h2", {}, "Thought"), el("div", { class: "tools" }, el("label", {}, "checkpoint ", checkpoint), found.searches ? el("label", {}, "simulations ", simulations) : "", button), told, box);
   let current = 0;
   let isBusy = false;
@@ -24,10 +24,9 @@ export function thoughtPanel(run, record, found, observe) {
     isBusy = true;
     const step = current;
     button.disabled = true;
-    told.textContent = `thinking about step ${step}; the first time takes some seconds…`;
     try {
       const wanted = { run, record, step, checkpoint: checkpoint.value || "last", simulations: Number(simulations.value) || 0 };
-      const thought = await get("api/thought", wanted);
+      const thought = await waiting(told, `thinking about step ${step}`, get("api/thought", wanted));
       box.replaceChildren(...draw(thought, observe));
       const player = isNaN(wanted.checkpoint) && wanted.checkpoint !== "last" ? `${wanted.checkpoint}, ` : "";
       const searched = thought.num_simulations === null ? "" : `, ${counted(thought.num_simulations, "simulation")}`;
@@ -47,6 +46,7 @@ export function thoughtPanel(run, record, found, observe) {
       current = step;
       button.textContent = step < found.steps ? `think about step ${step}` : "think";
       button.disabled = isBusy || step >= found.steps;
+      button.title = step < found.steps ? "" : "no action follows the last observation";
     },
   };
 }
@@ -68,7 +68,7 @@ export function draw(thought, observe) {
   if (!thought.nodes.length) return [actions];
   const position = positionPanel(thought, observe);
   const tree = searchTree(thought.nodes, position.show);
-  const lines = thought.lines.map((line) => el("li", {}, el("button", { type: "button", class: "line", click: () => tree.show(line.nodes[line.nodes.length - 1]) }, line.text)));
+  const lines = thought.lines.map((line) => el("li", {}, el("button", { class: "line", click: () => tree.show(line.nodes[line.nodes.length - 1]) }, line.text)));
   const left = thought.num_nodes > thought.nodes.length ? `; the ${number(thought.nodes.length)} most visited of ${number(thought.num_nodes)} nodes` : "";
   const isTurns = thought.nodes.some((node) => node.discount < 0) ? aside("a node's value counts for the player to move there") : "";
   const heads = FIGURES.map((head) => el("span", { class: "figure" }, head));
@@ -83,7 +83,7 @@ function positionPanel(thought, observe) {
   const byNumber = new Map(thought.nodes.map((node) => [node.number, node]));
   const title = el("h3", {}, "Position");
   const told = aside();
-  const stand = el("div", {});
+  const stand = el("div");
   const picture = new Picture();
   const isBoard = thought.nodes[0].position !== null;
   let asked = 0;
@@ -115,7 +115,7 @@ export function choiceTable(choices, searches, caption = "actions") {
   const heads = searches ? ["action", "", "policy", "visits", "Q", "prior", "completed Q"] : ["action", "", "policy"];
   const bar = (value) => el("meter", { min: 0, max: 1, value: value ?? 0, "aria-hidden": "true" });
   const name = (one) => el("span", { class: one.is_legal ? (one.is_taken ? "taken" : null) : "illegal" }, `${one.name}${one.is_legal ? "" : " (illegal)"}`);
-  const fixed = (value, digits = 3) => (value === null || value === undefined ? "–" : value.toFixed(digits));
+  const fixed = (value) => value?.toFixed(3) ?? "–";
   const rows = choices.map((one) => [name(one), bar(one.policy), fixed(one.policy), ...(searches ? [number(one.visits), fixed(one.q_value), fixed(one.prior), fixed(one.completed_q)] : [])]);
   return table(heads, rows, new Set([2, 3, 4, 5, 6]), caption);
 }

@@ -34,25 +34,25 @@ export function searchTree(nodes, chosen) {
   function open(made, isOpen = true) {
     const node = nodeOf(made);
     if (!node.children.length) return;
-    made.setAttribute("aria-expanded", String(isOpen));
+    made.ariaExpanded = isOpen;
     const group = made.nextElementSibling;
     if (group) group.hidden = !isOpen;
-    else if (isOpen) made.after(el("ul", { role: "group" }, node.children.map((child) => item(byNumber.get(child), Number(made.getAttribute("aria-level")) + 1))));
+    else if (isOpen) made.after(el("ul", { role: "group" }, node.children.map((child) => item(byNumber.get(child), Number(made.ariaLevel) + 1))));
   }
 
   const nodeOf = (made) => byNumber.get(Number(made.dataset.number));
-  const isOpen = (made) => made.getAttribute("aria-expanded") === "true";
+  const isOpen = (made) => made.ariaExpanded === "true";
   const shown = () => [...root.querySelectorAll("[role=treeitem]")].filter((made) => !made.closest("ul[hidden]"));
   let current = null;
 
   function choose(made, { focus = true } = {}) {
     if (current) {
       current.tabIndex = -1;
-      current.setAttribute("aria-selected", "false");
+      current.ariaSelected = false;
     }
     current = made;
     made.tabIndex = 0;
-    made.setAttribute("aria-selected", "true");
+    made.ariaSelected = true;
     if (focus) made.focus();
     chosen(nodeOf(made));
   }

@@ -27,6 +27,8 @@ SUPPORTED_OBSERVATION_DTYPES = ("uint8", "int32", "float32")
 
 _SEQUENCES = ("observation_shape", "action_low", "action_high", "tasks", "seats")
 
+MAX_ACTION_NAMES = 1_000
+
 SMALLEST_IMAGE = 32
 """Grids whose shorter side has at least this many cells are treated as images."""
 
@@ -137,6 +139,8 @@ class EnvSpec:
       has_chance: whether the game's rules have chance; false if not, or if that is unknown.
       fixed_seats: whether seats are the agents of an environment. A row then keeps its chair in all episodes, row 0 of
         a game the first one, and an evaluating environment shows all of its seats, too.
+      action_names: names of discrete actions, each another one, for people to read; empty if there are none. Specs
+        that differ in them are equal.
     """
 
     observation_shape: tuple[int, ...]
@@ -157,6 +161,7 @@ class EnvSpec:
     moves_again: bool = False
     has_chance: bool = False
     fixed_seats: bool = False
+    action_names: tuple[str, ...] = dataclasses.field(default=(), compare=False)
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "observation_dtype", _dtype_name(self.observation_dtype))
@@ -178,6 +183,10 @@ class EnvSpec:
             raise errors.SpecMismatch(
                 f"moves_again is true, num_players {self.num_players}, and observations have {len(self.arrays)} "
                 "arrays; expected 2 players, and one array (but for acting_only) whose last number is the mover"
+            )
+        if len(self.action_names) not in (0, self.num_actions) or len(set(self.action_names)) < len(self.action_names):
+            raise errors.SpecMismatch(
+                f"action_names are {list(self.action_names)}; expected none, or {self.num_actions} different names"
             )
         if self.fixed_seats and not self.seats:
             raise errors.SpecMismatch("fixed_seats is True without seats; expected their names")
@@ -230,6 +239,7 @@ class EnvSpec:
         """
         bounds = {name: float(values[name]) for name in ("observation_low", "observation_high")}
         tuples = {name: tuple(values[name]) for name in _SEQUENCES}
+        tuples["action_names"] = tuple(values.get("action_names", ()))  # older files have none
         packed = tuple(
             ArraySpec(**{**array, "shape": tuple(array["shape"]), **{k: float(array[k]) for k in ("low", "high")}})
             for array in values["packed"]

@@ -13,6 +13,7 @@ Uncorrected: a game over shows an older frame (a terminal state's value is 0 for
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 from ale_py import roms, vector_env
@@ -48,9 +49,9 @@ class Atari:
             self._envs = _make(rom, settings, num_envs, threads, (size, size), grayscale=True)
             self._colour = _make(rom, settings, 1, 1, _SCREEN, grayscale=False) if render else None
         self.num_envs = num_envs
-        self.action_names = [action.name for action in self._envs.ale.get_action_set()]
-        num_actions = len(self.action_names)
-        self.spec = types.EnvSpec((size, size, 1), "uint8", num_actions, 0, 255, frames_per_step=settings.frame_skip)
+        names = tuple(action.name for action in self._envs.ale.get_action_set())
+        others: dict[str, Any] = {"frames_per_step": settings.frame_skip, "action_names": names}
+        self.spec = types.EnvSpec((size, size, 1), "uint8", len(names), 0, 255, **others)
         self.frame_numbers = np.zeros(num_envs, np.int32)
         self._frame_limit = settings.max_episode_frames
         self._picture = np.zeros((*_SCREEN, 3), np.uint8)

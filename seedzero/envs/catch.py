@@ -12,6 +12,7 @@ from seedzero.envs import env_base
 
 ROWS, COLUMNS = 10, 5
 LEFT, STAY, RIGHT = 0, 1, 2
+NAMES = ("left", "stay", "right")
 LIT = 255
 """A cell with the ball or the paddle; dark cells are 0."""
 
@@ -21,11 +22,9 @@ _PIXELS_PER_CELL = 32
 class Catch(env_base.ArrayEnv):
     """E boards of ROWS x COLUMNS. An episode has ROWS - 1 steps; its last reward is 1 or -1, and all others are 0."""
 
-    action_names = ("left", "stay", "right")
-
     def __init__(self, num_envs: int) -> None:
         super().__init__(num_envs)
-        self.spec = types.EnvSpec((ROWS, COLUMNS, 1), "uint8", 3, observation_low=0, observation_high=LIT)
+        self.spec = types.EnvSpec((ROWS, COLUMNS, 1), "uint8", len(NAMES), 0, LIT, action_names=NAMES)
         self._ball_row, self._ball_column, self._paddle = np.zeros((3, num_envs), np.int64)
 
     def step(self, actions: np.ndarray) -> types.EnvStep:

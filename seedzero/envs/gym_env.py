@@ -165,6 +165,16 @@ _BRINGERS = {
 """Missing module -> the packages that bring it, as `packages.install_command` takes it."""
 
 
+def _action_names(env: gymnasium.Env[Any, Any], num_actions: int) -> tuple[str, ...]:
+    """Returns the names that an environment gives its actions, as Atari's do, unless a wrapper has other actions."""
+    found: tuple[str, ...] = ()
+    with contextlib.suppress(Exception):  # foreign code, for a reader's convenience alone
+        if env.action_space == env.unwrapped.action_space:
+            found = tuple(map(str, env.unwrapped.get_action_meanings()))  # type: ignore[attr-defined]
+    are_names = all(name.isprintable() and 0 < len(name) <= 256 for name in found)
+    return found if are_names and len(set(found)) == len(found) == num_actions <= types.MAX_ACTION_NAMES else ()
+
+
 class GymVectorEnv:
     """E copies of a Gymnasium environment, stepped one after another."""
 
@@ -197,6 +207,7 @@ class GymVectorEnv:
             self.observation_space = envs[0].observation_space
             own = self.observation_space, envs[0].action_space
             self.spec, self._encode, self._decode = gym_spaces.read(name, *own, masks=masks)
+            self.spec = dataclasses.replace(self.spec, action_names=_action_names(envs[0], self.spec.num_actions))
             self._sizes = gym_spaces.action_sizes(own[1]) if masks else []
             self._first, self._make = envs[0], makers[0]
             self.statistics = gym_wrappers.keeping_statistics(envs[0])

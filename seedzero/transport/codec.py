@@ -261,7 +261,7 @@ def check_counts(error: type[errors.Error], title: str, fields: protobuf.Message
     A message of legal size may have millions of entries, which would stop the server's thread for seconds.
     """
     for name, limit in limits.items():
-        if (came := len(getattr(fields, name))) > limit:
+        if (came := len(getattr(fields, name, ()))) > limit:
             raise error(f"{title}.{name} has {came} entries; expected at most {limit}")
 
 

@@ -23,7 +23,8 @@ _MAX_ACTION_NUMBERS = 10_000
 _MAX_SPACES = 2**20
 _HELLO_LIMITS = dict(roles=16, environments=1_000)
 _BOUND_LIMITS = dict(action_low=_MAX_ACTION_NUMBERS, action_high=_MAX_ACTION_NUMBERS)
-_SPEC_LIMITS = dict(observation_shape=codec.MAX_AXES, **_BOUND_LIMITS, packed=1_000, tasks=1_000, seats=1_000)
+_NAME_LIMITS = dict(tasks=1_000, seats=1_000, action_names=types.MAX_ACTION_NAMES)
+_SPEC_LIMITS = dict(observation_shape=codec.MAX_AXES, **_BOUND_LIMITS, packed=1_000, **_NAME_LIMITS)
 
 _PLAIN = (bool, int, float, str)
 
@@ -36,7 +37,8 @@ _ROLE_OF = {number: role for role, number in _ROLES.items()}
 def check_generated(kind: type[Any], generated: type[protobuf.Message]) -> None:
     """Raises ImportError if a generated message lacks a field of a dataclass, as after an update of the sources."""
     known = generated.DESCRIPTOR.fields_by_name
-    if missing := [field.name for field in dataclasses.fields(kind) if field.name not in known]:
+    # Fields that are not compared are for people to read, and older stubs do without them.
+    if missing := [field.name for field in dataclasses.fields(kind) if field.compare and field.name not in known]:
         raise ImportError(
             f"seedzero/transport/inference_pb2.py is older than inference.proto: {generated.DESCRIPTOR.name} has no "
             f"{missing[0]}; install seedzero again, as by `pip install -e .`, which generates it"
@@ -90,7 +92,8 @@ def encode_spec(spec: types.EnvSpec) -> bytes:
 
 def spec_fields(spec: types.EnvSpec) -> dict[str, Any]:
     """Returns the fields of a Spec message."""
-    return {name: x for name, x in dataclasses.asdict(spec).items() if x is not False}
+    known = inference_pb2.Spec.DESCRIPTOR.fields_by_name
+    return {name: x for name, x in dataclasses.asdict(spec).items() if x is not False and name in known}
 
 
 def spec_of(fields: inference_pb2.Spec, num_envs: int, limit: int) -> types.EnvSpec:
@@ -117,11 +120,13 @@ def spec_of(fields: inference_pb2.Spec, num_envs: int, limit: int) -> types.EnvS
         if any(size > limit for size in shape):
             found = f"an observation with an axis of {max(shape)}"
             raise errors.SpecMismatch(f"Spec has {found}; expected at most {limit} bytes in all")
-    if wrong := [name for name in fields.tasks if not 1 <= len(name) <= codec.MAX_NAME]:
-        found = f"a name of {len(wrong[0])} characters"
-        raise errors.SpecMismatch(f"Spec.tasks has {found}; expected 1 to {codec.MAX_NAME} in each")
-    if wrong := [name for name in fields.tasks if not name.isprintable()]:
-        raise errors.SpecMismatch(f"Spec.tasks has the name {wrong[0]!r}; expected printable characters")
+    for kind in ("tasks", "action_names"):
+        names = getattr(fields, kind, ())
+        if wrong := [name for name in names if not 1 <= len(name) <= codec.MAX_NAME]:
+            found = f"a name of {len(wrong[0])} characters"
+            raise errors.SpecMismatch(f"Spec.{kind} has {found}; expected 1 to {codec.MAX_NAME} in each")
+        if wrong := [name for name in names if not name.isprintable()]:
+            raise errors.SpecMismatch(f"Spec.{kind} has the name {wrong[0]!r}; expected printable characters")
     spec = types.EnvSpec(**dict(_values(fields, types.EnvSpec), packed=_arrays_of(fields)))
     if (needed := max_message_bytes(spec, num_envs)) > limit:
         raise errors.SpecMismatch(
@@ -176,6 +181,8 @@ def max_message_bytes(spec: types.EnvSpec, num_envs: int) -> int:
 
 def _values(fields: protobuf.Message, kind: type[Any]) -> dict[str, Any]:
     """Returns a dataclass's fields from the fields of the same names in a message."""
-    # A stub may be older than a flag, which is then false.
-    values = {field.name: getattr(fields, field.name, False) for field in dataclasses.fields(kind)}
+    # A stub may be older than a field, which then has its default.
+    values: dict[str, Any] = {
+        field.name: getattr(fields, field.name, field.default) for field in dataclasses.fields(kind)
+    }
     return {name: value if isinstance(value, _PLAIN) else tuple(value) for name, value in values.items()}

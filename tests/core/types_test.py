@@ -60,6 +60,21 @@ def test_seats_that_make_no_game_are_refused(changes: dict[str, Any], told: str)
         types.EnvSpec((4,), "float32", 2, **changes)
 
 
+@pytest.mark.parametrize("names", [("left",), ("left", "left"), ("left", "stay", "right")])
+def test_names_that_are_not_one_for_each_action_are_refused(names: tuple[str, ...]) -> None:
+    with pytest.raises(errors.SpecMismatch, match=r"action_names are .* 2 different names"):
+        types.EnvSpec((4,), "float32", 2, action_names=names)
+
+
+def test_names_of_actions_make_no_other_spec_and_old_files_have_none() -> None:
+    named, plain = types.EnvSpec((4,), "float32", 2, action_names=("left", "right")), types.EnvSpec((4,), "float32", 2)
+    assert named == plain and hash(named) == hash(plain)
+    kept = dataclasses.asdict(named)
+    assert types.EnvSpec.from_json(kept).action_names == ("left", "right")
+    del kept["action_names"]
+    assert types.EnvSpec.from_json(kept).action_names == ()
+
+
 def test_finished_agents_mix_their_actions_in_games_of_seats_alone() -> None:
     assert types.EnvSpec((4,), "float32", 2, num_players=2).default_mode == types.GREEDY
     seats = ("first", "second")

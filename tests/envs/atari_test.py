@@ -106,7 +106,10 @@ def test_noop_starts_have_at_most_noop_max_frames():
 
 @pytest.mark.parametrize(("full", "expected"), [(True, 18), (False, 4)])
 def test_action_set_comes_from_the_configuration(full, expected):
-    assert make("breakout", full_action_space=full).spec.num_actions == expected
+    spec = make("breakout", full_action_space=full).spec
+    assert spec.num_actions == expected and spec.action_names[:4] == (
+        ("NOOP", "FIRE", "UP", "RIGHT") if full else ("NOOP", "FIRE", "RIGHT", "LEFT")
+    )
 
 
 def test_frames_have_the_configured_size():

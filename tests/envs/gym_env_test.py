@@ -104,6 +104,23 @@ def test_whole_numbers_are_in_their_space_whatever_its_dtype(space):
     assert all(map(space.contains, got)) and len({str(action) for action in got}) == 3
 
 
+class Named(Scripted):
+    names: tuple[object, ...] = ()
+
+    def get_action_meanings(self):
+        return self.names
+
+
+@pytest.mark.parametrize(
+    ("names", "found"),
+    [(("stay", "go"), ("stay", "go")), (("stay",), ()), (("go", "go"), ()), (("a\nb", "go"), ()), (3, ())],
+)
+def test_actions_have_the_names_that_the_environment_gives_if_they_fit(names, found, monkeypatch):
+    monkeypatch.setattr(Named, "names", names)
+    env = gym_env.GymVectorEnv.from_factory(lambda: Named(box(0, 1, np.float32), spaces.Discrete(2)), 1)
+    assert env.spec.action_names == found
+
+
 def test_the_action_on_a_final_observation_is_ignored():
     env = wrap(box(0, 1, np.float32), num_envs=1)
     env.reset([0])

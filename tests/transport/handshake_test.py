@@ -17,13 +17,10 @@ TIMES = sections.TransportConfig()
 LIMIT = sections.TransportConfig().max_message_bytes
 
 
-_TURNS = pytest.param(
-    TURNS,
-    marks=pytest.mark.skipif(
-        "moves_again" not in inference_pb2.Spec.DESCRIPTOR.fields_by_name,
-        reason="the stubs are older than the proto: pip install -e . makes them anew",
-    ),
-)
+_OLD = "the stubs are older than the proto: pip install -e . makes them anew"
+_KNOWN = inference_pb2.Spec.DESCRIPTOR.fields_by_name
+_TURNS = pytest.param(TURNS, marks=pytest.mark.skipif("moves_again" not in _KNOWN, reason=_OLD))
+_NAMED = pytest.mark.skipif("action_names" not in _KNOWN, reason=_OLD)
 HELLO = messages.Hello("w", "session", (types.Role.EVALUATE, types.Role.TRAIN), ("catch", "gym"), 32, "key")
 
 
@@ -71,6 +68,18 @@ def test_spec_survives_the_wire(spec: types.EnvSpec) -> None:
     assert handshake.spec_of(message.spec, E, LIMIT) == spec
 
 
+@_NAMED
+def test_names_of_actions_survive_the_wire_and_old_workers_send_none() -> None:
+    names = tuple(f"action {number}" for number in range(6))
+    fields = handshake.spec_fields(dataclasses.replace(PIXELS, action_names=names))
+    assert handshake.spec_of(inference_pb2.Spec(**fields), E, LIMIT).action_names == names
+    del fields["action_names"]
+    assert handshake.spec_of(inference_pb2.Spec(**fields), E, LIMIT).action_names == ()
+    for wrong, told in ((["x" * 257] * 6, "a name of 257"), (["\x1b"] * 6, "x1b"), (["x"] * 1001, "1001 entries")):
+        with pytest.raises(errors.SpecMismatch, match=f"Spec.action_names .*{told}"):
+            handshake.spec_of(inference_pb2.Spec(**fields, action_names=wrong), E, LIMIT)
+
+
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
@@ -98,7 +107,7 @@ def test_spec_survives_the_wire(spec: types.EnvSpec) -> None:
     ],
 )
 def test_impossible_spec_is_refused(changes: dict[str, Any], message: str) -> None:
-    fields = {name: x for name, x in {**dataclasses.asdict(PIXELS), **changes}.items() if x is not False}
+    fields = {**handshake.spec_fields(PIXELS), **changes}
     with pytest.raises(errors.SpecMismatch, match=message):
         handshake.spec_of(inference_pb2.Spec(**fields), E, LIMIT)
 
@@ -117,7 +126,7 @@ def test_impossible_spec_is_refused(changes: dict[str, Any], message: str) -> No
     ],
 )
 def test_impossible_arrays_are_refused(changes: dict[str, Any], message: str) -> None:
-    fields = {name: x for name, x in dataclasses.asdict(ARRAYS).items() if x is not False}
+    fields = handshake.spec_fields(ARRAYS)
     fields["packed"][0].update(changes)
     fields["packed"] = fields["packed"] * (1 if changes else 501)
     with pytest.raises(errors.SpecMismatch, match=message):

@@ -351,7 +351,7 @@ def think(
     else:
         actions = np.asarray(codec.decode(np.asarray(found.sampled), is_single=False))
         legal, number = np.ones(len(actions), bool), int(np.argmin(np.abs(found.sampled - taken).sum(axis=-1)))
-    names = search_traces.names(actions, legal, place)
+    names = search_traces.names(actions, legal, place, saved.spec.action_names)
     shown = search_traces.Thought(
         env=saved.config.env.id,
         agent=saved.config.run.agent,

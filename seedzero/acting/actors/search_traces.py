@@ -161,7 +161,7 @@ class Choice:
 
     Attributes:
       number: index of the action in `Policy.actions`; for continuous actions, index of the sample.
-      name: the game's name, or the environment's value as text.
+      name: the game's or the environment's name, or else the environment's value as text.
       is_legal: whether the action mask allows it; true without a mask.
       prior: probability of the policy network before masking; None if the agent does not search.
       policy: probability in the search's improved policy, or with which the agent draws it.
@@ -385,9 +385,11 @@ def _note(node: Node) -> str:
 # Making -------------------------------------------------------------------------------------------------------------
 
 
-def names(actions: np.ndarray, legal: np.ndarray, place: positions.GamePlace | None) -> list[str]:
-    """Returns names of actions [A, ...]: the game's name for legal ones, [A], and the value as text for the others."""
-    found = [_value_name(value) for value in actions]
+def names(
+    actions: np.ndarray, legal: np.ndarray, place: positions.GamePlace | None, own: Sequence[str] = ()
+) -> list[str]:
+    """Returns names of actions [A, ...]: the game's for legal ones, [A], else the environment's own, or the values."""
+    found = [printable.escape(name) for name in own] or [_value_name(value) for value in actions]
     if place is not None and place.legal(place.state):
         for number in np.flatnonzero(legal).tolist():
             found[number] = printable.escape(place.name(place.state, number))

@@ -173,8 +173,7 @@ def record(
             alone.enter_context(_alone(directory))
             if present := sorted(directory.glob("episode-*.npz")):
                 raise errors.UsageError(f"--out={directory} has {present[0].name} already; give a new directory")
-            names = getattr(env, "action_names", None)
-            facts_of_run = {**header(choice, saved, config), "action_names": names}
+            facts_of_run = header(choice, saved, config)
             limit = choice.most_steps(config)
             total = 0
             with patience.telling(lambda: "" if total else "playing the first episode"):
@@ -206,6 +205,7 @@ def header(choice: agent_choice.AgentChoice, saved: saved_agents.SavedAgent, con
         "num_simulations": config.search.num_simulations if saved.agent.search else None,
         "spec": dataclasses.asdict(saved.spec),
         "actions": _actions(saved.spec),
+        "action_names": saved.spec.action_names or None,
     }
 
 

@@ -36,6 +36,8 @@ from seedzero.networks import observations
 FRAMES_BEFORE, FRAMES_AFTER = 64, 192
 """Number of the record's observations, around the step, to compare an imagined state with."""
 MOST_SIMULATIONS = 4096
+MAX_LETTERS = 256
+"""Letters of an action's name that are kept."""
 _BATCH = 32
 
 
@@ -52,6 +54,10 @@ def load(choice: agent_choice.AgentChoice, header: Mapping[str, Any], num_simula
     num_simulations: of the search; None means as in the recording.
     """
     config, spec = saved_agents.read(choice)
+    given = header.get("action_names")
+    names = tuple(str(name)[:MAX_LETTERS] for name in given) if isinstance(given, list) else ()
+    if not spec.action_names and len(set(names)) == len(names) == spec.num_actions:
+        spec = dataclasses.replace(spec, action_names=names)  # of a run before specs had names
     wanted = num_simulations or _whole(header.get("num_simulations"), 1, MOST_SIMULATIONS)
     if wanted is not None:
         config = configs.override(config, {"search.num_simulations": wanted})

@@ -336,6 +336,7 @@ def _spec(spec: types.EnvSpec) -> dict[str, Any]:
     return {
         "arrays": [array.to_json() for array in spec.arrays],
         "num_actions": spec.num_actions,
+        "action_names": spec.action_names,
         "num_players": spec.num_players,
         "seats": spec.seats,
         "tasks": spec.tasks,

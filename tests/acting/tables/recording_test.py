@@ -60,6 +60,7 @@ def test_episodes_are_those_of_an_evaluation(tmp_path: pathlib.Path, run_path: A
         arrays, header = found.arrays, found.header
         assert (header["episode"], header["seed"], header["run"], header["env"]) == (number, 5, "run", "catch")
         assert header["num_simulations"] == 3 and header["policy"] == "greedy" and header["actions"] == [0, 1, 2]
+        assert header["action_names"] == ["left", "stay", "right"]
         assert found.num_steps == 9 and arrays["terminated"].tolist() == [False] * 8 + [True]
         assert header["return"] == arrays["reward"].sum() == told[number].total
         for row in range(9):

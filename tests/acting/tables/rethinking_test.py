@@ -154,9 +154,16 @@ def test_what_cannot_be_thought_over_is_refused(tmp_path: pathlib.Path, monkeypa
 
 def test_a_hostile_header_is_not_believed(tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (record, _), again = _recorded(tmp_path, monkeypatch, "catch")
-    wrong = {"seed": -1, "first_call": "x", "task": ["x"], "num_simulations": 10**9, "policy": ["x"]}
+    wrong: dict[str, Any] = {
+        "action_names": ["x", "x", {}],
+        "seed": -1,
+        "first_call": "x",
+        "task": ["x"],
+        "num_simulations": 10**9,
+        "policy": ["x"],
+    }
     shown = again.think(dataclasses.replace(record, header={**record.header, **wrong}), 2)
-    assert shown.num_simulations == 3
+    assert shown.num_simulations == 3 and shown.name in ("left", "stay", "right")
     choice = agent_choice.AgentChoice(tmp_path / "run")
     loaded = rethinking.load(choice, wrong)
     assert loaded._saved.config.search.num_simulations == 3

@@ -273,7 +273,7 @@ def test_a_scripted_member_s_move_is_told_with_the_step_after_it() -> None:
     assert [step.action for step in watched._steps.since(0)] == [1, 2, 1]
 
 
-SPEC = types.EnvSpec((2,), "float32", 3)
+SPEC = types.EnvSpec((2,), "float32", 3, action_names=("left", "stay", "right"))
 SETTINGS = {"env.id": "catch", "worker.envs_per_group": 2, "worker.num_groups": 2, "replay.num_slots": 8}
 EVIL = "<b>\x1b[2J</b>"
 
@@ -337,6 +337,7 @@ def test_an_environments_steps_come_with_their_observations() -> None:
     found, observations = world.ask(1)
     assert np.frombuffer(observations, np.float32).tolist() == [1, 2, 3, 4]
     assert found["steps"]["action"] == [1, 1] and found["steps"]["reward"] == [1.0, 2.0]
+    assert found["spec"]["action_names"] == ["left", "stay", "right"]
     assert found["spec"]["arrays"] == [
         {
             "name": "observation",

@@ -183,7 +183,8 @@ case "$game" in *[!A-Za-z0-9]*) die "--game=$game: expected a name as Pong or Sp
 [ -n "$game$env" ] || die "no game; give its name, as Pong or cartpole, or --env=ID"
 case "$image" in
     "") ;;
-    *-docker.pkg.dev/*/*/?*) [ "${image##*/}" != "${image##*:}" ] || image=$image:latest ;;
+    *-docker.pkg.dev/*/*/*:?*) ;;
+    *-docker.pkg.dev/*/*/?*) image=${image%:}:latest ;;
     *) die "--image=$image: expected $images/NAME:TAG, or another repository whose images $train_account can read" ;;
 esac
 

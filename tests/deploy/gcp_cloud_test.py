@@ -139,6 +139,8 @@ def test_an_own_environment_trains_from_its_images_once_they_are_pushed(cloud: C
     words = ("--env=python:my_env:MyEnv", f"--image={image}", "--run=mine", "--accelerator=cpu", "--preset=discrete")
     missing = cloud.run("train.sh", *words, code=2)
     assert f"scripts/image --env=python:my_env:MyEnv --image={image} --push" in missing.stderr
+    newest = cloud.run("train.sh", words[0], words[1].removesuffix(":1"), *words[2:], code=2)
+    assert f"there is no image {image.replace(':1', '-learner:latest')}; " in newest.stderr
     assert not cloud.server.changes()
     images = [image.replace(":1", f"-{part}:1") for part in ("learner", "worker")]
     for name in images:

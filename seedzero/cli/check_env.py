@@ -204,7 +204,7 @@ COMMAND = parse.Command(
     details="""
 It makes the environment as a worker would and prints its arrays, the range of their values, lengths and returns of
 episodes, rewards, speed, when a run would update, evaluate and end at that speed, the preset and network that
-`seedzero train --env=ENV` chooses, and advice; what makes learning hard stands behind "learning:".
+`seedzero train --env=ENV` chooses, and advice; what makes learning hard follows "learning:".
 
 The exit code is 1 for an environment that training would reject.
 

@@ -152,6 +152,6 @@ COMMAND = parse.Command(
     details="""
 In Python, seedzero.connect("HOST:PORT") returns the policy; it needs numpy and gRPC, and no JAX. Other languages use
 the service Policy of protos/seedzero/transport/inference.proto. `seedzero health` asks whether the server serves. The
-last line on standard output, behind Ctrl-C: requests, rows, calls, and changes of parameters.""",
+last line on standard output, after Ctrl-C: requests, rows, calls, and changes of parameters.""",
     run=run,
 )

@@ -154,9 +154,9 @@ class LeagueConfig(options.Section):
     )
     members: str = options.at_creation(
         "",
-        "opponents that never learn, met like frozen players, separated by commas: random, uniform moves; "
-        "mcts-N, OpenSpiel's tree search of N simulations; spiel:BOT, another bot of OpenSpiel; "
-        "roshambo:BOT, a bot for repeated rock-paper-scissors, roshambo:all for all 43; MODULE:FUNCTION, your own",
+        "opponents that never learn, separated by commas: random; mcts-N, OpenSpiel's tree search of N simulations; "
+        "spiel:BOT, another bot of OpenSpiel; roshambo:BOT or roshambo:all, for repeated rock-paper-scissors; "
+        "MODULE:FUNCTION, your own",
     )
     opponents: str = options.on_resume(
         "explore",

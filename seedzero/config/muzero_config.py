@@ -42,7 +42,7 @@ class SearchSection(options.Section):
     value_scale: float = options.on_resume(0.1, "Gumbel: scale of completed Q values", low=0)
     min_value_range: float = options.on_resume(
         0.01,
-        "smallest range by which a node's Q values are scaled, so that noise in equal values is no preference",
+        "smallest range by which a node's Q values are scaled, so that noise does not look like a preference",
         "usual rewards, see reward.normalize",
         low=1e-8,
     )

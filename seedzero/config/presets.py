@@ -135,7 +135,7 @@ PRESETS: Mapping[str, Preset] = {
         run=dict(max_env_steps=10_000_000),
     ),
     "league-goofspiel": _preset(
-        "goofspiel with four cards against its past and exploiters: self-play alone becomes deterministic there",
+        "goofspiel with four cards against its past and exploiters, where plain self-play becomes deterministic",
         _SEATS,
         env=dict(id="spiel:goofspiel(num_cards=4,imp_info=true,points_order=descending)"),
     ),

@@ -21,9 +21,8 @@ _MAIN = "main"
 class SeatsConfig(options.Section):
     policies: str = options.at_creation(
         SHARED,
-        "policies of agents that share an environment: shared, one for all; each, one for each agent, of its name; or "
-        f"a JSON object from patterns of agents' names to names of policies, such as '{_EXAMPLE}': the first pattern "
-        "that matches counts",
+        "policies of agents that share an environment: shared, one for all; each, one for each agent; or a JSON "
+        f"object from patterns of agents' names to names of policies, such as '{_EXAMPLE}'",
     )
 
     @property

@@ -189,8 +189,8 @@ class EnvConfig(options.Section):
     opponents: str = options.at_creation(
         opponents.RANDOM,
         "games of two players: opponents of evaluations, separated by commas: random, mcts-N (OpenSpiel's tree search "
-        "of N simulations), gtp:COMMAND (a program that speaks the Go Text Protocol), or roshambo:BOT (repeated "
-        "rock-paper-scissors; roshambo:all: 43 bots); the mean return over all of them selects the best checkpoint",
+        "of N simulations), gtp:COMMAND (a program that speaks the Go Text Protocol), roshambo:BOT or roshambo:all "
+        "(repeated rock-paper-scissors); their mean return selects the best checkpoint",
     )
     max_episode_steps: int = options.at_creation(
         0,

@@ -93,7 +93,7 @@ def read_token(token_file: str, flag: str = "--token_file") -> str:
         raise errors.UsageError(f"{name} is empty; expected a token, as `openssl rand -hex 32 > {token_file}` writes")
     if len(token) > MAX_TOKEN_BYTES or not re.fullmatch(r"[!-~]+", token):
         raise errors.UsageError(
-            f"{name} holds {len(data)} bytes that are no token; expected at most {MAX_TOKEN_BYTES} visible ASCII "
+            f"{name} holds {len(data)} bytes that are not a token; expected at most {MAX_TOKEN_BYTES} visible ASCII "
             "characters without spaces"
         )
     if len(token) < MIN_TOKEN_BYTES:

@@ -140,7 +140,7 @@ def _arrays(file: BinaryIO, names: Sequence[str] | None, max_bytes: int | None) 
     """Returns the named arrays; None means all."""
     loaded = np.load(file, allow_pickle=False)
     if not isinstance(loaded, np.lib.npyio.NpzFile):
-        raise ValueError("it is no .npz file")
+        raise ValueError("it is not an .npz file")
     with loaded, zipfile.ZipFile(file) as archive:
         wanted = loaded.files if names is None else names
         sizes = {info.filename.removesuffix(".npy"): info.file_size for info in archive.infolist()}

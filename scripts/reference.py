@@ -10,7 +10,6 @@ by a rule between settings, with their place and their letters. A placeholder co
 from __future__ import annotations
 
 import ast
-import dataclasses
 import importlib
 import inspect
 import math
@@ -20,7 +19,7 @@ import sys
 import textwrap
 import types
 import typing
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import seedzero
@@ -31,7 +30,7 @@ from seedzero.core import types as core_types
 ROOT = pathlib.Path(__file__).parents[1]
 WIDTH = 100
 SHARED = ("network", "optimizer", "reward", "search", "seats")
-"""Sections whose defaults each agent has for itself; they are on its page."""
+"""Sections whose defaults each agent has for itself; its page lists them as flags."""
 MARKS = {"no": "*", "on resume": "", "any time": "+"}
 """May a setting change? -> its sign in the tables, as docs/settings.md explains it."""
 SEEDZERO = (seedzero, seedzero.search)
@@ -54,57 +53,75 @@ def written(text: str) -> str:
 def settings(name: str) -> str:
     """Returns the settings of a section that all agents have, or of an agent: its own and those with its defaults.
 
-    "shared": what the settings mean of which each agent has defaults for itself.
+    The advanced ones of a section follow its table as flags. "shared": what the settings mean of which each agent has
+    defaults for itself.
     """
+    config = configs.of_agent(name) if name in configs.agent_names() else configs.Config()
     if name == "shared":
-        rows = [
-            f"| `{configs.flag(setting)}` | {_cell(field.metadata['help'])}{_marked(setting)} |"
-            for setting, field in configs.fields().items()
-            if setting.partition(".")[0] in SHARED
-        ]
-        return "\n".join(["| setting | meaning |", "|---|---|", *rows])
+        rows = [_row(setting, config) for setting in _shared() if not _is_advanced(setting)]
+        return "\n".join(["| setting | range | meaning |", "|---|---|---|", *rows])
     if name not in configs.agent_names():
-        return table(name, configs.Config())
-    config = configs.of_agent(name)
-    others = [section for section in (*config.agent.SECTIONS, *SHARED) if section != "league"]
-    sections = dict.fromkeys([name, *others])
-    parts = [table(section, config) for section in sections]
-    return "\n\n".join(f"### `{section}`\n\n{rows}" for section, rows in zip(sections, parts, strict=True) if rows)
+        return section(name, config)
+    others = [part for part in config.agent.SECTIONS if part not in ("league", *SHARED)]
+    parts = [f"### `{part}`\n\n{section(part, config)}" for part in dict.fromkeys([name, *others])]
+    return "\n\n".join([*parts, f"### Shared settings\n\n{defaults(config)}"])
 
 
-def table(section: str, config: configs.Config) -> str:
-    """Returns a table of the settings of a section that the configuration's agent reads; "": it reads none."""
-    values = configs.flatten(config)
-    rows = [
-        _row(name, values[name], field, config.agent.CHOICES.get(name, ()))
-        for name, field in configs.fields().items()
-        if name.partition(".")[0] == section and configs.is_read(name, config)
-    ]
+def section(name: str, config: configs.Config) -> str:
+    """Returns a table of the settings of a section that the agent reads, and its advanced ones as flags."""
+    found = [setting for setting in configs.fields() if _section(setting) == name and configs.is_read(setting, config)]
+    rows = [_row(setting, config) for setting in found if not _is_advanced(setting)]
     head = ["| setting | default | range | meaning |", "|---|---|---|---|"]
-    if section in SHARED:
-        head = ["| setting | default | range |", "|---|---|---|"]
-    return "\n".join([*head, *rows]) if rows else ""
+    table = "\n".join([*head, *rows]) if rows else ""
+    advanced = _block(textwrap.wrap(" ".join(_flags(filter(_is_advanced, found), config)), WIDTH))
+    return "\n\n".join(filter(None, [table, advanced]))
 
 
-def _row(name: str, value: options.Value, field: dataclasses.Field[Any], choices: tuple[str, ...]) -> str:
-    metadata = field.metadata
+def defaults(config: configs.Config) -> str:
+    """Returns an agent's values of the settings that agents share, as flags; comments have the agent's own choices."""
+    names = [name for name in _shared() if configs.is_read(name, config)]
+    choices = [", ".join(config.agent.CHOICES.get(name, ())) for name in names]
+    rows = zip(_flags(names, config), choices, strict=True)
+    return _block([f"{flag:<40}# {own}" if own else flag for flag, own in rows])
+
+
+def _flags(names: Iterable[str], config: configs.Config) -> list[str]:
+    values = configs.flatten(config)
+    return [f"{configs.flag(name)}={options.shown(values[name]) if values[name] != '' else ''}" for name in names]
+
+
+def _block(lines: Sequence[str]) -> str:
+    return "\n".join(["```", *lines, "```"]) if lines else ""
+
+
+def _shared() -> list[str]:
+    return sorted(
+        (name for name in configs.fields() if _section(name) in SHARED), key=lambda name: SHARED.index(_section(name))
+    )
+
+
+def _section(name: str) -> str:
+    return name.partition(".")[0]
+
+
+def _is_advanced(name: str) -> bool:
+    return configs.mark(name) == options.ADVANCED
+
+
+def _row(name: str, config: configs.Config) -> str:
+    metadata, value = configs.fields()[name].metadata, configs.flatten(config)[name]
     shown = "" if value == "" else f"`{options.shown(value)}`"
     mark = MARKS[metadata["resumable"] or "no"]
-    cells = [
-        f"`{configs.flag(name)}`",
-        " ".join(filter(None, [shown, metadata["unit"], mark])),
-        _range(value, choices or metadata["choices"], metadata["low"], metadata["high"]),
-        metadata["help"],
-    ]
-    own = list(map(_cell, cells[:-1] if name.partition(".")[0] in SHARED else cells))
-    own[1] += _marked(name)
-    return f"| {' | '.join(own)} |"
-
-
-def _marked(name: str) -> str:
-    """Returns the mark of a setting for the end of a cell; "" for the usual one."""
-    marks = {options.START: f" **{options.START}**", options.ADVANCED: f" _{options.ADVANCED}_"}
-    return marks.get(configs.mark(name), "")
+    choices = config.agent.CHOICES.get(name, ()) if _section(name) not in SHARED else ()
+    limits = _range(value, choices or metadata["choices"], metadata["low"], metadata["high"])
+    if _section(name) in SHARED:
+        cells = [" ".join(filter(None, [limits, mark])), metadata["help"]]
+    else:
+        cells = [" ".join(filter(None, [shown, metadata["unit"], mark])), limits, metadata["help"]]
+    cells = list(map(_cell, cells))
+    if configs.mark(name) == options.START:
+        cells[0] = f"{cells[0]} **{options.START}**".strip()
+    return f"| `{configs.flag(name)}` | {' | '.join(cells)} |"
 
 
 def _range(value: options.Value, choices: tuple[str, ...], low: float, high: float) -> str:

@@ -44,7 +44,10 @@ def test_generated_parts_are_new(reference: types.ModuleType) -> None:
 
 def test_every_setting_has_a_row(reference: types.ModuleType) -> None:
     text = "".join(reference.documents().values())
-    assert not [name for name in configs.fields() if f"| `{configs.flag(name)}` |" not in text]
+    flags = [line.partition("#")[0].split() for line in text.splitlines() if line.startswith("--")]
+    rows = {flag.partition("=")[0] for line in flags for flag in line}
+    rows |= {line.split("`")[1] for line in text.splitlines() if line.startswith("| `--")}
+    assert not [name for name in configs.fields() if configs.flag(name) not in rows]
     for agent in configs.agent_names():
         page = (ROOT / "docs" / "agents" / f"{agent}.md").read_text(encoding="utf-8")
         assert f"<!-- settings {agent} -->" in page
@@ -72,15 +75,19 @@ def test_help_texts_name_flags_that_there_are() -> None:
     assert not [name for name, text in texts.items() if re.search(rf"\b(?:{'|'.join(map(re.escape, long))})\b", text)]
 
 
-def test_a_row_has_the_agent_s_default_and_choices(reference: types.ModuleType) -> None:
-    rows = reference.settings("apex").splitlines()
-    assert "### `replay`" not in rows and "### `apex`" in rows
-    (row,) = [row for row in rows if row.startswith("| `--optimizer.kind`")]
-    assert row.split(" | ")[1:] == ["`rmsprop` \\*", "`adam`, `rmsprop` |"]
-    (row,) = [row for row in rows if row.startswith("| `--network.kind`")]
-    assert row.split(" | ")[2] == "`auto`, `mlp`, `conv`, `nature`, `deep` |"
+def test_an_agent_s_page_has_its_defaults_and_choices(reference: types.ModuleType) -> None:
+    lines = reference.settings("apex").splitlines()
+    assert "### `replay`" not in lines and "### `apex`" in lines
+    assert {"--optimizer.kind=rmsprop", "--network.width=512"} < {*lines}
+    (line,) = [line for line in lines if line.startswith("--network.kind=auto ")]
+    assert line.partition("# ")[2] == "auto, mlp, conv, nature, deep"
     (row,) = [row for row in reference.settings("run").splitlines() if row.startswith("| `--seed`")]
     assert row.split(" | ")[1:3] == ["`0` \\*", ""]
+    (row,) = [row for row in reference.settings("shared").splitlines() if row.startswith("| `--search.num_sim")]
+    assert row.split(" | ")[1] == "1 to 10,000 **start here**"
+    (row,) = [row for row in reference.settings("shared").splitlines() if row.startswith("| `--network.kind`")]
+    assert "`patches`" in row and "`resnet`" in row
+    assert reference.settings("batcher") == "```\n--batcher.max_batch=0\n```"
 
 
 def test_signs_of_markup_are_escaped_outside_code(reference: types.ModuleType) -> None:

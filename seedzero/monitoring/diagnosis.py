@@ -24,7 +24,7 @@ class Rule:
     name: str  # of the row
     agents: tuple[str, ...]  # names of agents that it applies to; () means all
     metrics: tuple[str, ...]  # that must be in every recent row
-    symptom: str  # wording for the document
+    symptom: str  # wording for the document; `find` has the exceptions
     change: str  # what to change first, with settings in braces
     find: Callable[[symptoms.RunCase], str]  # returns the symptom with its numbers, or ""
     min_steps: int = 0  # with fewer optimizer steps it is too early; PPO takes several per update
@@ -50,10 +50,8 @@ class RuleVerdict(NamedTuple):
 _LATER = f"after {symptoms.FEW_STEPS} optimizer steps"
 _APART = (
     f"the two differ in {learning_curves.NUM_RECENT} rows by {symptoms.LARGE_GAP:.0%} of the largest target, or by "
-    f"{symptoms.GAP:.0%} while the return has not risen, {_LATER} (a largest target below "
-    f"{symptoms.SMALL_TARGET:g} counts as {symptoms.SMALL_TARGET:g}, with two players as 1)"
+    f"{symptoms.GAP:.0%} while the return has not risen"
 )
-_SINCE = "in the newest row, or in an earlier one if the return has not risen since"
 _LOWER_RATE = "a new run with a tenth of {learning_rate}"
 _SEARCHERS, _CRITICS = ("muzero", "alphazero"), ("apex", "r2d2")
 _ACTORS = (*_SEARCHERS, "vtrace", "ppo", "sac")
@@ -72,7 +70,7 @@ RULES = (
         "refused updates",
         (),
         ("num_rejected",),
-        "above 0: a loss or a gradient was not finite; ten such updates in a row end the run",
+        "a loss or a gradient was not finite; ten such updates in a row end the run",
         "huge rewards or observations; a tenth of {learning_rate}",
         symptoms.refused,
         warns=True,
@@ -81,7 +79,7 @@ RULES = (
         "rewards",
         (),
         ("episode_return",),
-        f"every row has the same return, {_LATER}: no reward has depended on the actions so far",
+        f"every row has the same return {_LATER}",
         "a denser reward; more exploration, for MuZero `--explore.first_steps=5000`",
         symptoms.same_return,
         min_steps=symptoms.FEW_STEPS,
@@ -91,11 +89,10 @@ RULES = (
         "return",
         (),
         ("episode_return",),
-        "an environment that reports `is_success` has reported no success; or neither training nor an evaluation is "
-        f"{symptoms.RISE:.0%} above the first evaluation and random actions (as "
-        f"`check-env` measured them, or else the first episodes), after {symptoms.RISING_ENV_STEPS:,} steps "
-        f"({symptoms.FEW_ENV_STEPS:,} with {symptoms.RISING_STEPS:,} optimizer steps) and half of `--max_env_steps`. "
-        "A run whose evaluations are all as good as the first is healthy while training rises towards them",
+        "no success, if the environment reports `is_success`; or neither training nor an evaluation is "
+        f"{symptoms.RISE:.0%} above the first evaluation and random actions, after {symptoms.RISING_ENV_STEPS:,} "
+        f"steps ({symptoms.FEW_ENV_STEPS:,} with {symptoms.RISING_STEPS:,} optimizer steps) and half of "
+        "`--max_env_steps`",
         f"{_LOWER_RATE}; rewards and observations by `seedzero check-env`; more steps",
         symptoms.not_risen,
         min_steps=symptoms.FEW_STEPS,
@@ -138,8 +135,7 @@ RULES = (
         "value loss",
         ("vtrace", "ppo", "sac", *_CRITICS),
         ("loss",),
-        f"the loss of the values (`loss_value`, if there is one) is above {symptoms.LARGEST_ERROR:g} times the square "
-        f"of the largest mean target or return (of {symptoms.SMALL_TARGET:g} if that is larger), {_SINCE}",
+        f"the loss of the values is above {symptoms.LARGEST_ERROR:g} times the square of the largest target or return",
         f"{_LOWER_RATE}; a smaller {{reward.scale}}",
         symptoms.value_loss,
         warns=True,
@@ -148,8 +144,7 @@ RULES = (
         "policy loss",
         _SEARCHERS,
         ("loss_policy",),
-        f"above {symptoms.LARGEST_POLICY_LOSS:g} times that of the first row, where all actions are equally likely, "
-        f"{_SINCE}; in self-play only the newest row counts",
+        f"above {symptoms.LARGEST_POLICY_LOSS:g} times that of the first row, where all actions are equally likely",
         _LOWER_RATE,
         symptoms.policy_loss,
         warns=True,
@@ -158,8 +153,7 @@ RULES = (
         "gradients",
         (),
         (counts.GRAD_CLIPPED, "grad_norm"),
-        f"all are clipped, and {symptoms.LARGEST_NORM:g} times as large as the limit (V-trace's loss is a sum: for "
-        f"{symptoms.SUMMED_STEPS} steps {symptoms.LARGEST_NORM:g} times, for more steps accordingly)",
+        f"all are clipped, and {symptoms.LARGEST_NORM:g} times as large as the limit",
         "a larger {clip_norm}; huge rewards; a tenth of {learning_rate}",
         symptoms.clipped_gradients,
         min_steps=100,
@@ -170,7 +164,7 @@ RULES = (
         "narrow policy",
         ("sac",),
         ("policy_entropy",),
-        f"{symptoms.FAR_BELOW:g} below {{entropy_per_dimension}} for each of an action's numbers, {_SINCE}",
+        f"{symptoms.FAR_BELOW:g} below {{entropy_per_dimension}} for each of an action's numbers",
         _LOWER_RATE,
         symptoms.far_below,
         warns=True,
@@ -180,10 +174,8 @@ RULES = (
         ("muzero", "vtrace", "ppo"),
         ("policy_entropy", "episode_return"),
         f"below {symptoms.DECIDED:.0%} of the logarithm of the number of actions (continuous: deviations below "
-        f"{symptoms.SMALLEST_DEVIATION:g}) before {symptoms.FEW_STEPS} optimizer steps, or later while a single "
-        "player's return has not risen. A policy that was this certain in the first row, without a first evaluation, "
-        "is healthy while its return is at its best, and so is one whose return has risen by "
-        f"{symptoms.AT_ONCE:.0%} to that of the first evaluation and all others",
+        f"{symptoms.SMALLEST_DEVIATION:g}) before {symptoms.FEW_STEPS} optimizer steps, or later while the return has "
+        "not risen",
         f"{_LOWER_RATE}, or with a larger {{entropy_weight}}",
         symptoms.decided,
         warns=True,
@@ -193,8 +185,7 @@ RULES = (
         ("muzero", "vtrace", "ppo"),
         ("policy_entropy", "episode_return"),
         f"above {symptoms.UNDECIDED:.1%} of that logarithm after {symptoms.MANY_STEPS:,} optimizer steps, or again "
-        f"above {symptoms.BACK:.0%} after it was below {symptoms.DECIDED_BEFORE:.0%}, while a single player's return "
-        f"has not risen and the entropy weight is at most {symptoms.SMALL_WEIGHT:g}",
+        f"above {symptoms.BACK:.0%} after it was below {symptoms.DECIDED_BEFORE:.0%}, while the return has not risen",
         "a tenth of {learning_rate}; more updates; observations that show enough to decide",
         symptoms.undecided,
         min_rows=learning_curves.NUM_RECENT,
@@ -221,8 +212,7 @@ RULES = (
         "link",
         (),
         (),
-        f"`{link_lines.HIDING}` is above 0: the link is the limit, and a worker makes less than half of the steps "
-        "that it would make beside the learner",
+        f"`{link_lines.HIDING}` is above 0: a slow link costs a worker more than half of its steps",
         link_lines.REMEDY,
         symptoms.link_is_limit,
     ),
@@ -230,8 +220,8 @@ RULES = (
         "greedy play",
         (),
         ("episode_return",),
-        "evaluations return nearly as little as the first episodes, while training episodes have risen; or they "
-        f"return less than these by {symptoms.RISE:.0%} and {symptoms.ERRORS:g} standard errors",
+        "evaluations return nearly as little as the first episodes, while training episodes have risen; or "
+        f"{symptoms.RISE:.0%} and {symptoms.ERRORS:g} standard errors less than these",
         "the agent moves back and forth, or never fires: drawn actions, by `--policy=sample` of `evaluate` and "
         "`--evaluation.policy=sample` of a new run; a larger {entropy_weight}; for MuZero more {num_simulations}",
         symptoms.worse_greedily,

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import contextlib
 import json
+import logging
 import re
 import time
 from collections.abc import Mapping
@@ -22,7 +23,12 @@ from seedzero.envs import gym_env
 
 MAX_BYTES, ANSWER_SECONDS, HEAL_SECONDS, PAUSE_SECONDS = 64 * 2**20, 60.0, 120.0, 1.0
 """Largest answer; longest wait for it, and for a server that is away; pause between two attempts."""
+MOST_LOST = 5
+"""Connections in a row that may be lost before a step is answered."""
 _ACTIONS = """--env.kwargs='{"actions": {"action_id": 6}}': its fields, with numbers of values or [low, high]"""
+
+
+_logger = logging.getLogger(__name__)
 
 
 class _Lost(Exception):
@@ -44,6 +50,7 @@ class OpenEnv(gymnasium.Env[Any, Any]):
         """
         self._url, self._names, self._mask, self._reset = url, list(actions or ()), mask, dict(reset or {})
         self._socket: Any = None
+        self._num_steps = self._num_lost = 0  # steps of the episode; connections lost since a step
         self._open = contextlib.ExitStack()
         try:
             sizes: Any = np.array(list(actions.values()))
@@ -65,14 +72,23 @@ class OpenEnv(gymnasium.Env[Any, Any]):
 
     def reset(self, *, seed: int | None = None, options: Any = None) -> tuple[Any, dict[str, Any]]:
         super().reset(seed=seed)
+        self._num_steps = 0
         return self._shown(self._begin(seed=int(self.np_random.integers(2**31))))
 
     def step(self, action: Any) -> tuple[Any, float, bool, bool, dict[str, Any]]:
         try:
             data = self._answer("step", dict(zip(self._names, np.atleast_1d(action).tolist(), strict=True)))
-        except _Lost:
+        except _Lost as error:
             self.close()
+            self._num_lost += 1
+            if self._num_lost == MOST_LOST:
+                text = f"closed the connection at the first step of {MOST_LOST} episodes in a row"
+                raise errors.EnvironmentFailure(f"openenv:{self._url} {text}: {error}") from None
+            _logger.warning(
+                "openenv:%s: an episode ends as truncated after %d steps: %s", self._url, self._num_steps, error
+            )
             return self._last[0], 0.0, False, True, self._last[1]
+        self._num_steps, self._num_lost = self._num_steps + 1, 0
         return self._shown(data)[0], float(data.get("reward") or 0), bool(data.get("done")), False, self._last[1]
 
     def close(self) -> None:

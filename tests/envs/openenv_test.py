@@ -141,6 +141,18 @@ def test_a_lost_connection_truncates_the_episode_and_heals(server: Server) -> No
         assert group.step(np.array([1], np.int32)).reward == 0
 
 
+def test_a_server_that_never_takes_a_step_is_named(server: Server, caplog: pytest.LogCaptureFixture) -> None:
+    env = openenv.OpenEnv(server.url, actions={"move": 2})
+    with pytest.raises(errors.EnvironmentFailure, match="first step of 5 episodes in a row: ConnectionClosed"):
+        for seed in range(openenv.MOST_LOST):
+            env.reset(seed=seed)
+            for socket in list(server.sessions):
+                socket.close()
+            assert env.step(np.array([1]))[3]
+    assert caplog.text.count("ends as truncated after 0 steps: ConnectionClosed") == openenv.MOST_LOST - 1
+    env.close()
+
+
 def test_a_server_that_stays_away_is_named(server: Server, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(openenv, "HEAL_SECONDS", 0.05)
     server.most = 0

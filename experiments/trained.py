@@ -46,6 +46,7 @@ def keep(
     """
     write_acting(run, repository / FOLDER / name)
     saved = run_dirs.read_saved(run)
+    error = float(f"{found['stderr_return']:.2g}")
     cells = (
         f"[{name}]({name})",
         f"`{command(saved)}`",
@@ -53,7 +54,7 @@ def keep(
         saved.config.run.seed,
         f"{max(row['env_steps'] for row in runs.rows(run)):,}",
         " ".join(f"`{flag}`" for flag in flags) or "-",
-        f"{found['mean_return']:.4g} ± {found['stderr_return']:.2g}",
+        f"{found['mean_return']:.4g} ± {error:g}",
     )
     row = f"| {' | '.join(map(str, cells))} |"
     _write_row(repository / FOLDER / "README.md", row)

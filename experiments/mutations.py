@@ -192,7 +192,7 @@ MECHANISMS: tuple[tuple[str, str, str], ...] = (
     ("a dead worker is started again", "worker.pause(delay)", "return self._give_up(index, death)"),
     (
         "a served player changes with its parameters",
-        "self._params[player] = params\n                self._versions",
+        "self._params[player] = params\n                    self._versions",
         "self._versions",
     ),
     (

@@ -144,7 +144,7 @@ def test_what_cannot_be_thought_over_is_refused(tmp_path: pathlib.Path, monkeypa
     (record, _), again = _recorded(tmp_path, monkeypatch, "catch")
     with pytest.raises(errors.UsageError, match=r"step 9.*\b0\b.*\b8\b"):
         again.think(record, 9)
-    spec = {**record.header["spec"], "num_actions": 4}
+    spec = {**record.header["spec"], "num_actions": 4, "action_names": []}
     with pytest.raises(errors.UsageError, match="other observations"):
         again.think(dataclasses.replace(record, header={**record.header, "spec": spec}), 0)
     (record, _), again = _recorded(tmp_path / "apex", monkeypatch, "catch", run__agent="apex")

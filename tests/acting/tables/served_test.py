@@ -34,7 +34,7 @@ class Wide(catch.Catch):
 
     def __init__(self, num_envs: int) -> None:
         super().__init__(num_envs)
-        self.spec = dataclasses.replace(self.spec, num_actions=4)
+        self.spec = dataclasses.replace(self.spec, num_actions=4, action_names=())
 
 
 def _agent() -> base.Agent:

@@ -514,7 +514,7 @@ def _as_declared(came: types.EnvSpec, expected: types.EnvSpec) -> types.EnvSpec:
         came,
         num_states=expected.num_states if is_same else came.num_states,
         spaces=came.spaces if came.spaces and expected.spaces else expected.spaces,
-        action_names=expected.action_names,
+        action_names=expected.action_names if came.num_actions == expected.num_actions else came.action_names,
     )
 
 

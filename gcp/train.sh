@@ -108,7 +108,13 @@ check_machine() { # NUM_DEVICES SETTINGS...: refuses settings that ask the learn
 
 check_image() { # IMAGE: refuses one of your own that is not there
     [ "$dry_run" = true ] || is_there artifacts docker images describe "$1" ||
-        die "there is no image $1; in the folder of your module: scripts/image --env=$env --image=$image $([ "$extra" = cpu ] || echo "--extras=$extra ")--push"
+        die "there is no image $1; in the folder of your module: $(image_command)"
+}
+
+image_command() { # prints, quoted for a shell, what makes and pushes the images of --image
+    set --
+    [ "$extra" = cpu ] || set -- --extras="$extra"
+    quoted scripts/image --env="$env" --image="$image" "$@" --push
 }
 
 ensure_image() { # DOCKERFILE NAME=VALUE IMAGE: builds it with this argument and pushes it, unless this commit's image exists
@@ -212,7 +218,7 @@ case "$env" in
         # One process steps a worker's environments, which keeps no large machine busy.
         num_workers=4 machine_of_workers=e2-standard-4
         [ -n "$image" ] || die "--env=$env: expected atari:NAME, dmlab:LEVEL, football:SCENARIO or gym:CartPole-v1; any other needs \
---image=$images/NAME:TAG, which scripts/image --env=$env makes"
+--image=$images/NAME:TAG, which $(quoted scripts/image --env="$env") makes"
         ;;
 esac
 # The preset of CartPole names the environment, which settings after -- may replace.
@@ -460,7 +466,7 @@ case "$platform" in
         ;;
 esac
 plan_line images "$learner_image, $worker_image"
-[ -z "$image" ] || plan_line "" "made by: scripts/image --env=$env --image=$image $([ "$extra" = cpu ] || echo "--extras=$extra ")--push"
+[ -z "$image" ] || plan_line "" "made by: $(image_command)"
 confirm "Go on?"
 [ "$platform$dry_run" != vertexfalse ] || refuse_second_job
 make_scratch

@@ -14,6 +14,7 @@ import shutil
 import sys
 import threading
 from collections.abc import Callable, Mapping, Sequence
+from typing import Any
 
 from seedzero.api import training
 from seedzero.cli import output, parse, stopping
@@ -23,8 +24,6 @@ from seedzero.learner import callbacks
 
 _RARELY = (100_000, 50, 100)
 """Thresholds of garbage collection until the networks are built, which may wait for a worker, or never be."""
-_UNSAVED = {"evaluation.every_updates": 0, "run.stop_at_return": math.inf, "transport.step_seconds": 0.0}
-"""Of a run for a debugger: nothing waits for its environments only for so long."""
 MIN_ADDRESSES_BYTES = 3 * 10**9
 """Addresses of a learner of the smallest network on a CPU; with 20 % less, a library hangs or aborts as it starts."""
 
@@ -52,7 +51,7 @@ def run(arguments: parse.Arguments) -> int:
         try:
             ended = training.start(
                 arguments.flags,
-                arguments.settings if worker is None else _debugged(arguments.settings),
+                arguments.settings,
                 lambda run_dir: resume_command(run_dir, arguments),
                 callbacks.Caller(
                     say,
@@ -60,7 +59,7 @@ def run(arguments: parse.Arguments) -> int:
                     is_quiet=quiet,
                     has_built=functools.partial(collect_as_usual, usual),
                     worker=worker,
-                    unsaved={} if worker is None else _UNSAVED,
+                    unsaved={} if worker is None else _debugged(arguments.settings),
                 ),
             )
             if quiet:
@@ -89,15 +88,20 @@ def _nothing(*texts: str) -> None:
     """Prints nothing."""
 
 
-def _debugged(settings: Mapping[str, str]) -> dict[str, str]:
-    """Returns the settings of a run for a debugger."""
+def _debugged(settings: Mapping[str, str]) -> dict[str, Any]:
+    """Returns settings of a run for a debugger, for this process alone: nothing waits for its environments only for so
+    long.
+
+    Raises UsageError for settings of several processes.
+    """
     for name, kept in {"worker.num": "1", "cluster.num_hosts": "1"}.items():
         if settings.get(name, kept) != kept:
             flag = configs.flag(name)
             raise errors.UsageError(
                 f"--debug steps all environments in this process: leave {flag}={settings[name]} out, or --debug"
             )
-    return {"worker.num_groups": "1", **settings}
+    endless = {"evaluation.every_updates": 0, "run.stop_at_return": math.inf, "transport.step_seconds": 0.0}
+    return {"worker.num_groups": settings.get("worker.num_groups", 1), **endless}
 
 
 class _InProcess:

@@ -363,16 +363,16 @@ class ReplayConfig(options.Section):
     )
     num_slots: int = options.at_creation(
         options.AUTO,
-        "most training environments that a run ever has room for, one ring each; a run keeps it. 0, usually right: "
-        "those of --workers and --worker.num_remote; without the latter one worker more if others may join, or four "
-        "if there are no local ones",
+        "largest number of training environments at the same time, each with a ring of its own; a run keeps it. 0, "
+        "usually right: those of --workers and --worker.num_remote; without the latter one worker more if others may "
+        "join, or four if there are no local ones",
         low=0,
     )
     num_envs: int = options.at_creation(
         options.AUTO,
-        "how many of the environments of replay.num_slots fill replay.capacity (it starts none: see "
-        "worker.envs_per_group); the rings of the others have the same length and wait; a run keeps it. 0: those of "
-        "--workers and --worker.num_remote, or all if these are none",
+        "number of environments that share replay.capacity; further ones, up to replay.num_slots, get rings of the "
+        "same length. It starts no environments; a run keeps it. 0: those of --workers and --worker.num_remote, or "
+        "all if these are none",
         low=0,
     )
     placement: str = options.any_time(

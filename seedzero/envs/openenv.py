@@ -82,8 +82,8 @@ class OpenEnv(gymnasium.Env[Any, Any]):
             self.close()
             self._num_lost += 1
             if self._num_lost == MOST_LOST:
-                text = f"closed the connection at the first step of {MOST_LOST} episodes in a row"
-                raise errors.EnvironmentFailure(f"openenv:{self._url} {text}: {error}") from None
+                text = f"did not answer the first step of {MOST_LOST} episodes in a row: {error}"
+                raise errors.EnvironmentFailure(f"openenv:{self._url} {text}; look at the server's log") from None
             _logger.warning(
                 "openenv:%s: an episode ends as truncated after %d steps: %s", self._url, self._num_steps, error
             )

@@ -312,6 +312,10 @@ def test_a_debugged_run_waits_for_its_environments_and_evaluates_nothing(calls: 
     assert (config.worker.num, config.worker.num_groups, config.evaluation.every_updates) == (1, 1, 0)
     assert config.transport.limit_seconds == config.run.stop_at_return == float("inf")
     assert saved.evaluation.every_updates > 0 and saved.run.stop_at_return < config.run.stop_at_return
+    assert saved.worker.num_groups == 2 and "worker.num_groups" not in calls[0]["given"]
+    assert saved.replay.num_slots == saved.worker.num_envs  # room for a resume without --debug
+    assert commands.main(["train", "--preset=cartpole", "--agent=ppo", "--debug", "--worker.num_groups=3"]) == 0
+    assert configs.override(calls[1]["config"], calls[1]["caller"].unsaved).worker.num_groups == 3
 
 
 @pytest.mark.parametrize("flag", ["--workers=2", "--cluster.num_hosts=2"])
@@ -357,5 +361,7 @@ def test_a_debugged_environment_is_in_this_process_and_raises_its_own_exception(
     assert frames[-2:] == ["step", "fail"] and "_serve" not in frames
     saved = json.loads((tmp_path / "run" / "config.json").read_text())["config"]
     assert saved["evaluation.every_updates"] > 0 and saved["transport.step_seconds"] > 0  # of a resume without --debug
+    assert saved["worker.num_groups"] == 2
+    assert not list((tmp_path / "run" / "logs").glob("worker-*"))  # none waits to evaluate, either
     assert f"stepped in {os.getpid()}" in capfd.readouterr().out
     assert logging.getLogger("seedzero.worker.worker").isEnabledFor(logging.ERROR)  # for whatever comes next

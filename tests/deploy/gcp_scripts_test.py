@@ -489,6 +489,15 @@ def test_an_own_environment_trains_in_its_own_images(
     assert "--preset=discrete" in _dry("train.sh", *words, "--preset=discrete", path=path)
 
 
+def test_the_command_that_makes_images_can_be_pasted_into_a_shell(path: str) -> None:
+    image = "us-central1-docker.pkg.dev/my-project/seedzero/my-env:1"
+    words = ["--dry_run", PROJECT, "--env=spiel:leduc_poker(players=2)"]
+    made = f"scripts/image '{words[-1]}'"
+    shown = _run("train.sh", *words, f"--image={image}", path=path).stderr
+    assert f"made by: {made} --image={image} --extras=cuda --push\n" in shown
+    assert f"which {made} makes" in _run("train.sh", *words, path=path).stderr
+
+
 @pytest.mark.parametrize("accelerator", ACCELERATORS)
 def test_a_learner_must_find_its_accelerator(accelerator: str, path: str) -> None:
     learner, worker = _pools(_dry("train_atari.sh", f"--accelerator={accelerator}", path=path))

@@ -143,7 +143,8 @@ def test_a_lost_connection_truncates_the_episode_and_heals(server: Server) -> No
 
 def test_a_server_that_never_takes_a_step_is_named(server: Server, caplog: pytest.LogCaptureFixture) -> None:
     env = openenv.OpenEnv(server.url, actions={"move": 2})
-    with pytest.raises(errors.EnvironmentFailure, match="first step of 5 episodes in a row: ConnectionClosed"):
+    told = "did not answer the first step of 5 episodes in a row: ConnectionClosed.*; look at the server's log"
+    with pytest.raises(errors.EnvironmentFailure, match=told):
         for seed in range(openenv.MOST_LOST):
             env.reset(seed=seed)
             for socket in list(server.sessions):

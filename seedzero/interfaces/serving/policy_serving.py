@@ -215,6 +215,8 @@ class HttpActing:
             return fields
         if user_code.named({user_code.ENVIRONMENT: self._offer.env}):
             self._consent()
+        if fields.get("action_mask") is not None:
+            raise errors.UsageError("action_mask came with moves, which determine the legal actions; leave it out")
         return positions.seen(self._offer.env, self._offer.spec, fields["moves"])
 
     def _remembered(self, given: Any, player: str, num_rows: int, *, is_single: bool) -> tuple[Any, np.ndarray]:

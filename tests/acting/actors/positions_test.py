@@ -100,7 +100,8 @@ def test_http_takes_moves() -> None:
         policy = _policy(run__agent="ppo")
         assert asked({"moves": [4, 0]})["action"] == policy(**policy.position([4, 0]))
         assert "does not allow 4 after 1 moves" in asked({"moves": [4, 4]})["error"]
-        assert started == ["200 OK", "400 Bad Request"]
+        assert "action_mask came with moves" in asked({"moves": [4, 0], "action_mask": [0, 1, *[0] * 7]})["error"]
+        assert started == ["200 OK", *["400 Bad Request"] * 2]
     finally:
         engine.stop()
         run.join()

@@ -61,8 +61,8 @@ class PolicyClient(contextlib.AbstractContextManager["PolicyClient"]):
     def act(self, rows: policy_codec.PolicyRows) -> policy_codec.PolicyAnswer:
         """Waits for the answer to some rows, as long as it takes, and returns it.
 
-        A new session follows a lost one if all rows begin an episode. Every error, and an interrupt such as Ctrl-C,
-        ends the session, because a late answer would be taken for that to the next request.
+        A new session follows a lost one if all of its rows begin an episode. Every error, and an interrupt such as
+        Ctrl-C, ends the session, because a late answer would be taken for that to the next request.
 
         Raises ProtocolError if the server refuses the request or cannot be reached, or the session is over because its
         lease has expired or the server is new. Raises AccessDenied as `describe` does, and UsageError in a process
@@ -93,7 +93,8 @@ class PolicyClient(contextlib.AbstractContextManager["PolicyClient"]):
                 self._drop()
                 if is_lost := error.code() in _LOST:
                     self._forget()
-                goes_on = error.code() in _AGAIN or (is_lost and bool(rows.first.all()))
+                begins = len(rows.row) == self.num_rows and bool(rows.first.all())
+                goes_on = error.code() in _AGAIN or (is_lost and begins)
                 if not goes_on or attempt == _FEW:
                     raise explained(error, self._secured) from None
         raise AssertionError("the last attempt returns or raises")

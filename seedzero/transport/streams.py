@@ -330,7 +330,7 @@ class LearnerSide:
             self._learner.step(session.accept(fields.group, fields.sequence, step))
 
     def _on_report(self, stream: Stream, session: Session, report: links.LinkReport) -> None:
-        if not report.num_steps:
+        if not report.num_steps or session.spec is None:
             return
         now = self.clock()
         session.meter.report(report, now)

@@ -84,6 +84,14 @@ async def test_a_connected_worker_may_be_mute_while_it_makes_environments() -> N
 
 
 @in_a_loop
+async def test_times_of_steps_that_come_before_a_spec_are_ignored() -> None:
+    room = Room(Learner())
+    stream = room.stream(handshake.encode_hello(HELLO), codec.heartbeat(links.LinkReport(3, 0.1, 0.2)))
+    room.say(stream, ENCODED_SPEC)
+    assert stream.phase is sessions.STARTED and not room.links
+
+
+@in_a_loop
 async def test_heartbeats_alone_do_not_keep_a_stream() -> None:
     room = Room(Learner())
     mute = room.stream(codec.HEARTBEAT)

@@ -1,6 +1,6 @@
-"""Copies parts of a run in a bucket to a temporary directory, for commands that only read.
+"""Copies parts of a run from a bucket to a temporary directory, for commands that only read.
 
-A run directory on a disk is used directly. The learner's own local copy is never used, because it may be ahead of the
+A run directory on a disk is read in place. The learner's own local copy is never read, because it may be ahead of the
 bucket, or half written.
 """
 
@@ -20,7 +20,7 @@ from seedzero.storage.bucket import bucket, remote
 from seedzero.storage.checkpoints import durable, manifest, run_dirs, saved_files
 
 RETRY_SECONDS = 15.0
-"""How long requests are repeated while a user waits at a terminal."""
+"""How long a failed request is repeated, while a user waits at a terminal."""
 
 _SMALL = ("config.json", "spec.json", "status.json")
 
@@ -33,7 +33,7 @@ class Copy:
         self.path, self._store = path, store
         remote.download_all(store, path, _SMALL)
         if not (path / run_dirs.CONFIG_FILE).exists():
-            missing = f"{run_dirs.CONFIG_FILE} is missing, or the bucket is"
+            missing = f"{run_dirs.CONFIG_FILE} or the bucket is missing"
             raise errors.ResumeError(f"{url} is not a run directory: {missing}; give --run_dir of a training run")
 
     def fetch(self, name: str) -> None:
@@ -51,7 +51,7 @@ class Copy:
         return found
 
     def fetch_params(self, step: saved_files.Step | None) -> None:
-        """Fetches the parameters of a checkpoint, or for None those of the best and of the last one."""
+        """Fetches the parameters of a checkpoint; if step is None, those of the best and of the last one."""
         while not self._fetch_params(step, self.manifests()):
             shutil.rmtree(self.path / remote.ROOT)
 
@@ -74,12 +74,12 @@ class Copy:
         return self._store.read(f"{prefix}/{manifest.NAME}").content != found.manifests[prefix].content
 
     def fetch_state(self) -> None:
-        """Fetches the newest whole checkpoint without its replay."""
+        """Fetches the newest whole checkpoint, without its replay."""
         found = self.manifests()
         any(self._fetch(remote.step_prefix(step), found, "state") for step in sorted(found.steps(), reverse=True))
 
     def _fetch(self, prefix: str, found: remote.Checkpoints, scope: saved_files.Scope = "params") -> bool:
-        """Fetches parameters and returns whether all files are whole; whoever reads them reports damage."""
+        """Fetches parameters, and returns whether all files are whole; the code that reads them reports damage."""
         try:
             remote.fetch(self._store, self.path, prefix, found.manifests[prefix], scope)
         except errors.CheckpointError:
@@ -87,7 +87,10 @@ class Copy:
         return True
 
     def fetch_player(self, *names: str) -> None:
-        """Fetches frozen players that exist, and the names of all; whoever reads them reports damage."""
+        """Fetches those of the frozen players that exist, and makes a directory for every frozen player.
+
+        The code that reads them reports damage.
+        """
         players: dict[str, list[str]] = {}
         for key in self._store.list(proof=run_dirs.CONFIG_FILE):
             if key.startswith(remote.frozen_directory("")) and not {"", ".", ".."} & set(key.split("/")):
@@ -97,16 +100,16 @@ class Copy:
         remote.download_all(self._store, self.path, [key for name in names for key in players.get(name, [])])
 
     def refresh(self, frozen: Collection[str] | None) -> None:
-        """Fetches the parameters of the newest whole checkpoint, unless it is here, and deletes older ones.
+        """Fetches the parameters of the newest whole checkpoint, unless they are here, and deletes older ones.
 
-        frozen: names of the frozen players to fetch with it; None: all that it needs. Raises CheckpointError if no
-        newer checkpoint is whole.
+        frozen: names of the frozen players to fetch, too; None means all that the checkpoint needs. Raises
+        CheckpointError if no newer checkpoint is whole.
         """
         directory = self.path / remote.ROOT
         here = saved_files.finished(directory / saved_files.STEPS)
         newest = remote.step_prefix(max(here, default=-1))
         keys = self._store.list(proof=run_dirs.CONFIG_FILE)
-        # "0" sorts behind the "/" of this checkpoint's keys
+        # "0" sorts after the "/" in this checkpoint's keys
         newer = {key for key in keys if f"{newest}0" < key and key.startswith(remote.STEPS)}
         if newer or not any(key.startswith(f"{newest}/") for key in keys):
             self.fetch(run_dirs.CONFIG_FILE)  # another run may be there now
@@ -138,7 +141,7 @@ class Copy:
                 shutil.rmtree(self.path / prefix)  # the learner has deleted it in the meantime
 
     def rows(self) -> list[dict[str, Any]]:
-        """Returns the rows of `saved_files.list_steps`, checking only whether objects exist."""
+        """Returns the rows of `saved_files.list_steps`, but checks only whether objects exist."""
         found = self.manifests()
 
         def check(path: pathlib.Path) -> None:
@@ -174,7 +177,7 @@ def local(place: str, fetch: Callable[[Copy], object] = lambda copy: None) -> It
 def followed(place: str, frozen: Collection[str] | None) -> Iterator[tuple[pathlib.Path, Callable[[], None]]]:
     """Yields a run directory as `local` does, with the newest parameters, and a function that fetches newer ones.
 
-    frozen: as of `Copy.refresh`. In a directory on a disk the function does nothing.
+    frozen: as in `Copy.refresh`. For a directory on a disk, the function does nothing.
     """
     refreshes: list[Callable[[], None]] = []
 
@@ -189,7 +192,7 @@ def followed(place: str, frozen: Collection[str] | None) -> Iterator[tuple[pathl
 def checkpoint_rows(place: str, *, content: bool) -> list[dict[str, Any]]:
     """Returns a row for each checkpoint, as `saved_files.list_steps` does. Errors are those of `local`.
 
-    content: whether every file is read; otherwise none is, and in a bucket only the objects are listed.
+    content: whether to read every file. If false, no file is read, and in a bucket objects are only listed.
     """
     if bucket.parse(place) is not None and not content:
         rows: list[dict[str, Any]] = []

@@ -204,9 +204,7 @@ def test_a_checkpoint_that_is_not_there_is_named_with_those_that_are(gcs: fake_g
 def test_no_run_and_no_bucket_are_told(gcs: fake_gcs.FakeGcs) -> None:
     for url in ("gs://runs/nothing", "gs://no-such-bucket/one"):
         with (
-            pytest.raises(
-                errors.ResumeError, match=rf"{url} .*config.json is missing, or the bucket is; give --run_dir"
-            ),
+            pytest.raises(errors.ResumeError, match=rf"{url} .*config.json or the bucket is missing; give --run_dir"),
             run_copy.local(url),
         ):
             pass

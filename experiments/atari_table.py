@@ -28,6 +28,7 @@ from seedzero.storage.checkpoints import saved_files
 LIMIT_SECONDS = 9_000.0
 """Most seconds that a run trains, resumes included."""
 _BENCHMARK_GAMES = ("Boxing", "Breakout", "Freeway", "Krull", "MsPacman", "Pong", "Qbert", "RoadRunner")
+_REPEATED = ("Boxing", "Breakout", "Pong")  # with seeds 2 and 3
 _POLICY = {"Breakout": "sample"}  # after 100 thousand steps the best action may be to never launch the ball
 _WHOLE_GAMES = "--max_episode_steps=27000"  # Atari's limit of 108 thousand frames
 _COLUMNS = ("env_steps", "update", "seconds", "episode_return", "evaluation_mean_return")
@@ -63,6 +64,7 @@ class Entry(NamedTuple):
 ENTRIES: tuple[Entry, ...] = (
     *(Entry("Pong", "muzero", seed) for seed in (1, 2, 3)),
     *(Entry(game, "muzero-100k", 1, policy=_POLICY.get(game, "greedy")) for game in _BENCHMARK_GAMES),
+    *(Entry(game, "muzero-100k", seed, policy=_POLICY.get(game, "greedy")) for seed in (2, 3) for game in _REPEATED),
     *(Entry("Breakout", "muzero", seed) for seed in (1, 2)),
     *(Entry("Breakout", "ppo", seed, policy="sample") for seed in (1, 2)),
     Entry("Pong", "ppo", 1, policy="sample"),

@@ -16,14 +16,16 @@ import subprocess
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+import numpy as np
 import runs
 
 from seedzero.config import configs
-from seedzero.storage.checkpoints import manifest, run_dirs, saved_files
+from seedzero.storage.checkpoints import manifest, run_dirs, saved_files, trees
 
 EPISODES = 100
 ROOT = pathlib.Path(__file__).parent.parent
 FOLDER = pathlib.Path("examples", "trained")
+_ONLY_LEARNED_WITH = {"projector", "predictor"}
 
 
 def main() -> None:
@@ -62,17 +64,26 @@ def keep(
 
 
 def write_acting(run: pathlib.Path, target: pathlib.Path) -> None:
-    """Copies what acting needs: the settings, the spec, and the last checkpoint's parameters."""
+    """Writes what acting needs: the settings, the spec, and the last checkpoint's parameters.
+
+    Those that only MuZero's consistency loss reads become zeros, which the files' compression removes.
+    """
     path, found, _ = saved_files.find(run / "checkpoints", "last", "params")
     shutil.rmtree(target, ignore_errors=True)
     target.mkdir(parents=True)
     for name in ("config.json", "spec.json"):
         shutil.copy(run / name, target / name)
-    kept = manifest.Manifest(found.step, found.time, 1, True, {saved_files.PARAMS: found.arrays[saved_files.PARAMS]})
+    leaves = found.arrays[saved_files.PARAMS]
+    params: dict[str, Any] = {}
+    for leaf, array in zip(leaves, trees.load(path / saved_files.PARAMS, leaves), strict=True):
+        part = params
+        for name in leaf.path[:-1]:
+            part = part.setdefault(name, {})
+        part[leaf.path[-1]] = np.zeros_like(array) if _ONLY_LEARNED_WITH & {*leaf.path} else array
     steps = target / "checkpoints" / saved_files.STEPS
     steps.mkdir(parents=True)
-    copied = {saved_files.PARAMS: path / saved_files.PARAMS}
-    manifest.write_directory(steps / f"{found.step:012d}", {}, kept, copied)
+    kept = manifest.Manifest(found.step, found.time, 1, True)
+    manifest.write_directory(steps / f"{found.step:012d}", {saved_files.PARAMS: params}, kept)
 
 
 def command(saved: run_dirs.SavedConfig) -> str:

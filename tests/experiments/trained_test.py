@@ -5,10 +5,13 @@ from __future__ import annotations
 import pathlib
 from typing import Any
 
+import jax.numpy as jnp
 import pytest
 import runs  # see conftest.py
 import saved_run
 import trained
+
+from seedzero.storage.checkpoints import manifest, saved_files
 
 HEADER = "Agents.\n\n| agent | score |\n|---|---|\n"
 
@@ -43,3 +46,15 @@ def test_the_script_scores_the_last_checkpoint_of_a_run(
     monkeypatch.setattr("sys.argv", arguments)
     trained.main()
     assert "| 1 ± 0 |" in readme.read_text() and (readme.parent / "catch" / "config.json").is_file()
+
+
+def test_what_only_the_consistency_loss_reads_is_not_kept(run: pathlib.Path, tmp_path: pathlib.Path) -> None:
+    params = {name: {"kernel": jnp.arange(3)} for name in ("policy_head", "projector", "predictor")}
+    place = saved_files.step_directory(run / "checkpoints", 9)
+    parts = {saved_files.PARAMS: {saved_files.PARAMS: params}}
+    manifest.write_directory(place, parts, manifest.Manifest(9, 0.0, 9))
+    trained.write_acting(run, tmp_path / "kept")
+    kept, found = saved_files.restore_params(tmp_path / "kept" / "checkpoints", "last", params)
+    assert found.step == 9
+    kernels = {name: part["kernel"].tolist() for name, part in kept.items()}
+    assert kernels == {"policy_head": [0, 1, 2], "projector": [0, 0, 0], "predictor": [0, 0, 0]}

@@ -253,7 +253,8 @@ class WorkerSide:
         """Says Goodbye and ends an open stream; returns whether there was one."""
         if self._stream is None:
             return False
-        self._stream.put(codec.from_worker(goodbye=dict(reason=reason[: codec.MAX_REASON], failed=failed)))
+        told = reason[: codec.MAX_REASON].encode(errors="replace").decode()  # a file's name may be no text
+        self._stream.put(codec.from_worker(goodbye=dict(reason=told, failed=failed)))
         self._stream.put(None)
         return True
 

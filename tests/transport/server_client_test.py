@@ -169,10 +169,15 @@ def test_a_spec_that_is_refused_reaches_the_worker(changes: dict[str, Any], mess
     assert re.search(f"^failed: .*{message}", learner.next_end()[1])
 
 
-def test_worker_that_failed_says_why(learner: Learner, address: str) -> None:
+@pytest.mark.parametrize(
+    ("reason", "told"),
+    [("emulator crashed", "emulator crashed"), ("no file \udcff.rom", "no file ?.rom")],
+    ids=["text", "bytes in a file's name"],
+)
+def test_worker_that_failed_says_why(learner: Learner, address: str, reason: str, told: str) -> None:
     with pytest.raises(errors.EnvironmentFailure), joined(address):
-        raise errors.EnvironmentFailure("emulator crashed")
-    assert learner.next_end()[1] == "failed: emulator crashed"
+        raise errors.EnvironmentFailure(reason)
+    assert learner.next_end()[1] == f"failed: {told}"
 
 
 def test_client_guards_the_order_of_calls(address: str) -> None:

@@ -14,6 +14,7 @@ from collections.abc import Iterator
 from typing import Any, NamedTuple
 
 import grpc
+import numpy as np
 
 from seedzero.config import sections
 from seedzero.core import errors, forks
@@ -57,25 +58,29 @@ class PolicyClient(contextlib.AbstractContextManager["PolicyClient"]):
         self._secured, self._offer, self._player = secured, offer, player
         self._session_id, self._sequence = "", 0
         self._stream: _Stream | None = None
+        self._begun = np.zeros(num_rows, bool)  # rows that have a memory in the present session
 
     def act(self, rows: policy_codec.PolicyRows) -> policy_codec.PolicyAnswer:
         """Waits for the answer to some rows, as long as it takes, and returns it.
 
-        A new session follows a lost one if all of its rows begin an episode. Every error, and an interrupt such as
-        Ctrl-C, ends the session, because a late answer would be taken for that to the next request.
+        A new session follows a lost one if all rows begin an episode; others of the lost one cannot go on with theirs.
+        Every error, and an interrupt such as Ctrl-C, ends the session, because a late answer would be taken for that
+        to the next request.
 
         Raises ProtocolError if the server refuses the request or cannot be reached, or the session is over because its
         lease has expired or the server is new. Raises AccessDenied as `describe` does, and UsageError in a process
         that was forked while gRPC was in use.
         """
         forks.check("gRPC")
-        if not self._session_id and not rows.first.all():
+        if not (rows.first | self._begun[rows.row]).all():
             raise errors.ProtocolError("the session is over: an earlier request failed or was interrupted; call reset")
         try:
-            return self._acted(rows)
+            found = self._acted(rows)
         except BaseException:
             self._forget()
             raise
+        self._begun[rows.row] = True
+        return found
 
     def _acted(self, rows: policy_codec.PolicyRows) -> policy_codec.PolicyAnswer:
         for attempt in range(1, _FEW + 1):
@@ -93,8 +98,7 @@ class PolicyClient(contextlib.AbstractContextManager["PolicyClient"]):
                 self._drop()
                 if is_lost := error.code() in _LOST:
                     self._forget()
-                begins = len(rows.row) == self.num_rows and bool(rows.first.all())
-                goes_on = error.code() in _AGAIN or (is_lost and begins)
+                goes_on = error.code() in _AGAIN or (is_lost and bool(rows.first.all()))
                 if not goes_on or attempt == _FEW:
                     raise explained(error, self._secured) from None
         raise AssertionError("the last attempt returns or raises")
@@ -132,6 +136,7 @@ class PolicyClient(contextlib.AbstractContextManager["PolicyClient"]):
     def _forget(self) -> None:
         self._drop()
         self._session_id, self._sequence = "", 0
+        self._begun[:] = False
 
     def _drop(self) -> None:
         if self._stream is not None:

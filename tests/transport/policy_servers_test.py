@@ -263,7 +263,7 @@ def test_an_answer_that_comes_twice_is_not_that_to_the_next_request() -> None:
     assert [request.sequence for request in player.requests] == [0, 1]
 
 
-def test_rows_of_a_lost_session_do_not_begin_again_when_others_begin_an_episode() -> None:
+def test_a_row_of_a_lost_session_does_not_go_on_when_others_have_begun_another() -> None:
     with _serving() as (player, _, address):
         client = policy_client.PolicyClient(security.for_client(address), player.offer(), num_rows=2)
         step = types.EnvStep.first(np.zeros((2, 2), np.float32))._replace(action_mask=np.ones((2, 3), bool))
@@ -271,9 +271,13 @@ def test_rows_of_a_lost_session_do_not_begin_again_when_others_begin_an_episode(
         player.server._side.sessions.clear()  # as in a server that was started again
         assert client._stream is not None
         client._stream.drop()
-        row = np.array([1])
-        with pytest.raises(errors.ProtocolError, match="session"):  # row 0 is inside of its episode
-            client.act(policy_codec.PolicyRows(row, step.those(row), np.ones(1, bool)))
+        for number in (1, 0):
+            row = np.array([number])
+            rows = policy_codec.PolicyRows(row, step.those(row), np.ones(1, bool))
+            if number == 0:
+                with pytest.raises(errors.ProtocolError, match="session is over"):
+                    client.act(rows._replace(first=~rows.first))
+            client.act(rows)
         client.close()
 
 

@@ -64,12 +64,13 @@ def draw(lines: Sequence[Line], *, title: str, x: str, y: str, ending: str) -> b
     axis.set_ylim(*_limits(lines))
     axis.xaxis.set_major_formatter(ticker.EngFormatter(sep=""))
     axis.set_xlabel(x)
-    axis.set_ylabel(y)
-    axis.set_title(title, fontsize="medium")
+    axis.set_ylabel(y, parse_math=False)
+    axis.set_title(title, fontsize="medium", parse_math=False)
     axis.grid(alpha=0.3)
     axis.margins(x=0.02)
     if any(line.label for line in lines):
-        axis.legend(fontsize="small", framealpha=0.8)
+        for text in axis.legend(fontsize="small", framealpha=0.8).get_texts():
+            text.set_parse_math(False)
     file = io.BytesIO()
     picture.savefig(file, format=ending.removeprefix("."), dpi=150)
     return file.getvalue()

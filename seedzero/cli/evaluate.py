@@ -176,8 +176,6 @@ def play(arguments: parse.Arguments) -> int:
     from seedzero.acting.tables import videos
 
     videos.check_path(video)  # before JAX is loaded
-    from seedzero.acting.tables import videos
-
     output.say(f"playing {choice.run_dir} into {video}")
     with runs.opened(choice) as here, output.others_aside():
         result = videos.play(here, video)

@@ -136,6 +136,10 @@ def config(arguments: parse.Arguments) -> int:
         asked = request.make(arguments.flags, arguments.settings)
     if asked.refused is not None:
         raise asked.refused
+    if "env.id" in arguments.settings:
+        from seedzero.envs import registry
+
+        registry.check_id(asked.config.env.id)
     implied, agent = asked.config, asked.config.run.agent
     if asked.shown is not None:
         ending = presets.default_end(

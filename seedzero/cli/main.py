@@ -109,8 +109,10 @@ def program() -> NoReturn:
     """Runs the console command: `main`, which saves and ends everything; then the process ends."""
     sys.stdin = sys.stdin or _nowhere("r")
     sys.stdout, sys.stderr = sys.stdout or _nowhere(), sys.stderr or _nowhere()
-    if isinstance(sys.stdin, io.TextIOWrapper):
-        sys.stdin.reconfigure(errors="replace")  # what a person or an engine's client types may be no UTF-8
+    # What a person or an engine's client types may be no UTF-8, and a terminal's encoding may lack a run's letters.
+    for stream, handling in ((sys.stdin, "replace"), (sys.stdout, "backslashreplace")):
+        if isinstance(stream, io.TextIOWrapper):
+            stream.reconfigure(errors=handling)
     errors.leave(main())
 
 

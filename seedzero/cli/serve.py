@@ -74,6 +74,9 @@ def _check(arguments: parse.Arguments, names: Sequence[str]) -> None:
     flags = arguments.flags
     if ("run_dir" in flags) is ("learner" in flags):
         raise errors.UsageError("seedzero serve takes one of --run_dir=DIR and --learner=HOST:PORT")
+    for name in ("host", "metrics_host"):
+        if flags.get(name, _HOST) == "":
+            raise errors.UsageError(f"--{name} is empty; give {_HOST} (this machine), or an address of this machine")
     if "learner" not in flags and (unread := [name for name in _OF_LEARNER if name in flags]):
         raise errors.UsageError(f"--{unread[0]} is for --learner=HOST:PORT; give that instead of --run_dir")
     follows = "--follow" if arguments.switch("follow") else "--learner" if "learner" in flags else ""

@@ -48,6 +48,8 @@ def define(names: Mapping[str, Check | None], switches: Collection[str]) -> flag
 
 def with_files(args: Sequence[str]) -> list[str]:
     """Replaces each --flagfile of a command line by the file's lines. Raises UsageError for a file without text."""
+    if "--flagfile=" in args:
+        raise errors.UsageError("--flagfile= is empty; expected a text file with one --flag=value on each line")
     try:
         found = flags.FlagValues().read_flags_from_files(list(args))
     except flags.Error as error:

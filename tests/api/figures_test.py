@@ -47,6 +47,12 @@ def test_a_panel_has_lines_bands_and_a_legend(drawn: list[Any]) -> None:
     assert -3.5 < low < 0 and 5 < high < 8
 
 
+def test_dollars_in_names_are_no_formulas() -> None:
+    pytest.importorskip("matplotlib")
+    words = {"title": r"$\gtp", "x": "steps", "y": r"info/$\won$"}
+    assert figures.draw([_line(r"opponents=$\HOME$", [0, 1])], **words, ending=".svg").startswith(b"<?xml")
+
+
 def test_two_runs_are_dots_and_no_band_that_fills_the_picture(drawn: list[Any]) -> None:
     _draw(_line("a", [0, 1], [0, 4]))
     (axis,) = drawn

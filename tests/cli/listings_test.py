@@ -132,10 +132,13 @@ def test_config_chooses_the_preset_for_an_environment_and_says_why(capsys: pytes
     assert "preset continuous, agent ppo" in head and "continuous actions" in head and "--ppo.num_epochs=10" in head
 
 
+@pytest.mark.parametrize(
+    "words", ["--env=gym:NoSuchGame-v0", "--env=NoSuchGame:Pong", "--preset=atari --env=atari:NoSuchGame"]
+)
 def test_config_of_an_environment_that_cannot_be_made_says_what_train_would(
-    capsys: pytest.CaptureFixture[str],
+    words: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    assert commands.main(["config", "--env=gym:NoSuchGame-v0"]) == 2
+    assert commands.main(["config", *words.split()]) == 2
     assert "NoSuchGame" in capsys.readouterr().err
 
 

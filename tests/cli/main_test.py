@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import errno
+import os
 import re
 import subprocess
 import sys
@@ -145,6 +146,13 @@ def test_standard_input_may_be_closed_and_may_be_no_text(way: str, line: str) ->
         ["bash", "-c", f'{sys.executable} -c "{script}" {way}'], capture_output=True, text=True, check=False
     )
     assert (done.returncode, done.stdout, done.stderr) == (0, f"{line!a}\n", "")
+
+
+def test_letters_that_standard_output_lacks_are_escaped() -> None:
+    script = "from seedzero.cli import main; main.main = lambda: print('runs/\\xfc'); main.program()"
+    environment = {**os.environ, "PYTHONIOENCODING": "ascii"}
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=False, env=environment)
+    assert (done.returncode, done.stdout, done.stderr) == (0, "runs/\\xfc\n", "")
 
 
 def test_streams_in_place_of_closed_ones_are_inherited() -> None:

@@ -103,6 +103,8 @@ def test_a_failed_call_ends_the_server_with_a_message(
         (["--follow", "--step=90"], "--step=90: --follow serves the newest"),
         (["--host=0.0.0.0"], "--listen=0.0.0.0:0 can be reached"),
         (["--host=::"], "--listen=[::]:0 can be reached"),
+        (["--host="], "--host is empty; give 127.0.0.1"),
+        (["--metrics_port=0", "--metrics_host="], "--metrics_host is empty; give 127.0.0.1"),
         (["--simulations=4"], "--simulations=4: agent ppo does not search"),
         (["--player=random"], "player=random: a scripted member"),
     ],

@@ -74,6 +74,8 @@ def test_a_file_may_begin_with_a_byte_order_mark(first: str, tmp_path: pathlib.P
 
 
 def test_a_file_that_cannot_be_read_is_named(tmp_path: pathlib.Path) -> None:
+    with pytest.raises(errors.UsageError, match="--flagfile= is empty"):
+        _read("--name=first", "--flagfile=")
     (tmp_path / "binary").write_bytes(b"\xd0\xcf")
     for name, told in (
         ("missing", r"flagfile: .*No such file.*missing'; --flagfile=FILE"),

@@ -6,7 +6,6 @@ import contextlib
 import dataclasses
 import re
 import threading
-import urllib.parse
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from concurrent import futures
 from http import HTTPStatus
@@ -125,7 +124,7 @@ class HttpActing:
         if self._hosts is not None and host and not self._hosts.allows(host):
             text = f"Host is {host:.100}; expected {' or '.join(self._hosts.names)}, or start the server with a token"
             raise _Refused(HTTPStatus.MISDIRECTED_REQUEST, text)
-        if origin is not None and urllib.parse.urlsplit(origin).netloc != host:
+        if origin is not None and origin.partition("://")[2] != host:
             text = "a web page asked; without a token only programs are answered"
             raise _Refused(HTTPStatus.FORBIDDEN, text)
         if (kind := environ.get("CONTENT_TYPE", "")).partition(";")[0].strip().lower() != _JSON:

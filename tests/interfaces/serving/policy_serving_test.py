@@ -227,6 +227,7 @@ OPEN = {"HTTP_AUTHORIZATION": "", "HTTP_HOST": "localhost:8080", "CONTENT_TYPE":
         ({"HTTP_HOST": "rebound.example:8080"}, 421, "Host is rebound.example:8080; expected 127.0.0.1 or localhost"),
         ({"HTTP_ORIGIN": "http://page.example"}, 403, "without a token only programs"),
         ({"HTTP_ORIGIN": "null"}, 403, "without a token only programs"),
+        ({"HTTP_ORIGIN": "http://["}, 403, "without a token only programs"),
         ({"CONTENT_TYPE": "text/plain"}, 415, "Content-Type is text/plain; expected application/json"),
         (
             {"CONTENT_TYPE": "application/x-www-form-urlencoded"},

@@ -244,13 +244,13 @@ def failures_of(what: str) -> Iterator[None]:
     """Turns an environment's exceptions into EnvironmentFailure.
 
     It catches all of them, because an environment is foreign code and may raise anything; also `sys.exit()`, which
-    would end this process with success.
+    would end this process with success, and the panics of simulators in Rust.
     """
     try:
         yield
-    except errors.Error:
+    except (errors.Error, KeyboardInterrupt, GeneratorExit):
         raise
-    except (Exception, SystemExit) as error:
+    except BaseException as error:
         raise errors.EnvironmentFailure(f"{what}: {told(error)}{_place(error)}") from error
 
 

@@ -407,6 +407,15 @@ class Fragile(catch.Catch):
         raise ZeroDivisionError("the ball is flat")
 
 
+class PanicError(BaseException):
+    """As a simulator in Rust raises it by PyO3."""
+
+
+class Panicking(catch.Catch):
+    def step(self, actions):
+        raise PanicError("index out of bounds")
+
+
 def unmakeable(num_envs):
     raise OSError(f"no room for {num_envs} boards")
 
@@ -419,10 +428,11 @@ def unlicensed(num_envs):
     ("factory", "reason"),
     [
         (Fragile, "ZeroDivisionError: the ball is flat"),
+        (Panicking, "PanicError: index out of bounds"),
         (unmakeable, "OSError: no room for 3 boards"),
         (unlicensed, "the license has expired"),
     ],
-    ids=["step", "make", "own error"],
+    ids=["step", "panic", "make", "own error"],
 )
 def test_failing_environments_end_the_worker_tell_the_learner_and_leave_others_alone(
     serve, run, caplog, factory, reason

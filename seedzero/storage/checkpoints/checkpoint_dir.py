@@ -236,14 +236,11 @@ class CheckpointDir:
     def write_best(self, step: int, parts: Mapping[str, Mapping[str, trees.Tree]], info: Mapping[str, Any]) -> None:
         """Writes parameters as the best checkpoint, replacing earlier ones. Errors are those of `write`."""
         root = self.path / saved_files.BEST
-        # Later ones are deleted first: they belong to an abandoned past, and the latest one would count.
-        for other in saved_files.finished(root):
-            if other > step:
-                durable.remove(root / f"{other:012d}")
         described = manifest.Manifest(step, self._clock(), 0, counters=info)
         manifest.write_directory(root / f"{step:012d}", parts, described)
-        for other in saved_files.finished(root)[:-1]:
-            durable.remove(root / f"{other:012d}")
+        for other in saved_files.finished(root):  # later ones, too: they belong to an abandoned past
+            if other != step:
+                durable.remove(root / f"{other:012d}")
 
     def prune(self) -> None:
         """Deletes checkpoints, segments and frozen players that are not kept.

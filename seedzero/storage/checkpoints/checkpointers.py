@@ -200,6 +200,7 @@ class Checkpointer:
         self._saving_best: concurrent.futures.Future[None] | None = None
         # (step, parts, info) of the best checkpoint that waits; a later one replaces it.
         self._best: collections.deque[tuple[int, Any, Mapping[str, Any]]] = collections.deque(maxlen=1)
+        self._unwritten: tuple[int, Any, Mapping[str, Any]] | None = None  # the one that could not be written
         self._freezing: collections.deque[concurrent.futures.Future[None]] = collections.deque()
 
     @property
@@ -386,6 +387,7 @@ class Checkpointer:
 
     def _finish(self, save: _Save) -> None:
         """Completes a save whose segments are written, or deletes them; reports to the other hosts in both cases."""
+        self._write_best()  # before the counters that know its return
         replay = save.replay and save.replay._replace(segments=(*save.replay.segments, *save.written))
         try:
             if save.error is not None:
@@ -421,13 +423,15 @@ class Checkpointer:
         trim_heap()
 
     def _write_best(self) -> None:
-        if not self._best:  # a later one has replaced it and is written already
+        self._unwritten = self._best.pop() if self._best else self._unwritten
+        if self._unwritten is None:  # it is written already, or a later one that has replaced it
             return
-        step, parts, info = self._best.pop()
+        step, parts, info = self._unwritten
         try:
             with self._thread.writing():
                 self._directory.write_best(step, parts, info)
-        except _FAILURES as error:
+            self._unwritten = None
+        except _FAILURES as error:  # the next save tries again
             self._on_error(self._directory.failure(f"the best checkpoint, {step},", error))
 
     def _write_frozen(self, name: str) -> None:

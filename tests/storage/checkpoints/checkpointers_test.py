@@ -430,6 +430,21 @@ def test_one_best_is_kept_and_read_alone(disk: harness.Disk) -> None:
     assert (row["step"], row["best"], row["ok"], row["has_replay"]) == (9, True, True, False)
 
 
+@pytest.mark.parametrize("earlier", [5, 9])  # 9: of a past that a resume has abandoned
+def test_a_best_that_a_full_disk_did_not_take_is_written_with_the_next_checkpoint(
+    disk: harness.Disk, monkeypatch: pytest.MonkeyPatch, earlier: int
+) -> None:
+    checkpointer = disk.open()
+    checkpointer.save_best(earlier, {"params": {"w": jnp.zeros(1)}}, {}).result(60)
+    with monkeypatch.context() as full:
+        harness.fill_disk(full, "best")
+        checkpointer.save_best(7, {"params": {"w": jnp.ones(1)}}, {}).result(60)
+        assert saved_files.finished(disk.path / "best") == [earlier] and len(disk.errors) == 1
+    disk.save(8, {"params": jnp.zeros(1)}, {}, None)
+    assert saved_files.finished(disk.path / "best") == [7] and len(disk.errors) == 1
+    assert saved_files.restore_params(disk.path, "best", {"w": jnp.zeros(1)})[0]["w"].tolist() == [1.0]
+
+
 def test_only_the_newest_waiting_best_is_written(disk: harness.Disk, monkeypatch: pytest.MonkeyPatch) -> None:
     writing = harness.Gate(monkeypatch, trees, "save")
     checkpointer = disk.open()

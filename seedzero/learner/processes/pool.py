@@ -162,12 +162,11 @@ class Ensemble:
 
     def run(self) -> int:
         """Returns the exit code of program 0's last run, or of the program that failed for good."""
-        failed_at: list[float] = []
+        failed_at: list[tuple[float, int]] = []  # and which program
         delay = programs.FIRST_DELAY_SECONDS
         while True:
             began = time.monotonic()
-            commands = self._commands()
-            num_programs, deaths = len(commands), self._live(commands)
+            deaths = self._live(self._commands())
             first = deaths.get(0)
             if first is not None and first.status == errors.DONE:
                 return errors.DONE
@@ -180,11 +179,9 @@ class Ensemble:
             if cause is not None and cause.status == errors.BAD_USAGE:
                 return errors.BAD_USAGE
             now = time.monotonic()
-            failed_at = [at for at in failed_at if now - at < programs.FAILURE_WINDOW_SECONDS] + [now]
-            if len(failed_at) >= programs.MAX_FAILURES * num_programs:
-                self._say(
-                    f"{self._name(index)} failed {len(failed_at)} times within a minute, the last time with {cause}"
-                )
+            failed_at = [one for one in failed_at if now - one[0] < programs.FAILURE_WINDOW_SECONDS] + [(now, index)]
+            if (number := sum(which == index for _, which in failed_at)) >= programs.MAX_FAILURES:
+                self._say(f"{self._name(index)} failed {number} times within a minute, the last time with {cause}")
                 return errors.FAILED
             self._say(f"{self._name(index)}: {cause}; all start again together")
             long_life = now - began > programs.LONG_LIFE_SECONDS

@@ -1,9 +1,11 @@
 from __future__ import annotations
 
+import itertools
 import os
 import pathlib
 import sys
 import threading
+import types
 from collections.abc import Iterator, Sequence
 
 import pytest
@@ -204,7 +206,26 @@ def test_too_many_failures_are_the_end(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(pool.programs, "MAX_DELAY_SECONDS", 0.01)
     programs = Programs(["import sys; sys.exit(3)", ""])
     assert programs.runs.run() == errors.FAILED
-    assert programs.num_lives == 10 and "exit code 3" in programs.said[-1]
+    assert programs.num_lives == 5 and "exit code 3" in programs.said[-1]
+
+
+@pytest.mark.parametrize(("num_programs", "failing", "num_lives"), [(2, (1,), 5), (4, (1,), 5), (4, (1, 3), 9)])
+def test_one_of_many_that_fails_too_often_ends_all(
+    monkeypatch: pytest.MonkeyPatch, num_programs: int, failing: Sequence[int], num_lives: int
+) -> None:
+    clock, said, indices = [0.0], list[str](), itertools.cycle(failing)
+    monkeypatch.setattr(pool, "time", types.SimpleNamespace(monotonic=lambda: clock[0]))
+    runs = pool.Ensemble(lambda: [[]] * num_programs, write=lambda *_: None, say=said.append)
+
+    def live(commands: Sequence[Sequence[str]]) -> dict[int, pool.programs.Death]:
+        clock[0] += 1.0
+        assert len(said) < 20, "it is never the end"
+        return {next(indices): pool.programs.Death(1, 1.0, "it cannot begin")}
+
+    monkeypatch.setattr(runs, "_live", live)
+    monkeypatch.setattr(runs, "_stopping", types.SimpleNamespace(is_set=lambda: False, wait=lambda seconds: None))
+    assert runs.run() == errors.FAILED and len(said) == num_lives
+    assert "program 1 failed 5 times" in said[-1]
 
 
 @pytest.mark.parametrize(("end", "code"), [("stop", errors.DONE), ("kill", errors.FAILED)])

@@ -33,7 +33,10 @@ MARGIN = 1.05
 
 
 class Decay:
-    """Warns once if the learning rate is 0, or will be before the run's budget is used. For a single thread."""
+    """Warns once if the learning rate is 0, or will be before the run's budget is used. For a single thread.
+
+    Of several policies, each has a rate that falls by its own updates.
+    """
 
     def __init__(self, config: configs.Config) -> None:
         self._config = config
@@ -45,11 +48,13 @@ class Decay:
 
         The first snapshot must be from the start of a run or a resume.
         """
-        num_updates, at_start = snapshot.num_updates, not self._has_begun
+        own = [policy.update for policy in snapshot.policies.values()] or [snapshot.num_updates]
+        num_updates, at_start = max(own), not self._has_begun
         self._has_begun = True
         if not self._name or self._is_told:
             return ""
-        budget, flag = budget_updates(self._config, snapshot)
+        most, flag = budget_updates(self._config, snapshot)
+        budget, each = -(-most // len(own)), " of each policy" if len(own) > 1 else ""
         is_zero = num_updates >= self._end * (1.0 if at_start else MARGIN)
         if not is_zero and not (at_start and budget > self._end * MARGIN):
             return ""
@@ -57,13 +62,13 @@ class Decay:
         setting = f"--{self._name}={configs.flatten(self._config)[self._name]}"
         if is_zero:
             fact = (
-                f"the learning rate is 0 since update {self._end} ({setting}), and this is update {num_updates}: "
-                "nothing more is learned"
+                f"the learning rate is 0 since update {self._end}{each} ({setting}), and this is update "
+                f"{num_updates}: nothing more is learned"
             )
         else:
             fact = (
                 f"the learning rate falls to 0 at update {self._end} ({setting}), and {flag} continues to about "
-                f"update {budget}: nothing is learned after that"
+                f"update {budget}{each}: nothing is learned after that"
             )
         enough = str(budget) if budget > num_updates else "N, the updates of the whole run"
         return f"{fact}; give --{self._name}={enough}, or --{self._name}=0 for a rate that stays"

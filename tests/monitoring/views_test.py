@@ -384,6 +384,19 @@ def test_a_run_without_a_budget_is_warned_once_it_is_beyond_the_decay() -> None:
     assert told == [105]
 
 
+def test_each_policy_of_several_has_a_rate_that_falls_by_its_own_updates() -> None:
+    def both(updates: int) -> counts.Snapshot:
+        policies = {name: counts.PolicyCounts(updates, 0) for name in ("ant", "bee")}
+        return counts.Snapshot(num_updates=2 * updates, policies=policies)
+
+    endless = views.Decay(_config("ppo", optimizer__decay_updates=100))
+    assert [updates for updates in range(200) if endless.observe(both(updates))] == [105]
+    for most, is_warned in ((200, False), (300, True)):
+        told = views.Decay(_config("ppo", optimizer__decay_updates=100, run__max_updates=most)).observe(both(0))
+        assert ("about update 150 of each policy" in told and "--optimizer.decay_updates=150," in told) == is_warned
+        assert bool(told) == is_warned
+
+
 def test_a_constant_rate_and_other_agents_are_not_warned() -> None:
     for agent in configs.agent_names():
         assert not views.Decay(_config(agent)).observe(_snapshot(10**9))

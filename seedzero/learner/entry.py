@@ -380,10 +380,12 @@ def run(parts: learner_parts.LearnerParts, has_built: Callable[[], object] = lam
     # fails between two calls, after which the last state is saved.
     if isinstance(failure := over.exception(), errors.BuilderError):
         ending.failure = failure
+    elif failure is not None:
+        raise failure
     is_asked = ending.is_interrupted or bool(parts.callbacks.reason) or ending.failure is not None
     # A resume by a few more steps has them, and would lack updates again at each try.
     has_steps = directory.resumed and parts.seconds_left() > 0
-    if failure is None and not (is_asked or has_steps or endings.lacks_steps(parts.config)):
+    if not (is_asked or has_steps or endings.lacks_steps(parts.config)):
         stopping.check_compiled(parts, over.result())
     finished = stopping.finish(parts, "" if ending.failure else over.result())
     if late := parts.callbacks.finish():

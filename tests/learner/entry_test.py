@@ -108,6 +108,21 @@ def test_a_budget_that_ends_while_programs_are_compiled_fails_and_saves_nothing(
         assert str(raised.value).startswith(spent) and f"so give it more; {kept}" in str(raised.value)
 
 
+def test_a_failed_device_loop_is_not_saved_where_something_else_has_failed_too(
+    make_parts: parts_world.Make, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    world = make_parts(spec=CATCH)
+    world.build()
+    world.joins()
+    over = futures.Future[str]()
+    over.set_exception(errors.TrainingFailure("a call on the device failed"))
+    monkeypatch.setattr(device_loop, "running", lambda loop, on_end: contextlib.nullcontext(over))
+    world.ending.fail("the worker failed")
+    with pytest.raises(errors.TrainingFailure, match="on the device"):
+        entry.run(world.parts)
+    assert "save" not in world.calls
+
+
 @pytest.mark.parametrize("deterministic", [False, True])
 def test_the_status_is_written_while_a_run_goes_on_also_where_updates_are_its_time(
     make_parts: parts_world.Make, monkeypatch: pytest.MonkeyPatch, deterministic: bool

@@ -205,14 +205,15 @@ class Dispatcher:
             return None  # their session ended a moment ago
         self.evaluated_last = True
         joined = batches.join(messages)
-        ended = self.evaluator.record(messages, player.num_updates, self.clock(), is_last=is_last)
+        num_updates = self.everyone.num_updates
+        ended = self.evaluator.record(messages, num_updates, self.clock(), is_last=is_last)
         if ended is None:
             calls, mode = list[ActingCall](), self._config.evaluation.mode(player.place.setup.spec)
             for home, hand in self.seating.evaluating(joined, running.measured):
                 one = self.players[home]
                 hand = hand._replace(params=running.params[one.name], action_mode=mode)
                 calls.append(self._run_act(one, messages, joined, hand, running.update, 0))
-            tick = [Dealt(joined, messages, running.update, player.num_updates - running.update, calls)]
+            tick = [Dealt(joined, messages, running.update, num_updates - running.update, calls)]
             self.in_flight.add_call("evaluate", began, lambda: self._deliver(tick), player.place.acting)
         else:
             self.observer.see(record.Acted(joined, messages))
@@ -350,18 +351,18 @@ class Dispatcher:
 
     def is_evaluation_due(self, *, is_last: bool) -> bool:
         """Returns whether an evaluation should begin. is_last: it ends the run."""
-        return self.evaluator.is_due(self.players[0].num_updates, self.clock(), is_last=is_last)
+        return self.evaluator.is_due(self.everyone.num_updates, self.clock(), is_last=is_last)
 
     def begin_evaluation(self, *, is_last: bool, others: Sequence[counts.Counts] = ()) -> None:
         """Starts a due evaluation with the newest parameters, given its environments. others: other hosts'."""
         if self.evaluator.running is not None or not self.is_evaluation_due(is_last=is_last):
             return
         for session in self.workers.roster.started(types.Role.EVALUATE)[:1]:
-            player, now, sides = self.players[0], self.clock(), self.seating.sides
+            num_updates, now, sides = self.everyone.num_updates, self.clock(), self.seating.sides
             acting = self.players if self.seating.by_seat else self.players[:1]
             params = {one.name: one.copy_params() for one in acting}
             env_steps = sum(found.env_steps for found in (*self.everyone.counts(), *others))
-            self.evaluator.begin(session, player.num_updates, params, now=now, env_steps=env_steps, sides=sides)
+            self.evaluator.begin(session, num_updates, params, now=now, env_steps=env_steps, sides=sides)
 
     def end(self, left_out: tuple[int, int]) -> phase.RunEnd:
         """Returns the facts of the end of a run whose budget is spent; evaluations of older parameters do not count.
@@ -375,7 +376,7 @@ class Dispatcher:
             kept = {"num_acts": self._num_acts, "evaluation_index": roster.evaluation_index}
         is_there = bool(roster.started(types.Role.EVALUATE))
         running = evaluator.running
-        if running is not None and running.update < player.num_updates:
+        if running is not None and running.update < self.everyone.num_updates:
             evaluator.abandon()
             self.workers.end_session(running.session, "the run's last evaluation starts with fresh episodes")
         run, num_steps = self._config.run, player.env_steps

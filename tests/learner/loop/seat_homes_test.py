@@ -214,6 +214,19 @@ def test_an_evaluation_is_played_by_all_policies_with_their_own_parameters() -> 
     assert actions == [16, 17, 18, 19]
 
 
+def test_an_update_of_any_policy_makes_the_last_evaluation_due() -> None:
+    world = _world(of_seats=(0, 1, 0, 1), evaluation__every_updates=1_000)
+    world.join(types.Role.EVALUATE, "evaluator")
+    evaluator, (ant, bee) = world.dispatcher.evaluator, world.players
+    ant.num_updates, bee.num_updates = 3, 1
+    evaluator.restore({**evaluator.to_json(), "last_evaluation": {"update": 4}})
+    assert not world.dispatcher.is_evaluation_due(is_last=True)
+    bee.num_updates = 2
+    assert world.dispatcher.is_evaluation_due(is_last=True)
+    world.dispatcher.begin_evaluation(is_last=True)
+    assert evaluator.running is not None and evaluator.running.update == 5  # of the run, as in all rows of metrics
+
+
 def test_the_players_of_policies_have_numbers_in_turn() -> None:
     pool = members.of_policies(("wolf", "sheep"))
     assert pool.learning == ("wolf", "sheep") and [pool.of(name).number for name in pool.learning] == [0, 1]

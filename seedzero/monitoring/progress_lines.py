@@ -163,7 +163,7 @@ class RunProgress:
 
     def first_update(self, config: configs.Config) -> str:
         """Returns when the first update will come; "" if nothing is to be said."""
-        snapshot, num_steps = self.snapshot(), config.agent.first_update(config)
+        snapshot, num_steps = self.snapshot(), config.agent.first_update(config) * config.cluster.num_hosts
         left = num_steps - snapshot.counts.env_steps
         if self._ending or snapshot.num_updates or not snapshot.is_compiled or left <= 0:
             return ""

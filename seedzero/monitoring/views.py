@@ -91,11 +91,11 @@ def budget_updates(config: configs.Config, snapshot: counts.Snapshot) -> tuple[i
 
 
 def steps_of_update(config: configs.Config) -> float:
-    """Returns the environment steps per update: those of a whole batch, or by the ratio of windows to steps."""
-    agent = config.agent
+    """Returns the steps of all hosts per update: those of a whole batch, or by the ratio of windows to steps."""
+    agent, num_hosts = config.agent, config.cluster.num_hosts
     if agent.SAMPLES:
-        return config.replay.batch_size / config.replay.samples_per_insert
-    return float(agent.first_update(config))
+        return num_hosts * config.replay.batch_size / config.replay.samples_per_insert
+    return float(num_hosts * agent.first_update(config))
 
 
 # Reports a run's other hosts on the console.

@@ -203,9 +203,13 @@ def test_past_its_budget_a_run_waits_for_calls_on_the_device(tmp_path: pathlib.P
     assert shown.shown(last=True).note == ""
 
 
-@pytest.mark.parametrize(("agent", "num_steps"), [("muzero", 1_000), ("ppo", 32 * 128)])
-def test_the_first_update_is_announced_until_it_comes(agent: str, num_steps: int, tmp_path: pathlib.Path) -> None:
-    shown, screen, _ = _view(tmp_path, run__agent=agent)
+@pytest.mark.parametrize(
+    ("agent", "num_hosts", "num_steps"), [("muzero", 1, 1_000), ("ppo", 1, 32 * 128), ("ppo", 2, 2 * 32 * 128)]
+)
+def test_the_first_update_is_announced_until_it_comes(
+    agent: str, num_hosts: int, num_steps: int, tmp_path: pathlib.Path
+) -> None:
+    shown, screen, _ = _view(tmp_path, run__agent=agent, cluster__num_hosts=num_hosts)
     ledger = counts.Snapshot(is_compiled=True)
     shown.progress.follow(lambda: ledger)
     shown.progress.observe(screen.now)
@@ -369,6 +373,13 @@ def test_a_budget_beyond_the_decay_is_warned_at_the_start_with_its_updates() -> 
     assert "--optimizer.decay_updates=90," in _first("vtrace", optimizer__decay_updates=12, run__max_updates=90)
     # The nearest budget counts.
     assert not _first("ppo", optimizer__decay_updates=12, run__max_env_steps=409_600, run__max_updates=12)
+
+
+def test_the_steps_of_an_update_are_those_of_all_hosts() -> None:
+    settings = {"optimizer__decay_updates": 12, "cluster__num_hosts": 2}
+    assert not _first("ppo", run__max_env_steps=2 * 49_152, **settings)
+    assert "--optimizer.decay_updates=24," in _first("ppo", run__max_env_steps=4 * 49_152, **settings)
+    assert views.steps_of_update(_config("muzero", cluster__num_hosts=2)) == 2 * 256 / 4.0
 
 
 def test_the_rest_of_a_resumed_run_counts() -> None:

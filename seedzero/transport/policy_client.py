@@ -63,7 +63,7 @@ class PolicyClient(contextlib.AbstractContextManager["PolicyClient"]):
     def act(self, rows: policy_codec.PolicyRows) -> policy_codec.PolicyAnswer:
         """Waits for the answer to some rows, as long as it takes, and returns it.
 
-        A new session follows a lost one if all rows begin an episode; others of the lost one cannot go on with theirs.
+        A new session follows a lost one if all rows begin an episode; others of the lost one cannot continue theirs.
         Every error, and an interrupt such as Ctrl-C, ends the session, because a late answer would be taken for that
         to the next request.
 

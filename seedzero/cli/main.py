@@ -99,6 +99,9 @@ def main(args: Sequence[str] | None = None) -> int:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return errors.FAILED
     except OSError as error:
+        if error.errno == errno.ENOENT and error.filename is None:  # only os.getcwd() names no file
+            output.say("error: the current directory was deleted; change to another one")
+            return errors.FAILED
         if error.errno not in (errno.EMFILE, errno.ENFILE):
             raise
         output.say(f"error: {error.filename}: {error.strerror}; raise `ulimit -n`, or see what holds them")

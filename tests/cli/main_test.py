@@ -70,9 +70,10 @@ def test_an_error_that_is_not_ours_keeps_its_traceback(monkeypatch: pytest.Monke
         (MemoryError(), "error: this process gets no more memory; see `ulimit -v`"),
         (ImportError("x.so: failed to map segment from shared object"), "no more memory; see `ulimit -v`"),
         (OSError(errno.EMFILE, "Too many open files", "/x"), "error: /x: Too many open files; raise `ulimit -n`"),
+        (FileNotFoundError(errno.ENOENT, "No such file or directory"), "error: the current directory was deleted;"),
     ],
 )
-def test_a_limit_of_the_shell_is_one_line(
+def test_a_limit_or_a_lost_directory_of_the_shell_is_one_line(
     error: Exception, told: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     def run(arguments: parse.Arguments) -> int:

@@ -140,6 +140,11 @@ def _saved(run_dir: str, settings: Mapping[str, str], *, trusted: bool, is_here:
             raise errors.ResumeError(
                 f"the run in {run_dir} had {flag}={file}, which is not there; give {flag}=FILE, or {flag}= for none"
             )
+    if saved.preset not in presets.PRESETS:
+        raise errors.ResumeError(
+            f"{run_dir} began with --preset={saved.preset}, which this version of seedzero lacks; resume it with the "
+            "version that began it"
+        )
     return saved.preset, {**saved.given, **settings}
 
 

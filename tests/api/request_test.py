@@ -39,6 +39,13 @@ def test_a_run_directory_alone_brings_its_preset_and_settings(tmp_path: pathlib.
     assert again.config == configs.override(asked.config, {"run.max_updates": 9})
 
 
+def test_a_run_whose_preset_is_gone_is_named(tmp_path: pathlib.Path) -> None:
+    with run_dirs.open_run_dir(tmp_path, configs.Config(), preset="gone", given={}):
+        pass
+    with pytest.raises(errors.ResumeError, match=f"{tmp_path} began with --preset=gone, which this version .* lacks"):
+        request.make({"run_dir": str(tmp_path)}, {})
+
+
 def test_an_environment_alone_chooses_the_preset_and_says_so() -> None:
     asked = request.make({}, {"env.id": "gym:Acrobot-v1"})
     assert asked.preset == "vector"

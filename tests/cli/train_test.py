@@ -362,6 +362,6 @@ def test_a_debugged_environment_is_in_this_process_and_raises_its_own_exception(
     saved = json.loads((tmp_path / "run" / "config.json").read_text())["config"]
     assert saved["evaluation.every_updates"] > 0 and saved["transport.step_seconds"] > 0  # of a resume without --debug
     assert saved["worker.num_groups"] == 2
-    assert not list((tmp_path / "run" / "logs").glob("worker-*"))  # none waits to evaluate, either
+    assert "local-0 joined with 1 environments" in (tmp_path / "run" / "logs" / "learner.log").read_text()  # one group
     assert f"stepped in {os.getpid()}" in capfd.readouterr().out
     assert logging.getLogger("seedzero.worker.worker").isEnabledFor(logging.ERROR)  # for whatever comes next

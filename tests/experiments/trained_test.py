@@ -39,13 +39,13 @@ def test_the_script_scores_the_last_checkpoint_of_a_run(
 ) -> None:
     def evaluate(path: pathlib.Path, arguments: list[str]) -> dict[str, Any]:
         assert path == run and arguments == ["--step=last", "--episodes=100", "--opponent=mcts-100"]
-        return {"mean_return": 1.0, "stderr_return": 0.0}
+        return {"mean_return": 1331.4, "stderr_return": 123.4}
 
     monkeypatch.setattr(runs, "evaluate", evaluate)
     arguments = ["trained.py", str(run), "catch", "--opponent=mcts-100", f"--into={tmp_path}"]
     monkeypatch.setattr("sys.argv", arguments)
     trained.main()
-    assert "| 1 ± 0 |" in readme.read_text() and (readme.parent / "catch" / "config.json").is_file()
+    assert "| 1331 ± 120 |" in readme.read_text() and (readme.parent / "catch" / "config.json").is_file()
 
 
 def test_what_only_the_consistency_loss_reads_is_not_kept(run: pathlib.Path, tmp_path: pathlib.Path) -> None:

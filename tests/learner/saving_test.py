@@ -16,7 +16,8 @@ from seedzero.config import configs, league_config, options
 from seedzero.core import errors
 from seedzero.device import states
 from seedzero.learner import saving
-from seedzero.learner.loop import dispatchers, phase
+from seedzero.learner.loop import dispatchers, evaluators, phase
+from seedzero.monitoring.metrics import episodes
 from seedzero.storage.checkpoints import checkpoint, checkpoint_dir, player_files, run_dirs, saved_files
 
 _Named = python_types.SimpleNamespace
@@ -70,6 +71,16 @@ def test_nothing_is_saved_into_a_directory_that_was_deleted(tmp_path: pathlib.Pa
             )
         saved.checkpointer.close()
     assert not path.exists()
+
+
+def test_the_best_checkpoint_has_the_steps_of_its_parameters(tmp_path: pathlib.Path) -> None:
+    saved = _saves(tmp_path)
+    running: Any = _Named(update=3, env_steps=40, params={"main": {"w": np.zeros(1)}})
+    scores = episodes.Scores(2, 1.0, 0.0, 1.0, 1.0, 5.0)
+    saved.save_best(evaluators.Ended(running, scores, None, is_best=True, is_record=False, cut_short=False)).result()
+    counters = saved_files.find(tmp_path, "best", "params")[1].counters
+    assert (counters["update"], counters["env_steps"], counters["mean_return"]) == (3, 40, 1.0)
+    saved.checkpointer.close()
 
 
 @pytest.mark.parametrize(("common", "finished"), [(4, "4 updates of --max_updates=4"), (2, ""), (-1, "")])

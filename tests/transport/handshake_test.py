@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import types as python_types
 from typing import Any
 
 import numpy as np
@@ -181,3 +182,8 @@ def test_impossible_assignment_is_refused(name: str, value: object, message: str
 def test_a_generated_message_that_is_older_than_the_sources_is_named() -> None:
     with pytest.raises(ImportError, match="Assign has no worker_id"):
         handshake.check_generated(messages.Hello, inference_pb2.Assign)
+    known = {field.name for field in dataclasses.fields(types.EnvSpec)} - {"action_names"}  # which are for people
+    older: Any = python_types.SimpleNamespace(
+        DESCRIPTOR=python_types.SimpleNamespace(fields_by_name=known, name="Spec")
+    )
+    handshake.check_generated(types.EnvSpec, older)

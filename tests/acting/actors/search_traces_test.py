@@ -6,6 +6,7 @@ import dataclasses
 import functools
 import json
 import re
+import types as python_types
 import xml.dom.minidom
 from typing import Any
 
@@ -16,7 +17,7 @@ import pytest
 
 import seedzero
 from seedzero import search as mcts
-from seedzero.acting.actors import acting_policy
+from seedzero.acting.actors import acting_policy, search_traces
 from seedzero.config import options
 from seedzero.core import errors, types
 from seedzero.envs import spiel
@@ -204,6 +205,14 @@ def test_vectors_are_those_sampled_at_the_root() -> None:
     chosen = next(choice for choice in thought.choices if choice.name == thought.name)
     np.testing.assert_allclose(found.sampled[chosen.number], thought.action, rtol=1e-6)
     assert json.loads(json.dumps(thought.to_json()))["action"] == thought.action.tolist()
+
+
+def test_the_game_s_names_stand_for_legal_actions_and_the_environment_s_for_others() -> None:
+    place: Any = python_types.SimpleNamespace(
+        state=0, legal=lambda state: [1], name=lambda state, action: f"move {action}"
+    )
+    found = search_traces.names(np.arange(3), np.array([False, True, False]), place, ("left", "stay", "\x1b"))
+    assert found == ["left", "move 1", "\\x1b"]
 
 
 @pytest.mark.thorough

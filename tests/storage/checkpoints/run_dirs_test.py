@@ -697,6 +697,13 @@ def test_other_bounds_are_another_environment(came: types.EnvSpec, expected: typ
     run_dirs.check_equal_spec(expected, expected)
 
 
+def test_other_names_of_actions_are_the_same_environment_and_another_number_is_named() -> None:
+    named = types.EnvSpec((4,), "float32", 2, action_names=("left", "right"))
+    run_dirs.check_equal_spec(dataclasses.replace(named, action_names=()), named)
+    with pytest.raises(errors.SpecMismatch, match="num_actions is 3, expected 2"):
+        run_dirs.check_equal_spec(types.EnvSpec((4,), "float32", 3), named)
+
+
 def test_who_does_not_tell_the_number_of_states_is_believed() -> None:
     silent = types.EnvSpec((4,), "float32", 3)
     telling = dataclasses.replace(silent, num_states=4)

@@ -90,6 +90,9 @@ def _run(
     for number, end in ((1, out), (2, err)):
         os.dup2(end.fileno(), number)
         end.close()
+    # The old streams take their descriptors for files, in which they seek.
+    sys.stdout = os.fdopen(1, "w", closefd=False)
+    sys.stderr = os.fdopen(2, "w", 1, errors="backslashreplace", closefd=False)
     os.environ.clear()
     os.environ.update(environment)
     quick_python.collect_seldom()

@@ -216,13 +216,13 @@ _PLAYER = {
 }
 _POLICY = {
     "policy=greedy|sample": "greedy: the best action; sample: a draw from the agent's policy "
-    "(for MuZero the search's; Ape-X and R2D2 have no policy); default: as the run's evaluations "
-    "(--evaluation.policy): sample in games of seats (hidden information or simultaneous moves), otherwise greedy",
+    "(MuZero: the search's; Ape-X and R2D2 have no policy); default: as the run's evaluations "
+    "(--evaluation.policy): sample in games of seats, otherwise greedy",
 }
 CHECKPOINT = {
     "step=N|best|last": "checkpoint: an update's number, best (by evaluations while "
-    "training, except for the first), or last; default: best if there "
-    "is one, otherwise last; last where players meet each other from both sides (docs/evaluating.md)",
+    "training), or last; default: best if there is one, otherwise last; in games where players meet "
+    "each other last (docs/evaluating.md)",
     **_PLAYER,
     **_POLICY,
 }
@@ -245,9 +245,9 @@ COMMAND = parse.Command(
         **SIMULATIONS,
         "opponent=random|mcts-N|gtp:COMMAND|exhaustive|RUN_DIR|HOST:PORT": "games of two players: random moves (the "
         "default); mcts-N, OpenSpiel's bot with N simulations; gtp:COMMAND, a program that speaks the Go Text "
-        "Protocol; exhaustive, every line of play of the other side once, in small games; the last checkpoint of "
-        "another run of the same game; or HOST:PORT or HOST:PORT/NAME, a policy server's player. Games of two seats: "
-        "random, RUN_DIR, HOST:PORT, or roshambo:BOT in repeated rock-paper-scissors (roshambo:all: all 43 bots)",
+        "Protocol; exhaustive, every line of play of a small game once; the last checkpoint of another run; or "
+        "HOST:PORT or HOST:PORT/NAME, a policy server's player. Games of two seats: random, RUN_DIR, HOST:PORT, or "
+        "roshambo:BOT (roshambo:all: all 43 bots)",
         **{flag: f"of --opponent=HOST:PORT: {text}" for flag, text in status.ACCESS.items()},
         **parse.TRUST,
         "listen=HOST:PORT|unix:PATH": "runs with --env=remote: play in the environments of a worker that "

@@ -26,9 +26,8 @@ PAGE_ROOT = {
     "machine's"
 }
 TRUST = {
-    "trust_run_dir": "import and run the Python modules that the run directory names "
-    "(environment, agent, network). They may do anything here, so trust "
-    "the directory's maker; runs that you trained here do not need this"
+    "trust_run_dir": "import and run the Python modules that the run directory names. They may do "
+    "anything here, so trust the directory's maker; runs that you trained here do not need this"
 }
 
 

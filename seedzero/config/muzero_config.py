@@ -25,9 +25,9 @@ class SearchSection(options.Section):
     )
     rounds: int = options.on_resume(
         0,
-        "Gumbel: most rounds of sequential halving, each of which drops half of the actions after it; 0: as many as "
-        "leave two actions; 1: none is dropped, and search.num_simulations equal to search.num_considered then takes "
-        "a single network call after the root's",
+        "Gumbel: most rounds of sequential halving, each of which drops half of the actions; 0: until two actions are "
+        "left; 1: no action is dropped, which takes a single network call after the root's if "
+        "search.num_simulations equals search.num_considered",
         low=0,
         high=20,
     )
@@ -70,8 +70,8 @@ class ExploreConfig(options.Section):
     )
     first_steps: int = options.on_resume(
         0,
-        "each environment begins with about this many steps of repeated random actions, until its first reward above "
-        "0 or its first terminal state (not at a time limit); a repetition that has begun is finished; 0: off",
+        "each environment begins with about this many steps of repeated random actions, at most until the "
+        "end of the repetition in which it gets a reward above 0 or its episode terminates; 0: off",
         "environment steps",
         low=0,
     )
@@ -211,8 +211,8 @@ class ReanalyseConfig(options.Section):
     fresh_share: float = options.at_creation(
         0.0,
         "fraction of each batch's windows that an update searches again before it learns from them "
-        "(EfficientZero V2: 1), with the target network, or without one with the newest parameters; all "
-        "windows then bootstrap from that network",
+        "(EfficientZero V2: 1), with the target network, if there is one, or the newest parameters; all "
+        "windows then bootstrap from it",
         low=0,
         high=1,
     )

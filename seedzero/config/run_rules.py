@@ -233,9 +233,9 @@ RULES = (
     rules.error("training.num_devices training.acting_devices", _is_unshared,
         "{share} can't be shared evenly by {groups}; {remedy}", _DEVICES),
     rules.error("run.deterministic training.num_devices", _unfilled,
-        "--deterministic fills rings in order: {worker.num_envs} environments leave devices without any, "
-        "replay.num_slots={replay.num_slots} on {shards}; give --worker.envs_per_group for a multiple of "
-        "{shards} environments, or --training.num_devices={filled}", _DEVICES),
+        "--deterministic fills rings in order, so {worker.num_envs} environments leave devices without any; give "
+        "--worker.envs_per_group for a multiple of {shards} environments, or --training.num_devices={filled}",
+        _DEVICES),
     rules.warning("worker.envs_per_group worker.num training.num_devices", _idle_devices,
         "{worker.num_envs} environments leave some of {shards} devices without any, and a new run learns nothing "
         "until each had one; give more --worker.envs_per_group or --workers, or fewer --training.num_devices",

@@ -188,9 +188,9 @@ class EnvConfig(options.Section):
     )
     opponents: str = options.at_creation(
         opponents.RANDOM,
-        "games of two players: opponents of evaluations, separated by commas: random, mcts-N (OpenSpiel's tree search "
-        "of N simulations), gtp:COMMAND (a program that speaks the Go Text Protocol), roshambo:BOT or roshambo:all "
-        "(repeated rock-paper-scissors); their mean return selects the best checkpoint",
+        "games of two players: opponents of evaluations, separated by commas: random, mcts-N (a tree search of N "
+        "simulations), gtp:COMMAND (a program that speaks the Go Text Protocol), roshambo:BOT or roshambo:all "
+        "(rock-paper-scissors); their mean return selects the best checkpoint",
     )
     max_episode_steps: int = options.at_creation(
         0,
@@ -364,7 +364,7 @@ class ReplayConfig(options.Section):
     num_slots: int = options.at_creation(
         options.AUTO,
         "largest number of training environments at the same time, each with a ring of its own; a run keeps it. 0, "
-        "usually right: those of --workers and --worker.num_remote; without the latter one worker more if others may "
+        "usually right: those of --workers and --worker.num_remote; without the latter, one more worker if others may "
         "join, or four if there are no local ones",
         low=0,
     )
@@ -454,8 +454,8 @@ class BucketConfig(options.Section):
     lease_seconds: float = options.any_time(
         30.0,
         "run in a bucket: a learner that does not renew its lease for this long counts as dead; it renews "
-        "three times as often. Logs and metrics are uploaded every two such times, and failing requests are "
-        "repeated for four",
+        "every third of this, uploads logs and metrics at twice this, and repeats failing requests for four "
+        "times this",
         "s",
         low=1,
         high=options.LONGEST_WAIT,

@@ -166,10 +166,9 @@ class NetworkConfig(options.Section):
 
     kind: str = options.at_creation(
         "auto",
-        "layers for observations. auto: mlp for vectors (PPO: separate networks for policy and value), conv "
-        "for small grids, and for images resnet (MuZero), deep (V-trace: IMPALA's residual network) or "
-        "nature (DQN's three convolutions). shallow: two convolutions. patches: two for small images, the "
-        "first on patches of 4x4 pixels",
+        "layers for observations. auto: mlp for vectors, conv for small grids, and for images resnet "
+        "(MuZero), deep (V-trace: IMPALA's residual network) or nature (DQN's three convolutions). "
+        "shallow: two convolutions. patches: two for small images",
         choices=("auto", "mlp", "conv", "resnet", "nature", "deep", "shallow", "patches"),
     )
     module: str = options.at_creation(

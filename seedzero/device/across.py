@@ -208,8 +208,8 @@ def broadcast(tree: Any) -> Any:
             raise
         raise errors.TrainingFailure(
             "the hosts have met, but cannot connect to each other for their gradients "
-            f"({str(error).split('] ')[-1]}); leave all ports open between them, or give --cluster.interface on each "
-            "host, the interface by which the others reach it"
+            f"({str(error).split('] ')[-1]}); open all ports between them, or give each host --cluster.interface, by "
+            "which the others reach it"
         ) from error
     ends = np.cumsum([leaf.nbytes for leaf in leaves]).tolist()
     parts = [

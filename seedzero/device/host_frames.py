@@ -233,7 +233,6 @@ def check_length(length: int, stack: int, *, ahead: bool) -> None:
     least = 2 * (stack + HOST_LAG)
     if ahead and length < least:
         raise errors.CapacityError(
-            f"a replay ring has {length} rows; with frames on the host it needs {least}, as {stack + HOST_LAG - 1} "
-            "are not sampled; raise --replay.capacity, lower --worker.envs_per_group or --replay.num_envs, or give "
-            "--replay.placement=device"
+            f"a replay ring has {length} rows, and with frames on the host it needs {least}; raise "
+            "--replay.capacity, lower --worker.envs_per_group or --replay.num_envs, or give --replay.placement=device"
         )

@@ -146,9 +146,9 @@ def fields_of(agent: base.Agent, train: base.TrainState, given: PlayerSnapshot) 
 
 def _not_fields(params: base.Params, fields: Mapping[str, Any]) -> errors.ConfigError:
     return errors.ConfigError(
-        "this agent cannot take another's parameters: `acting` gives "
-        f"{type(params).__name__}, expected the train state's params or a NamedTuple of its "
-        f"{', '.join(fields)}; fix the agent, or leave out --init_from and the builder's resets to players"
+        f"the agent cannot take another's parameters: its `acting` returns {type(params).__name__}; expected the "
+        f"train state's params or a NamedTuple of its {', '.join(fields)}; fix it, or leave out --init_from and "
+        "resets to players"
     )
 
 

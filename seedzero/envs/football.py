@@ -286,8 +286,7 @@ def _gfootball() -> Any:
     """Returns the package. Raises EnvironmentFailure if it is not installed."""
     if importlib.util.find_spec(PACKAGE) is None:
         raise errors.EnvironmentFailure(
-            f"football from both sides needs {PACKAGE}, which is missing; "
-            "docker/worker-football.Dockerfile builds it, see docs/families.md; without left and right in "
-            "--env.kwargs EnvPool plays one player of the left"
+            f"football from both sides needs {PACKAGE}, which is missing; build docker/worker-football.Dockerfile "
+            "(docs/families.md), or leave left and right out of --env.kwargs: EnvPool then plays one player"
         )
     return importlib.import_module(f"{PACKAGE}.env")

@@ -57,6 +57,6 @@ def check_same(env_id: str, expected: str) -> None:
     module = "my_module" if module == "__main__" else module
     other = f"new processes have {found} for it" if found else "new processes do not know it"
     raise errors.EnvironmentFailure(
-        f"it is registered for {expected} only by this program, and {other}: workers only import modules. Give the "
-        f"module that registers it, --env=gym:{module}:{env_id}, or a function or class, --env=python:{module}:NAME"
+        f"it is registered for {expected} only by this program, and {other}. Give workers the module that registers "
+        f"it, --env=gym:{module}:{env_id}, or a function or class, --env=python:{module}:NAME"
     )

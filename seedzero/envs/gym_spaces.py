@@ -118,8 +118,8 @@ def _leaf(name: str, space: spaces.Space[Any], path: tuple[Any, ...]) -> SpaceLe
         return _numbers(title, space, path)
     raise errors.EnvironmentFailure(
         f"environment {name!r} has the observation space {space}{place}; expected Box, Discrete, MultiDiscrete, "
-        "MultiBinary, or a Dict or Tuple of these; leave it out with "
-        """--env.wrappers='[{"FilterObservation": {"filter_keys": [...]}}]', or encode it in your own gym:MODULE:ID"""
+        "MultiBinary, Dict or Tuple; leave it out with "
+        """--env.wrappers='[{"FilterObservation": {"filter_keys": [...]}}]'"""
     )
 
 
@@ -240,9 +240,9 @@ def _read_combinations(
     num_actions = math.prod(sizes)
     if num_actions > MAX_COMBINATIONS:
         raise errors.EnvironmentFailure(
-            f"environment {name!r} has the action space {space} with {num_actions} combinations; at most "
-            f"{MAX_COMBINATIONS} are supported, each as one action: choose among fewer, or round numbers of a Box, in "
-            "your own gym:MODULE:ID"
+            f"environment {name!r} has the action space {space} with {num_actions} combinations; expected at most "
+            f"{MAX_COMBINATIONS}, as each is one action; offer fewer, or round numbers of a Box, in your own "
+            "gym:MODULE:ID"
         )
 
     def decode(actions: np.ndarray) -> np.ndarray:

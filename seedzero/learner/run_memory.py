@@ -73,9 +73,8 @@ def check_players(number: int, num_bytes: int, needed: checkpoint.Needed, device
         fitting = max(0, int((free - others) // num_bytes))
         raise errors.CapacityError(
             f"{number} learning players need {num_bytes / _GIB:.2f} GiB each on {device.platform} beside "
-            f"{others / _GIB:.2f} GiB for replay and checkpoints, and {free / _GIB:.2f} GiB are free: {fitting} would "
-            "fit; lower --league.main_players, --league.main_exploiters, --league.league_exploiters, "
-            "--league.max_players, the network, or --replay.capacity"
+            f"{others / _GIB:.2f} GiB for replay and checkpoints; {free / _GIB:.2f} GiB are free, so {fitting} would "
+            "fit; lower --league.main_players, --league.main_exploiters or --replay.capacity"
         )
 
 
@@ -84,9 +83,9 @@ def check_queue(rings_bytes: int, device: jax.Device, slot_length: int) -> None:
     free = free_bytes(device)
     if free is not None and rings_bytes > free:
         raise errors.CapacityError(
-            f"the agent's queue needs {rings_bytes / _GIB:.2f} GiB on {device.platform} and {free / _GIB:.2f} GiB are "
-            f"free: {slot_length} rows for each of replay.num_slots environments; lower the length of the agent's "
-            "unrolls, how many may wait, or --replay.num_slots"
+            f"the agent's queue of {slot_length} rows per environment needs {rings_bytes / _GIB:.2f} GiB on "
+            f"{device.platform}, and {free / _GIB:.2f} GiB are free; lower the length of unrolls, how many may wait, "
+            "or --replay.num_slots"
         )
 
 

@@ -284,8 +284,8 @@ def check_same(
     if checkpoint.digest(parts) != restored.state_sha256:
         raise errors.ResumeError(
             f"checkpoint {restored.step} in {directory.path} has other parameters than host 0: the "
-            "directories are of different runs. Give every host the directory that it had, or delete this host's, "
-            "which then begins with an empty replay"
+            "directories are of different runs. Give every host its earlier directory, or delete this host's: it then "
+            "begins with an empty replay"
         )
 
 
@@ -301,9 +301,8 @@ def reading_counters(step: int) -> Iterator[None]:
         yield
     except (LookupError, TypeError, ValueError, AttributeError) as error:
         raise errors.CheckpointError(
-            f"the counters of checkpoint {step} do not fit this run ({error!r}); resume with the settings and the "
-            "version of seedzero that saved it, move it elsewhere to resume from an earlier one, or give another "
-            "--run_dir"
+            f"the counters of checkpoint {step} do not fit this run ({error!r}); resume with the settings and version "
+            "that saved it, move it elsewhere to resume from an earlier one, or give another --run_dir"
         ) from error
 
 

@@ -104,8 +104,8 @@ def spec_of(fields: inference_pb2.Spec, num_envs: int, limit: int) -> types.EnvS
     if fields.num_players not in (1, 2) or not has_actions or fields.frames_per_step < 1:
         raise errors.SpecMismatch(
             f"Spec has num_players {fields.num_players}, num_actions {fields.num_actions} and frames_per_step "
-            f"{fields.frames_per_step}; expected 1 or 2, 1 to {_MAX_ACTIONS} (or instead 1 to {_MAX_ACTION_NUMBERS} "
-            f"bounds of continuous actions, and not {len(fields.action_low)}), and at least 1"
+            f"{fields.frames_per_step}; expected 1 or 2, 1 to {_MAX_ACTIONS} (or 1 to {_MAX_ACTION_NUMBERS} bounds of "
+            f"continuous actions, not {len(fields.action_low)}), and at least 1"
         )
     if (length := len(fields.spaces.encode())) > _MAX_SPACES:
         raise errors.SpecMismatch(f"Spec.spaces has {length} bytes; expected at most {_MAX_SPACES}")
@@ -131,8 +131,8 @@ def spec_of(fields: inference_pb2.Spec, num_envs: int, limit: int) -> types.EnvS
     if (needed := max_message_bytes(spec, num_envs)) > limit:
         raise errors.SpecMismatch(
             f"{num_envs} observations of shape {spec.observation_shape} and dtype {spec.observation_dtype} need "
-            f"messages of {needed} bytes and the learner takes at most {limit}; start it with "
-            f"--transport.max_message_bytes={needed}, or with fewer --worker.envs_per_group"
+            f"{needed} bytes a message; the learner takes {limit}; start it with "
+            f"--transport.max_message_bytes={needed}, or lower --worker.envs_per_group"
         )
     return spec
 

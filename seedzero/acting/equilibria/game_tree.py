@@ -27,7 +27,7 @@ _MOST_MOVES = 20_000
 """Most moves in these games, all together."""
 
 NUM_SEATS = 2
-_GAMES = "the judge is for OpenSpiel's games of two seats with hidden information, chance or simultaneous moves"
+_GAMES = "expected a game of OpenSpiel for two seats with hidden information, chance or simultaneous moves"
 
 
 class InfoStates(NamedTuple):
@@ -105,9 +105,8 @@ def game_of(env_id: str, place: str, *, needs_strings: bool = True) -> spiel_sea
     game = spiel.load(name)
     if not spiel_seats.has_seats(game):
         raise errors.UsageError(
-            f"{place} was trained in {name}, a game of perfect information in turn; {_GAMES}. `seedzero evaluate "
-            "--opponent=exhaustive` plays all lines of a small game against the run, `seedzero league match` "
-            "its players"
+            f"{place} was trained in {name}, a turn-based game of perfect information; {_GAMES}. Score the run with "
+            "`seedzero evaluate --opponent=exhaustive`, or its players with `seedzero league match`"
         )
     reasons = {
         f"it has {game.num_players()} seats": game.num_players() != NUM_SEATS,

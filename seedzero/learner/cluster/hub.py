@@ -74,9 +74,9 @@ class Roll:
             )
         if messages.are_apart(hello.reached_at, own.reached_at):
             raise errors.UsageError(
-                f"{name} is reached at {hello.reached_at}, and host 0 at {own.reached_at}: between these no gradients "
-                "can be sent; give --cluster.coordinator an address of host 0 in the network of all hosts, or "
-                "each host its --cluster.interface there"
+                f"{name} is reached at {hello.reached_at} and host 0 at {own.reached_at}, which cannot exchange "
+                "gradients; give --cluster.coordinator an address of host 0 in the network of all hosts, or each host "
+                "its --cluster.interface"
             )
         self.joined[hello.index] = hello
 

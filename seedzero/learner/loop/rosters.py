@@ -196,9 +196,9 @@ class Roster:
         if number == 0 or number > len(free):
             self._is_crowded |= role is types.Role.TRAIN
             raise errors.SlotsExhausted(
-                f"worker {hello.worker_id} needs {number} {role.value} slots and {len(free)} are free; in a new run "
-                f"directory announce it by --worker.num_remote=N, or raise --replay.num_slots (now "
-                f"{self._layout.num_slots}); or lower --worker.envs_per_group"
+                f"worker {hello.worker_id} needs {number} {role.value} slots and {len(free)} are free; start a new "
+                f"run with --worker.num_remote=N or more --replay.num_slots (now {self._layout.num_slots}), or lower "
+                "--worker.envs_per_group"
             )
         if self._config.run.deterministic and role is types.Role.TRAIN:
             chosen = self._fixed_block(hello, number)

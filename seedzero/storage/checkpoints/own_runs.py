@@ -248,7 +248,7 @@ def check_consent(
             f"{os.fspath(path)} names code that would run here: {flags}. If you trust its maker, "
             "give --trust_run_dir (in Python trust_run_dir=True)"
             + ("" if asked is None else ", or name the code yourself")
-            + (f". It does not count as a run of your own: {doubt or _UNKNOWN}" if is_here else "")
+            + (f". It does not count as your own run: {doubt or _UNKNOWN}" if is_here else "")
         )
     return configs.loaded(saved.config)
 

@@ -154,11 +154,11 @@ RULES = (
         "agent sac samples uniformly, but {it}; leave it out"),
     # With the environment.
     rules.error("network.frame_stack", lambda c: c.this > 1 and _in_turn(c),
-        "{it} in a game of two players: training shows both players' positions one after the other, an evaluation one "
-        "player's alone; give --{name}=1", _SPEC),
+        "{it} in a game of two players: training shows both players' positions in turn, an evaluation only one "
+        "player's; give --{name}=1", _SPEC),
     rules.error("network.lstm_width", lambda c: c.this and _in_turn(c),
-        "{it} in a game of two players: training shows both players' positions one after the other, an evaluation one "
-        "player's alone, and nothing is hidden there; give --{name}=0", _SPEC),
+        "{it} in a game of two players: training shows both players' positions in turn, an evaluation only one "
+        "player's, and nothing is hidden there; give --{name}=0", _SPEC),
     rules.error("ppo.bonus", lambda c: c.this and _in_turn(c),
         "{it} in a game of two players: what one player gains the other loses, and a bonus is nobody's loss; leave it "
         "out", _SPEC),

@@ -199,7 +199,7 @@ RULES = (
         lambda c: c.this and c.checkpoint.replay == "off" and c.agent.SAMPLES,
         "--deterministic always saves the replay, but --checkpoint.replay=off; leave one of them out"),
     rules.warning("checkpoint.every_updates", lambda c: c.name in c.given and not c.run.deterministic,
-        "{it} counts with --deterministic alone; give --checkpoint.every_seconds=N"),
+        "{it} has an effect only with --deterministic; give --checkpoint.every_seconds=N"),
     rules.warning("checkpoint.every_seconds", lambda c: c.name in c.given and c.run.deterministic,
         "{it} has no effect with --deterministic; give --checkpoint.every_updates=N"),
     rules.error("replay.num_slots", lambda c: 0 < c.this < c.worker.num_envs,

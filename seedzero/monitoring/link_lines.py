@@ -57,7 +57,7 @@ class LinkLine:
         first = limited[new[0]]
         more = f", {len(new) - _MAX_NAMED} more" if len(new) > _MAX_NAMED else ""
         return (
-            f"the link is the limit of {', '.join(new[:_MAX_NAMED])}{more}: {first.num_envs} environments behind a "
+            f"the link is the limit of {', '.join(new[:_MAX_NAMED])}{more}: {first.num_envs} environments with a "
             f"round trip of {1000 * first.round_trip_seconds:.0f} ms make at most {first.bound:.0f} steps/s, and "
             f"{first.num_hiding} would hide it: {REMEDY}"
         )

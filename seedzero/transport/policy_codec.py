@@ -205,7 +205,7 @@ def decode_reply(data: bytes) -> inference_pb2.PolicyReply:
 def parsed(kind: type[codec.MessageT], data: object) -> codec.MessageT:
     """Parses a message. Raises InvalidMessage for bytes of another kind, or if none came."""
     if not isinstance(data, bytes):
-        raise errors.InvalidMessage(f"no {kind.__name__} came; expected one")
+        raise errors.InvalidMessage(f"{kind.__name__} is missing; expected one")
     return codec.parsed(kind, data, data)
 
 

@@ -153,7 +153,7 @@ class Guard:
         scheme, _, given = str(values[0]).partition(" ") if values else ("", "", "")
         if scheme == _SCHEME and hmac.compare_digest(given.encode(errors="replace"), self._token):
             return
-        reason = "the token is not this learner's" if values else "no token came, and this server needs one"
+        reason = "the token is not this learner's" if values else "this server needs a token, and the request has none"
         now = self._clock()
         if now - self._complained_at >= _COMPLAINT_SECONDS:  # somebody may try many tokens
             self._complained_at = now

@@ -65,7 +65,7 @@ def test_workers_that_are_refused_say_why_and_end(fleet: Fleet, host: harness.Ho
     wrong.write_text("a-guess-of-some-length")
     token, ca = fleet.right
     attempts = {
-        "no token came, and this server needs one; give --token_file=FILE": [ca],
+        "this server needs a token, and the request has none; give --token_file=FILE": [ca],
         "the token is not this learner's; give --token_file=FILE": [ca, f"--token_file={wrong}"],
         "speaks TLS and not plain text; give --tls.ca_file=FILE": [token],
         "a certificate that --tls.ca_file=.* did not sign": [token, f"--tls.ca_file={stranger.ca}"],

@@ -216,7 +216,7 @@ class Policy:
         saved, program = self._saved, self._of(num_simulations)
         if not is_single:
             raise errors.UsageError(
-                f"think takes one observation, and a batch of {len(seen.observation)} came; give one row"
+                f"think takes one observation, not a batch of {len(seen.observation)}; give one row"
             )
         place = (
             None

@@ -171,7 +171,7 @@ class HttpActing:
         seen = self._seen(fields)
         frames, is_single = codec.encode(seen["observation"])
         if len(frames) > self._max_rows:
-            raise errors.UsageError(f"{len(frames)} observations came; expected at most {self._max_rows}")
+            raise errors.UsageError(f"the request has {len(frames)} observations; expected at most {self._max_rows}")
         given = seen.get("action_mask")
         mask = codec.shown_mask(seen["observation"]) if given is None and spec.has_action_mask else given
         if mask is None and spec.has_action_mask:
@@ -228,7 +228,7 @@ class HttpActing:
             raise errors.UsageError(f"memory must be a list of {num_rows} texts, one for each observation")
         if self._memories is None:
             if any(text is not None for text in texts):
-                raise errors.UsageError(f"memory came, and agent {self._offer.agent} remembers nothing; omit it")
+                raise errors.UsageError(f"agent {self._offer.agent} has no memory; leave `memory` out")
             return None, np.ones(num_rows, bool)
         memory = self._memories.read(texts, player, self._engine.offer().players[player])
         return memory, np.array([text is None for text in texts])

@@ -191,7 +191,7 @@ def test_an_agent_without_a_search_shows_its_probabilities() -> None:
 def test_an_agent_without_probabilities_and_a_batch_are_refused() -> None:
     with pytest.raises(errors.UsageError, match="agent apex has neither a search nor probabilities"):
         _policy(run__agent="apex").think(_SEEN)
-    with pytest.raises(errors.UsageError, match="one observation, and a batch of 2 came"):
+    with pytest.raises(errors.UsageError, match="one observation, not a batch of 2"):
         _policy().think([_SEEN, _SEEN])
 
 

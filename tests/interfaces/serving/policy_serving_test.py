@@ -133,7 +133,7 @@ def test_answers_to_other_clients_are_handed_on(world: World) -> None:
     [
         ({"action_mask": MASK}, "observation is missing"),
         ({"observation": [1, 2], "action_mask": MASK}, "shape [2]; expected [3]"),
-        ({"observation": [ONE, ONE], "action_mask": MASK}, "2 observations came; expected at most 1"),
+        ({"observation": [ONE, ONE], "action_mask": MASK}, "2 observations; expected at most 1"),
         ({"observation": ["a", "b", "c"], "action_mask": MASK}, "dtype <U1; expected float32"),
         ({"observation": [float("nan"), 0, 0], "action_mask": MASK}, "value nan"),
         ({"observation": [10**400, 0.5, 0], "action_mask": MASK}, "dtype object; expected float32"),
@@ -147,7 +147,7 @@ def test_answers_to_other_clients_are_handed_on(world: World) -> None:
             {"observation": ONE, "mask": MASK},
             "mask is unknown; expected some of observation, moves, action_mask, reward, memory, player, findings",
         ),
-        ({"observation": ONE, "action_mask": MASK, "memory": "AAAA"}, "memory came, and agent ppo remembers nothing"),
+        ({"observation": ONE, "action_mask": MASK, "memory": "AAAA"}, "agent ppo has no memory; leave `memory` out"),
         ({"observation": ONE, "action_mask": MASK, "reward": float("nan")}, "reward is not finite"),
         ({"observation": ONE, "action_mask": MASK, "reward": [0, 1]}, "reward has the shape [2]"),
         ({"observation": ONE, "moves": [0]}, "observation came with moves"),

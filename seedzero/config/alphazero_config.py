@@ -67,8 +67,8 @@ class AlphaZeroConfig(options.AgentSection):
 
     win_draw_loss: bool = options.at_creation(
         False,
-        "predict the probabilities of win, draw and loss (results 1, 0 and -1), whose difference is the value; "
-        "network.num_bins, support_limit and value_transform are then not used",
+        "predict the probabilities of win, draw and loss (results 1, 0 and -1); the value is win minus loss, and "
+        "network.num_bins, support_limit and value_transform are not used",
     )
 
     decay_end = muzero_config.MuZeroConfig.decay_end

@@ -339,7 +339,8 @@ def evaluated(
         values["evaluation_best_score"] = ended.best_score
     began = {"update": update, "env_steps": ended.running.env_steps}  # training may have continued meanwhile
     view.write_row({**began, "kind": "evaluation", **values}, gathered=False)
-    cut = f", {result.cut_off} of them cut off as too long" if result.cut_off else ""
+    reason = "because the run ends" if ended.cut_short else "as too long"
+    cut = f", {result.cut_off} of them cut off {reason}" if result.cut_off else ""
     best = "; the best so far" if ended.is_record else ""
     if result.unfinished:
         best = (

@@ -34,6 +34,8 @@ def check_path(path: str | os.PathLike[str]) -> None:
         raise errors.UsageError(f"cannot write a video to {path}: there is no directory {path.parent}")
     if os.path.isdir(path):
         raise errors.UsageError(f"cannot write a video to {path}: it is a directory")
+    if path.suffix.lower() == ".mp4":
+        _ffmpeg(path)
 
 
 def write_video(path: str | os.PathLike[str], frames: Iterable[np.ndarray], fps: float) -> int:
@@ -44,7 +46,7 @@ def write_video(path: str | os.PathLike[str], frames: Iterable[np.ndarray], fps:
       frames: [H, W, 3] uint8 each, all of one size; an odd size is made even by repeating the edge.
       fps: frames per second; a .gif shows at most 50.
 
-    Raises UsageError for another suffix, a missing directory, an unwritable file, or no frames.
+    Raises UsageError for another suffix, a missing directory, an unwritable file, no ffmpeg, or no frames.
     """
     check_path(path)
     path = pathlib.Path(path)
@@ -82,17 +84,21 @@ def _even(frame: np.ndarray) -> np.ndarray:
     return np.ascontiguousarray(np.pad(frame, ((0, height % 2), (0, width % 2), (0, 0)), mode="edge"))
 
 
-def _write_mp4(path: pathlib.Path, frames: Iterator[np.ndarray], fps: float) -> int:
+def _ffmpeg(path: pathlib.Path) -> str:
+    """Returns the program that writes .mp4. Raises UsageError without one."""
     import imageio_ffmpeg  # type: ignore[import-untyped]
 
+    try:
+        return str(imageio_ffmpeg.get_ffmpeg_exe())
+    except RuntimeError as error:
+        raise errors.UsageError(f"cannot write a video to {path}: {error} Or end its name in .gif.") from None
+
+
+def _write_mp4(path: pathlib.Path, frames: Iterator[np.ndarray], fps: float) -> int:
     first = _even(next(frames))
     size = f"{first.shape[1]}x{first.shape[0]}"
     # imageio_ffmpeg's writer forks, which is unsafe in a process with JAX's threads; this does not.
-    try:
-        program = imageio_ffmpeg.get_ffmpeg_exe()
-    except RuntimeError as error:  # ffmpeg is missing
-        raise OSError(str(error)) from None
-    command = [program, "-y", "-loglevel", "error", "-f", "rawvideo", "-pix_fmt", "rgb24"]
+    command = [_ffmpeg(path), "-y", "-loglevel", "error", "-f", "rawvideo", "-pix_fmt", "rgb24"]
     command += ["-s", size, "-r", str(fps), "-i", "-", "-an", "-c:v", "libx264", "-pix_fmt", "yuv420p", "-f", "mp4"]
     command += [f"file:{path}"]
     count = 0

@@ -80,8 +80,9 @@ class SaveThread(concurrent.futures.ThreadPoolExecutor):
         began = self._began
         if began is not None and (seconds := self._clock() - began) > self._limit_seconds:
             raise errors.CheckpointError(
-                f"the checkpoint in progress has waited {seconds:.0f} s for the disk, which does not answer; "
-                "earlier checkpoints are kept. See whether the run directory can be written"
+                f"the checkpoint in progress is not written after {seconds:.0f} s: the disk does not answer, or other "
+                "programs take all processor time. Earlier checkpoints are kept; see whether the run directory can be "
+                "written"
             )
 
     def wait(self, *pending: concurrent.futures.Future[Any] | None) -> None:

@@ -241,7 +241,7 @@ def _read_combinations(
     if num_actions > MAX_COMBINATIONS:
         raise errors.EnvironmentFailure(
             f"environment {name!r} has the action space {space} with {num_actions} combinations; expected at most "
-            f"{MAX_COMBINATIONS}, as each is one action; offer fewer, or round numbers of a Box, in your own "
+            f"{MAX_COMBINATIONS} (each is one action); offer fewer, or round numbers of a Box, in your own "
             "gym:MODULE:ID"
         )
 

@@ -269,6 +269,6 @@ def test_rings_of_which_little_could_be_sampled_are_refused() -> None:
     host_frames.check_length(_SHORT, _STACK, ahead=True)
     host_frames.check_length(3, _STACK, ahead=False)
     with pytest.raises(
-        errors.CapacityError, match=r" 35 rows; .* 36, .* 17 .*--replay\.capacity.*--replay\.placement=device"
+        errors.CapacityError, match=r" 35 rows, .* 36; .*--replay\.capacity.*--replay\.placement=device"
     ):
         host_frames.check_length(_SHORT - 1, _STACK, ahead=True)

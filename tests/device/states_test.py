@@ -106,7 +106,7 @@ def test_an_agent_whose_acting_parameters_are_no_fields_takes_no_snapshot() -> N
     train = states.init_train(setup, 0)
     with pytest.raises(
         errors.ConfigError,
-        match=r"`acting` gives dict, expected .*params or a NamedTuple of its params, .*--init_from",
+        match=r"`acting` returns dict; expected .*params or a NamedTuple of its params, .*--init_from",
     ):
         states.with_snapshot(setup, train, states.snapshot(setup.agent, train))
 

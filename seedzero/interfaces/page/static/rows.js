@@ -26,15 +26,15 @@ export function interval(values, quantiles) {
   return { mean, half: (quantiles[count] * Math.sqrt(squares / (count - 1))) / Math.sqrt(count) };
 }
 
-// Returns a row for each of the server's groups that has any of the rows; runs without a group are rows of their own.
+// Returns a row for each of the server's groups that has several of the rows; other runs are rows of their own.
 export function groupRows(rows, { groups, quantiles }) {
   const waiting = new Map(rows.map((row) => [row.run, row]));
   const take = (run) => [waiting.get(run)].filter((row) => row && waiting.delete(run));
-  const found = groups.map((group) => ({ settings: group.settings, rows: group.runs.flatMap(take) })).filter((group) => group.rows.length);
+  const found = groups.map((group) => ({ settings: group.settings, rows: group.runs.flatMap(take) })).filter((group) => group.rows[0]);
   const names = [...new Set(found.flatMap((group) => Object.keys(group.settings)))];
   const differing = names.filter((name) => new Set(found.map((group) => group.settings[name])).size > 1);
   const label = (group) => differing.filter((name) => name in group.settings).map((name) => `${name}=${shownValue(group.settings[name])}`).join(", ");
-  return [...found.map((group) => merged(group.rows, label(group) || "all runs", quantiles)), ...waiting.values()];
+  return [...found.map((group) => (group.rows[1] ? merged(group.rows, label(group) || "all runs", quantiles) : group.rows[0])), ...waiting.values()];
 }
 
 function merged(rows, title, quantiles) {

@@ -62,7 +62,7 @@ def test_players_and_all_bytes_of_their_parameters_arrive() -> None:
 
 def test_the_workers_token_gives_no_parameters_and_the_pool_s_no_work() -> None:
     with _pooling() as (pool, address):
-        for token, told in ((WORKERS, "is not this learner's; "), ("", "needs one; ")):
+        for token, told in ((WORKERS, "is not this learner's; "), ("", "the request has none; ")):
             with pytest.raises(errors.AccessDenied, match=rf"{told}give --serve\.token_file=FILE"):
                 model_pool.ask(_client(address, token))
             with pytest.raises(errors.AccessDenied):

@@ -89,7 +89,7 @@ def test_a_token_is_given_to_the_opponent_s_server(
         assert commands.main([*flags, f"--token_file={tmp_path / 'token'}"]) == 0
         assert json.loads(capsys.readouterr().out)["opponent"] == world.address
         assert commands.main(flags) == 1
-        assert "this server needs one" in capsys.readouterr().err
+        assert "this server needs a token" in capsys.readouterr().err
 
 
 def test_another_game_and_a_stranger_are_refused(

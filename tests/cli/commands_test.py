@@ -302,7 +302,7 @@ def test_config_shows_an_agents_part_of_the_preset(capsys: pytest.CaptureFixture
         assert line in out
     assert not any(f"[{section}]" in out for section in ("muzero", "search", "ppo", "reanalyse"))
     assert "--network.num_bins" not in out and "--optimizer.schedule" not in out and "[reward]" in out
-    assert commands.main(["config", "--preset=continuous", "--agent=ppo", "--env=gym:X-v0"]) == 0
+    assert commands.main(["config", "--preset=continuous", "--agent=ppo", "--env=gym:MountainCarContinuous-v0"]) == 0
     assert "--reward.discount=0.99" in capsys.readouterr().out  # Pendulum's is another one
     assert "--replay.num_slots=0" in out and "--replay.capacity" not in out
 

@@ -75,9 +75,16 @@ def test_seedzero_takes_what_the_smoke_test_trains_with() -> None:
         deploy_files.check_command(shlex.split(_services(SEEDZERO_TRAIN=wrong)["learner"]["command"]))
 
 
+def _health_commands(service: dict[str, Any]) -> list[list[str]]:
+    """Returns the words of each command that a service's health check tries, within its limit of time."""
+    *limit, commands = shlex.split(service["healthcheck"]["test"])
+    assert limit == ["timeout", "8", "sh", "-c"]
+    return [shlex.split(command) for command in commands.split("||")]
+
+
 def test_the_health_check_asks_the_socket_of_the_run() -> None:
     learner = _services(SEEDZERO_RUN="pong")["learner"]
-    commands = [shlex.split(command) for command in learner["healthcheck"]["test"].split("||")]
+    commands = _health_commands(learner)
     assert [words[0] for words in commands] == ["seedzero", "seedzero"]
     for _, *words in commands:
         deploy_files.check_command(words)
@@ -133,8 +140,8 @@ def test_the_hosts_file_makes_two_hosts_of_one_run() -> None:
         deploy_files.check_command(words)
     assert "--server=learner:7777,learner1:7777" in over["worker"]["command"]
     assert over["worker"]["depends_on"] == {"learner1": {"condition": "service_healthy"}}
-    for command in over["learner1"]["healthcheck"]["test"].split("||"):  # not the first one's socket
-        deploy_files.check_command(shlex.split(command)[1:])
+    for words in _health_commands(over["learner1"]):  # not the first one's socket
+        deploy_files.check_command(words[1:])
     assert "--server=unix:/runs/pong/hosts/1/learner.sock" in over["learner1"]["healthcheck"]["test"]
     number = int(_services()["worker"]["deploy"]["replicas"])
     assert f"--worker.num_remote={number // 2} " in _services(HOSTS)["learner"]["command"]

@@ -107,10 +107,14 @@ def test_an_evaluation_says_whether_it_beats_all_before_or_was_cut(is_record: bo
     assert told.noted[0][2] is (told.written if best else None)  # the caller's function finds the checkpoint
 
 
-@pytest.mark.parametrize(("cut_short", "reason"), [(False, "as too long"), (True, "because the run ends")])
-def test_an_evaluation_says_why_episodes_were_cut_off(cut_short: bool, reason: str) -> None:
+@pytest.mark.parametrize(
+    ("unfinished", "cut_short", "reason"),
+    [(0, False, "as too long"), (0, True, "because the run ends"), (3, True, "as too long")],
+)
+def test_an_evaluation_says_why_episodes_were_cut_off(unfinished: int, cut_short: bool, reason: str) -> None:
     told = Told()
-    told.evaluated(_ended(episodes.Scores(5, 1.0, 0.0, 1.0, 1.0, 5.0, cut_off=2), cut_short=cut_short))
+    result = episodes.Scores(5, 1.0, 0.0, 1.0, 1.0, 5.0, cut_off=2, unfinished=unfinished)
+    told.evaluated(_ended(result, cut_short=cut_short))
     assert f", 2 of them cut off {reason}" in told.said[0]
 
 

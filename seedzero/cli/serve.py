@@ -116,7 +116,10 @@ def _access(arguments: parse.Arguments) -> configs.Config:
     given = {name: arguments.flags[name] for name in _ACCESS if name in arguments.flags}
     host = arguments.flags.get("host", _HOST).strip("[]")
     listen = f"{f'[{host}]' if ':' in host else host}:{arguments.port('port') or 0}"
-    return evaluate.server_config({**given, "listen": listen})
+    try:
+        return evaluate.server_config({**given, "listen": listen})
+    except errors.ConfigError as error:  # it names a flag of other commands
+        raise errors.ConfigError(str(error).replace(f"--listen={listen}", f"--host={host}")) from None
 
 
 COMMAND = parse.Command(

@@ -101,8 +101,8 @@ def test_a_failed_call_ends_the_server_with_a_message(
     ("flags", "part"),
     [
         (["--follow", "--step=90"], "--step=90: --follow serves the newest"),
-        (["--host=0.0.0.0"], "--listen=0.0.0.0:0 can be reached"),
-        (["--host=::"], "--listen=[::]:0 can be reached"),
+        (["--host=0.0.0.0"], "--host=0.0.0.0 can be reached"),
+        (["--host=::"], "--host=:: can be reached"),
         (["--host="], "--host is empty; give 127.0.0.1"),
         (["--metrics_port=0", "--metrics_host="], "--metrics_host is empty; give 127.0.0.1"),
         (["--simulations=4"], "--simulations=4: agent ppo does not search"),

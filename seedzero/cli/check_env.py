@@ -67,6 +67,7 @@ def _report(asked: request.Request, num_steps: int, max_seconds: float) -> dict[
     here = configs.override(config, on_cpu)
     timing = advice.timing(here, findings)
     beyond = _beyond_support(config, largest, findings.rewards)
+    paced = advice.of_speed(here, spec, timing, is_chosen="run.agent" in asked.given)
     return {
         "observation_space": seen.space,
         "observations": [
@@ -90,7 +91,7 @@ def _report(asked: request.Request, num_steps: int, max_seconds: float) -> dict[
         "preset_reason": [note for note in asked.notes if note not in found.warnings],
         "errors": [*found.errors, *misfits],
         "warnings": [*cut_short, *found.warnings, *beyond],
-        "notes": [*filter(None, [registry.advice(config.env.id)]), *found.notes, *advice.of_speed(here, spec, timing)],
+        "notes": [*filter(None, [registry.advice(config.env.id)]), *found.notes, *paced],
         "learning": [] if found.errors else [*advice.of_learning(here, spec, findings)],
     }
 

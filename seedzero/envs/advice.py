@@ -58,8 +58,8 @@ def timing(config: configs.Config, findings: check.Findings) -> Timing:
     return Timing(rate, num_steps, first, evaluation, min(ends, default=None))
 
 
-def of_speed(config: configs.Config, spec: types.EnvSpec, found: Timing) -> Iterator[str]:
-    """Yields recommendations for the environment's speed."""
+def of_speed(config: configs.Config, spec: types.EnvSpec, found: Timing, *, is_chosen: bool = False) -> Iterator[str]:
+    """Yields recommendations for the environment's speed. is_chosen: the user named the agent, so none is advised."""
     name = agent_settings.name(config, "min_steps")
     enough = int(float(f"{max(1_000.0, found.steps_per_second * _LONG_SECONDS / 2):.1g}"))
     if name and found.first_update_seconds > _LONG_SECONDS and enough < found.first_update_steps:
@@ -67,7 +67,7 @@ def of_speed(config: configs.Config, spec: types.EnvSpec, found: Timing) -> Iter
             f"nothing is learned for the first {printable.lasting(found.first_update_seconds)}; --{name}={enough} "
             "begins sooner, with fewer random steps, which rare rewards may need; --workers=N makes steps come faster"
         )
-    if spec.num_players > 1 or spec.seats or config.run.agent not in configs.agent_names():
+    if is_chosen or spec.num_players > 1 or spec.seats or config.run.agent not in configs.agent_names():
         return
     is_quick = found.steps_per_second >= (_QUICK_IMAGES if types.shown(spec.arrays) == "images" else _QUICK)
     suits = "ppo" if is_quick else "sac" if spec.is_continuous else "muzero"

@@ -120,6 +120,7 @@ def test_the_text_has_a_line_for_each_finding(capsys: pytest.CaptureFixture[str]
         "float64",
     ):
         assert part in printed
+    assert "suits" not in printed, "the agent was chosen"
     *_, last = printed.splitlines()
     train, *words = shlex.split(last.removeprefix("train it: "))  # to be pasted: with all flags
     assert train == "seedzero" and words == [

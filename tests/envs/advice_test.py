@@ -83,6 +83,7 @@ def test_the_agent_for_minutes_on_a_cpu(agent: str, spec: types.EnvSpec, steps_p
     found = advice.timing(config, dataclasses.replace(GOOD, steps_per_second=steps_per_second))
     told = " ".join(advice.of_speed(config, spec, found))
     assert ("--agent=" in told) == bool(suits) and f"--agent={suits}" * bool(suits) in told
+    assert not any("--agent=" in text for text in advice.of_speed(config, spec, found, is_chosen=True))
 
 
 def test_a_time_limit_that_looks_like_an_end_is_named_unless_it_is_truncated() -> None:

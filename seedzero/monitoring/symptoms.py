@@ -82,9 +82,13 @@ class RunCase(NamedTuple):
 
 
 def num_steps(case: RunCase) -> int:
-    """Returns the number of optimizer steps so far; PPO takes one for each minibatch of each epoch."""
+    """Returns the number of optimizer steps so far; PPO takes one for each minibatch of each epoch.
+
+    Of several policies, whose updates a row adds up, it is the mean number.
+    """
     epochs, parts = (int(agent_settings.value(case.config, key) or 1) for key in ("num_epochs", "num_minibatches"))
-    return case.curve.update * epochs * parts
+    num_policies = sum(name.startswith("update/") for row in case.curve.recent[-1:] for name in row)
+    return case.curve.update * epochs * parts // max(1, num_policies)
 
 
 def _mean(curve: learning_curves.LearningCurve, name: str) -> float:

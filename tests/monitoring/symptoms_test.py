@@ -37,6 +37,11 @@ def test_the_steps_of_ppo_are_minibatches() -> None:
     assert symptoms.num_steps(_case(*rows, agent="vtrace")) == 2_000
 
 
+def test_the_steps_of_several_policies_are_those_of_each() -> None:
+    row = {"update/wolf": 900, "update/sheep": 1_100, "loss/wolf": 0.1}
+    assert symptoms.num_steps(_case(row, row, ppo__num_epochs=3, ppo__num_minibatches=8)) == 1_000 * 24
+
+
 _UNDECIDED = {"policy_entropy": 9.0}
 _GAP = 0.99 * symptoms.GAP
 _HALF = math.log(2) * symptoms.DECIDED

@@ -66,16 +66,19 @@ def read_result(checkpoints: pathlib.Path, run_dir: str, *, finished: str) -> Re
 
 
 def lacks_steps(config: configs.Config) -> bool:
-    """Returns whether the budget of steps ends before the first update."""
-    return config.agent.SAMPLES and 0 < config.run.max_env_steps < config.replay.min_steps
+    """Returns whether the budget of steps ends before the first update; each of several hosts has a share of it."""
+    share = -(-config.run.max_env_steps // config.cluster.num_hosts)
+    return config.agent.SAMPLES and 0 < share < config.replay.min_steps
 
 
 def without_updates(config: configs.Config) -> str:
     """Explains why training ends before the first update."""
     if lacks_steps(config):
+        shared = f", shared by {config.cluster.num_hosts} hosts," if config.cluster.num_hosts > 1 else ""
         return (
-            f"--max_env_steps={config.run.max_env_steps} is less than --replay.min_steps={config.replay.min_steps}, "
-            "which come before the first update"
+            f"--max_env_steps={config.run.max_env_steps}{shared} is less than "
+            f"--replay.min_steps={config.replay.min_steps}{' of each' if shared else ''}, which come before the first "
+            "update"
         )
     return "compilation and a first batch come before the first update"
 

@@ -243,7 +243,8 @@ class View:
         env_steps = snapshot.counts.env_steps
         if self._stored_before is None and self.progress.read is not None:
             self._stored_before = env_steps
-        num_envs, num_steps = sum(self.workers()), env_steps - (self._stored_before or 0)
+        num_envs = sum(self.workers()) * self.config.cluster.num_hosts  # as if every host had as many
+        num_steps = env_steps - (self._stored_before or 0)
         if not num_steps:
             self._seconds_before = seconds
         seconds -= self._seconds_before

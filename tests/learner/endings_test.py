@@ -121,15 +121,18 @@ def test_a_training_that_was_stopped_is_not_finished(tmp_path: pathlib.Path) -> 
 
 
 @pytest.mark.parametrize(
-    ("agent", "budget", "told"),
+    ("agent", "num_hosts", "budget", "told"),
     [
-        ("muzero", 99, "--max_env_steps=99 is less than --replay.min_steps=100"),
-        ("muzero", 100, "compilation and a first batch"),
-        ("muzero", 0, "compilation and a first batch"),
-        ("ppo", 99, "compilation and a first batch"),  # it has no replay
+        ("muzero", 1, 99, "--max_env_steps=99 is less than --replay.min_steps=100, which"),
+        ("muzero", 1, 100, "compilation and a first batch"),
+        ("muzero", 1, 0, "compilation and a first batch"),
+        ("muzero", 2, 198, "--max_env_steps=198, shared by 2 hosts, is less than --replay.min_steps=100 of each"),
+        ("muzero", 2, 199, "compilation and a first batch"),  # a share of 100
+        ("ppo", 1, 99, "compilation and a first batch"),  # it has no replay
     ],
 )
-def test_a_training_without_updates_says_why(agent: str, budget: int, told: str) -> None:
+def test_a_training_without_updates_says_why(agent: str, num_hosts: int, budget: int, told: str) -> None:
     changes = {"run.agent": agent, "run.max_env_steps": budget, "replay.min_steps": 100}
+    changes["cluster.num_hosts"] = num_hosts
     found = endings.without_updates(configs.override(configs.Config(), changes))
     assert re.match(told, found)

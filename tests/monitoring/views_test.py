@@ -134,17 +134,17 @@ def test_clipped_targets_are_reported_once(tmp_path: pathlib.Path, share: float,
 
 
 @pytest.mark.parametrize("env_id, has_remedy", [("gym:CartPole-v1", True), ("atari:Pong", True), ("catch", False)])
-@pytest.mark.parametrize("before_resume", [0, 50_000])
+@pytest.mark.parametrize(("before_resume", "num_hosts"), [(0, 1), (50_000, 1), (50_000, 2)])
 def test_episodes_without_end_are_reported_once(
-    tmp_path: pathlib.Path, env_id: str, has_remedy: bool, before_resume: int
+    tmp_path: pathlib.Path, env_id: str, has_remedy: bool, before_resume: int, num_hosts: int
 ) -> None:
-    shown, screen, _ = _view(tmp_path, env__id=env_id)
+    shown, screen, _ = _view(tmp_path, env__id=env_id, cluster__num_hosts=num_hosts)
     stored = before_resume
     shown.progress.follow(lambda: counts.Snapshot(counts=counts.Counts(stored=stored)))
     for screen.now in (0.0, views.ENDLESS_SECONDS):  # the steps of an earlier process do not count
         shown.observe(screen.now)
     assert not screen.messages
-    stored += 8_000
+    stored += 8_000 * num_hosts
     for screen.now in (views.ENDLESS_SECONDS + 1.0, 2 * views.ENDLESS_SECONDS - 1.0):  # the time before does not count
         shown.observe(screen.now)
     assert not screen.messages

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import dataclasses
+import datetime
 import math
 import pathlib
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -118,6 +119,10 @@ EVALUATION, TRAINING = "evaluation_mean_return", "episode_return"
 """Mean returns of an evaluation, and of the training episodes in a row."""
 _OUT_OF_ORDER_SECONDS = 1.0
 """A row may be older than the one before by this much, because two threads write rows."""
+_FIRST_ROW_SECONDS = 600.0
+"""A resumed process writes its first row within this time. A suspended machine, whose seconds stand still, may look
+like a resume, but not after this time.
+"""
 _UNFINISHED = "evaluation_unfinished"
 
 
@@ -164,16 +169,19 @@ def fold(found: rows.RowReader, wanted: Sequence[str]) -> Series:
     """
     kept: list[tuple[RowPlace, list[float]]] = []
     names: set[str] = set()
-    last, before, newest = RowPlace(), 0.0, 0.0
+    last, before, newest, began = RowPlace(), 0.0, 0.0, math.nan
     for row in found:
         try:
             place = RowPlace(*(_number(row.get(key, 0)) for key in metrics_log.FIRST_KEYS))
         except OverflowError:
             found.num_damaged += 1
             continue
-        if place.seconds < newest - _OUT_OF_ORDER_SECONDS:
+        start = _start(row, place.seconds)
+        # times are whole seconds, so two rows of a process differ in its start
+        is_after = start - began > max(newest - _OUT_OF_ORDER_SECONDS, 2 * _OUT_OF_ORDER_SECONDS)
+        if place.seconds < newest - _OUT_OF_ORDER_SECONDS or (is_after and newest < _FIRST_ROW_SECONDS):
             before += newest
-        newest = place.seconds
+        newest, began = place.seconds, start
         place = place._replace(seconds=before + newest)
         last = RowPlace(*map(max, last, place))
         names |= {name for name, value in row.items() if isinstance(value, (int, float))}
@@ -186,6 +194,14 @@ def fold(found: rows.RowReader, wanted: Sequence[str]) -> Series:
     places = np.array([place for place, _ in kept], float).reshape(-1, len(RowPlace._fields))
     values = np.array([numbers for _, numbers in kept], float).reshape(-1, len(wanted))
     return Series(places, values, tuple(sorted(names)), last, found.num_damaged)
+
+
+def _start(row: Mapping[str, metrics_log.Value], seconds: float) -> float:
+    """Returns when the process that wrote a row began to count seconds, in seconds since the epoch; nan if unknown."""
+    try:
+        return datetime.datetime.fromisoformat(str(row.get("time"))).timestamp() - seconds
+    except (ValueError, OverflowError):
+        return math.nan
 
 
 def _number(value: metrics_log.Value) -> float:

@@ -34,6 +34,24 @@ def test_seconds_go_on_after_a_resume_but_not_where_two_threads_cross() -> None:
     assert found.places[:, 2].tolist() == [10.0, 20.0, 19.5, 22.5, 27.5]
 
 
+@pytest.mark.parametrize(
+    ("times", "seconds"),
+    [
+        # A process of 12 s, and one that begins 3 s later and has its first row after 25 s.
+        ([(10.0, "00:00:10"), (12.0, "00:00:12"), (25.5, "00:00:40"), (35.5, "00:00:50")], [10, 12, 37.5, 47.5]),
+        ([(0.9, "00:00:00"), (2.1, "00:00:02"), (3.8, "00:00:03"), (5.2, "00:00:05")], [0.9, 2.1, 3.8, 5.2]),
+        # A machine that slept for two hours.
+        ([(1_000.0, "00:16:40"), (1_010.0, "02:16:50")], [1_000, 1_010]),
+        ([(10.0, "damaged"), (25.0, "00:00:40")], [10, 25]),
+    ],
+)
+def test_a_resumed_process_is_told_by_the_clock_if_its_first_row_is_late(
+    times: list[tuple[float, str]], seconds: list[float]
+) -> None:
+    rows = ({"update": 1, "env_steps": 1, "seconds": s, "time": f"2026-11-30T{t}+00:00", "loss": 1} for s, t in times)
+    assert _fold(*rows).places[:, 2].tolist() == seconds
+
+
 def test_rows_that_a_later_row_repeats_are_left_out() -> None:
     updates = [0, 100, 200, 300, 200, 300]
     found = _fold(*({"update": n, "env_steps": 10 * n, "seconds": i, "loss": i} for i, n in enumerate(updates)))

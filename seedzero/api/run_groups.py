@@ -282,9 +282,10 @@ def last(run: RunRecord) -> SavedScore | None:
 
 
 def best(run: RunRecord) -> SavedScore | None:
-    """Returns the first evaluation with the highest mean return, ignoring the baseline, which is a run's first one."""
-    means = run.series.values[:, 0]
-    return _score(run, 1 + int(np.argmax(means[1:]))) if len(means) > 1 else None
+    """Returns the first evaluation with the highest mean return; the baseline, of the first period, does not count."""
+    means, every = run.series.values[:, 0], run.saved.config.evaluation.every_updates
+    begin = int(np.count_nonzero(run.series.places[:1, 0] < every))  # a baseline that was cut short is not in the series
+    return _score(run, begin + int(np.argmax(means[begin:]))) if len(means) > begin else None
 
 
 def _score(run: RunRecord, index: int) -> SavedScore:

@@ -194,6 +194,13 @@ def test_last_and_best_have_standard_errors(tmp_path: pathlib.Path) -> None:
     assert (found["env_steps_per_second"], found["state"], found["finished"]) == (500.0, "stopped", None)
 
 
+def test_the_best_is_no_other_where_the_baseline_was_cut_short(tmp_path: pathlib.Path) -> None:
+    path = saved_run.make(tmp_path / "run", (9.0, 5.0, 1.0), evaluation__every_updates=10)
+    file, score = path / "metrics.jsonl", '"evaluation_mean_return": 9.0'
+    file.write_text(file.read_text().replace(score, f'{score}, "evaluation_unfinished": 3'))
+    assert run_groups.best(_read(path)) == pytest.approx((5.0, 0.1, 10, 10, 1_000))
+
+
 def test_a_run_without_evaluations_has_no_score(tmp_path: pathlib.Path) -> None:
     found = run_groups.score_of_run(_read(saved_run.make(tmp_path / "run", ())))
     assert (found["last"], found["best"], found["env_steps_per_second"]) == (None, None, None)

@@ -49,6 +49,8 @@ class LearningCurve:
     def after(self, row: Mapping[str, metrics_log.Value]) -> LearningCurve:
         numbers = _numbers(row)
         update = int(numbers.get("update", 0))
+        if metrics_log.UNFINISHED in numbers:
+            return self._after_successes(numbers, "evaluation_info/is_success")
         if "evaluation_mean_return" in numbers:
             newest = update, numbers["evaluation_mean_return"]
             later = () if self.first_evaluation is None else (*self.evaluations, newest[1])[-NUM_EVALUATIONS:]

@@ -208,6 +208,8 @@ METRICS_FILE = "metrics.jsonl"
 TENSORBOARD_DIRECTORY = "tensorboard"
 FIRST_KEYS = ("update", "env_steps", "seconds")
 """Every row begins with the number of updates, training steps, and seconds of this process."""
+UNFINISHED = "evaluation_unfinished"
+"""Only a row of an evaluation that was cut short has it, whose score means little."""
 
 
 def read(run_dir: pathlib.Path) -> rows.RowReader:

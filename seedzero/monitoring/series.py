@@ -120,10 +120,7 @@ EVALUATION, TRAINING = "evaluation_mean_return", "episode_return"
 _OUT_OF_ORDER_SECONDS = 1.0
 """A row may be older than the one before by this much, because two threads write rows."""
 _FIRST_ROW_SECONDS = 600.0
-"""A resumed process writes its first row within this time. A suspended machine, whose seconds stand still, may look
-like a resume, but not after this time.
-"""
-_UNFINISHED = "evaluation_unfinished"
+"""A resumed process has its first row before this; after it, no suspended machine is taken for a resume."""
 
 
 class RowPlace(NamedTuple):
@@ -186,7 +183,7 @@ def fold(found: rows.RowReader, wanted: Sequence[str]) -> Series:
         last = RowPlace(*map(max, last, place))
         names |= {name for name, value in row.items() if isinstance(value, (int, float))}
         numbers = [_number(row.get(name)) for name in wanted]
-        if not math.isfinite(numbers[0]) or (wanted[0].startswith("evaluation_") and _UNFINISHED in row):
+        if not math.isfinite(numbers[0]) or (wanted[0].startswith("evaluation_") and metrics_log.UNFINISHED in row):
             continue
         while kept and (kept[-1][0].update > place.update or kept[-1][0].env_steps > place.env_steps):
             kept.pop()

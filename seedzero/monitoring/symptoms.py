@@ -82,10 +82,7 @@ class RunCase(NamedTuple):
 
 
 def num_steps(case: RunCase) -> int:
-    """Returns the number of optimizer steps so far; PPO takes one for each minibatch of each epoch.
-
-    Of several policies, whose updates a row adds up, it is the mean number.
-    """
+    """Returns the optimizer steps so far, of PPO for each minibatch of each epoch; the mean of several policies."""
     epochs, parts = (int(agent_settings.value(case.config, key) or 1) for key in ("num_epochs", "num_minibatches"))
     num_policies = sum(name.startswith("update/") for row in case.curve.recent[-1:] for name in row)
     return case.curve.update * epochs * parts // max(1, num_policies)

@@ -62,6 +62,13 @@ def test_an_evaluation_before_the_first_period_is_the_baseline(
     assert (curve.num_rows, curve.update) == (1, 1)
 
 
+def test_an_evaluation_that_was_cut_short_has_successes_but_no_score() -> None:
+    cut = {"update": 90, "evaluation_mean_return": 9.0, "evaluation_unfinished": 3, "evaluation_info/is_success": 0.5}
+    curve = _curve({"update": 80, "evaluation_mean_return": 1.0}, cut)
+    assert (curve.evaluation, curve.evaluations, curve.largest_success) == ((80, 1.0), (), 0.5)
+    assert _curve(cut).first_evaluation is None and _curve(cut).num_rows == 0
+
+
 def test_numbers_that_json_has_no_form_for_are_numbers() -> None:
     (row,) = _curve({"update": 1, "loss": "nan", "grad_norm": "inf", "time": "2026", "stalled": None}).recent
     assert math.isnan(row["loss"]) and row["grad_norm"] == math.inf and row.keys() == {"update", "loss", "grad_norm"}

@@ -284,7 +284,7 @@ def last(run: RunRecord) -> SavedScore | None:
 def best(run: RunRecord) -> SavedScore | None:
     """Returns the first evaluation with the highest mean return; the baseline, of the first period, does not count."""
     means, every = run.series.values[:, 0], run.saved.config.evaluation.every_updates
-    begin = int(np.count_nonzero(run.series.places[:1, 0] < every))  # a baseline that was cut short is not in the series
+    begin = int(np.count_nonzero(run.series.places[:1, 0] < every))  # the series lacks one that was cut short
     return _score(run, begin + int(np.argmax(means[begin:]))) if len(means) > begin else None
 
 

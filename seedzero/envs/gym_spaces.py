@@ -30,6 +30,7 @@ Longer ones, for example with a hundred thousand different numbers, are not repo
 """
 
 _OWN = "wrap it in an environment of your own that has one, and give that as gym:MODULE:ID"
+_OUT = """leave it out with --env.wrappers='[{"FilterObservation": {"filter_keys": [...]}}]', the parts that stay"""
 
 Coder = Callable[[Any], np.ndarray]
 """Converts batches to or from the wire's form: observations [E, ...], actions [E] int32 or [E, D] float32."""
@@ -103,12 +104,9 @@ def leaves(name: str, space: spaces.Space[Any], path: tuple[Any, ...] = ()) -> I
 
 def _leaf(name: str, space: spaces.Space[Any], path: tuple[Any, ...]) -> SpaceLeaf:
     title = "/".join(map(str, path)) or types.OBSERVATION
-    place = f" at {title!r}" if path else ""
+    place, way = (f" at {title!r}", _OUT) if path else ("", _OWN)
     if 0 in (space.shape or ()):
-        raise errors.EnvironmentFailure(
-            f"environment {name!r} has an observation{place} without any numbers, {space}; leave it out with "
-            """--env.wrappers='[{"FilterObservation": {"filter_keys": [...]}}]', which names the parts that stay"""
-        )
+        raise errors.EnvironmentFailure(f"environment {name!r} has no number in observation{place}, {space}; {way}")
     if isinstance(space, spaces.Box) and space.dtype.kind in "biuf":
         array = types.ArraySpec(title, space.shape or (1,), _wire_dtype(space), *_bounds(space))
         return SpaceLeaf(array, path, _unchanged)
@@ -118,8 +116,7 @@ def _leaf(name: str, space: spaces.Space[Any], path: tuple[Any, ...]) -> SpaceLe
         return _numbers(title, space, path)
     raise errors.EnvironmentFailure(
         f"environment {name!r} has the observation space {space}{place}; expected Box, Discrete, MultiDiscrete, "
-        "MultiBinary, Dict or Tuple; leave it out with "
-        """--env.wrappers='[{"FilterObservation": {"filter_keys": [...]}}]'"""
+        f"MultiBinary, Dict or Tuple; {way}"
     )
 
 

@@ -112,13 +112,13 @@ def test_a_number_with_very_many_values_among_others_stays_a_number() -> None:
 PART = spaces.Box(-1, 1, (4,), np.float32)
 OF_NO_FIXED_SIZE = [spaces.Text(3), spaces.Sequence(spaces.Discrete(2)), spaces.Graph(spaces.Box(0, 1), None)]
 REFUSED: list[tuple[spaces.Space[Any], spaces.Space[Any] | None, str]] = [
-    *((space, None, rf"observation space {type(space).__name__}") for space in OF_NO_FIXED_SIZE),
+    *((space, None, rf"observation space {type(space).__name__}.*; wrap it") for space in OF_NO_FIXED_SIZE),
     *(
         (spaces.Dict(x=spaces.Tuple([space])), None, r"at 'x/0'; expected Box.*FilterObservation")
         for space in OF_NO_FIXED_SIZE[:2]
     ),
     (spaces.Dict({"a": spaces.Dict(b=PART), "a/b": PART, "c": PART}), None, r"a/b, a/b, c; .*a/b "),
-    (spaces.Dict(a=PART, goal=spaces.Box(-1, 1, (0,))), None, r"'goal' .*FilterObserv"),
+    (spaces.Dict(a=PART, goal=spaces.Box(-1, 1, (0,))), None, r"'goal', .*FilterObserv"),
     (spaces.Dict(), None, "is empty"),
     (PART, spaces.Dict(a=spaces.Discrete(2)), "action space Dict"),
     (PART, spaces.Tuple([spaces.Discrete(2)]), "action space Tuple"),

@@ -553,7 +553,7 @@ class PettingZoo:
         size, spec = len(self._places), self._shared.spec
         has_mask = self.spec.has_action_mask
         found = [
-            (index * size + self._places[agent], agent, each)
+            (index * size + self._places.get(agent, 0), agent, each)
             for index, shown in enumerate(seen)
             for agent, each in shown.items()
         ]
@@ -567,6 +567,8 @@ class PettingZoo:
             for row, agent, each in found:
                 place = row % size
                 try:
+                    if agent not in self._places:
+                        raise gym_protocol.Fault("an observation, but possible_agents lacks it")
                     self._checks[place](each.observation)
                     legal = self._legal(self._shared.seats[place], each)
                 except gym_protocol.Fault as fault:

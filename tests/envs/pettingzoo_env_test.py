@@ -194,6 +194,15 @@ def test_faults_name_the_call_and_the_agent():
     with pytest.raises(errors.EnvironmentFailure, match=r"'wrong'.*'bee'.*\[1\].*\[2\].*--env=pettingzoo"):
         env.step(np.ones(3, np.int32))
 
+    class Haunted(own_agents.Herd):
+        def reset(self, seed=None, options=None):
+            super().reset(seed)
+            self.agents = ["ant", "ghost"]
+            return self._shown(("ant", "bee")) | {"ghost": np.zeros(2, np.float32)}, {}
+
+    with pytest.raises(errors.EnvironmentFailure, match=r"in reset for agent 'ghost' .*possible_agents lacks it; fix"):
+        pettingzoo_env.PettingZoo("haunted", Haunted, 3).reset(range(3))
+
     class Raising(own_agents.Herd):
         def step(self, actions):
             raise ZeroDivisionError("by nothing")

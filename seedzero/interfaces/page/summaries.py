@@ -91,8 +91,8 @@ def describe(path: pathlib.Path, name: str, columns: Sequence[str] = ()) -> dict
     status, saved = read_object(path / run_dirs.STATUS_FILE), settings(path)
     config = saved["config"]
     shown = {name: value for name, value in {"preset": saved["preset"], **config}.items() if name in columns}
-    tail = _last_lines(path / metrics_log.METRICS_FILE)
-    row, evaluation = _newest(tail, b""), _newest(tail, _EVALUATION)
+    file = path / metrics_log.METRICS_FILE
+    row, evaluation = (_newest(_last_lines(file, part), part) for part in (b"", _EVALUATION))
     state, reason = state_of(path, status)
     seconds = _number(row.get("seconds"))
     return {
@@ -173,13 +173,14 @@ def budget(
     return {"done": max(shares, default=None), "eta_seconds": min(times, default=None) if is_alive else None}
 
 
-def _last_lines(file: pathlib.Path) -> list[bytes]:
-    """Returns complete lines from the end of a file, the newest first."""
+def _last_lines(file: pathlib.Path, part: bytes) -> list[bytes]:
+    """Returns complete lines from the end of a file, the newest first, of a longer end if the text is not in one."""
     with contextlib.suppress(OSError), history.opened(file) as stream:
         size = os.fstat(stream.fileno()).st_size
-        stream.seek(max(0, size - _TAIL_BYTES))
-        lines = stream.read(_TAIL_BYTES).split(b"\n")
-        return lines[-2 : 0 if size > _TAIL_BYTES else None : -1]
+        for most in (_TAIL_BYTES, _MAX_BYTES):
+            stream.seek(max(0, size - most))
+            if part in (content := stream.read(most)) or most == _MAX_BYTES:
+                return content.split(b"\n")[-2 : 0 if size > most else None : -1]
     return []
 
 

@@ -35,6 +35,13 @@ def test_an_ended_run(tmp_path: pathlib.Path) -> None:
     assert found["time"].startswith("2026")
 
 
+def test_an_evaluation_many_rows_ago_is_the_last_one(tmp_path: pathlib.Path) -> None:
+    rows = [page_runs.row(number, loss=1.0, note="x" * 1000) for number in range(2, 500)]
+    page_runs.write(tmp_path, page_runs.row(1, evaluation_mean_return=0.25), *rows, status=_STATUS)
+    found = summaries.describe(tmp_path, ".")
+    assert (found["last_evaluation"], found["seconds"]) == (0.25, page_runs.row(499)["seconds"])
+
+
 def test_a_run_that_holds_its_lock_trains(tmp_path: pathlib.Path) -> None:
     page_runs.write(tmp_path, status=_STATUS, learner={"address": "unix:x", "pid": os.getpid()})
     (tmp_path / "lock").write_text("1\n")

@@ -134,6 +134,10 @@ RULES = (
         "{it} and --muzero.value_prefix=true: sums of rewards have no chance among their steps; leave one out"),
     rules.error("evaluation.policy", lambda c: c.this == "sample" and c.run.agent in ("apex", "r2d2"),
         "{it}: agent {run.agent} learns only values and has no policy to draw actions from; leave it out"),
+    rules.error("optimizer.decay_rate",
+        lambda c: not c.this and c.optimizer.schedule == "exponential" and c.optimizer.decay_updates,
+        "{it}: the rate of --optimizer.schedule=exponential is never 0, and would stay constant; give a factor above "
+        "0, or --optimizer.schedule=linear"),
     rules.error("network.lstm_width", lambda c: c.run.agent == "r2d2" and not c.this,
         "{it}: R2D2 has an LSTM; give --network.lstm_width=64 or more, or --agent=apex"),
     rules.error("ppo.num_minibatches", lambda c: c.network.lstm_width and c.this > c.ppo.batch_size,

@@ -261,6 +261,7 @@ REFUSED = (
     ),
     ("catch --muzero.off_policy_correction", "muzero.off_policy_correction", "--muzero.target_network_updates=100"),
     ("cartpole --agent=sac --env=gym:A --replay.priority_alpha=0.6", "replay.priority_alpha", "leave it out"),
+    ("catch --optimizer.schedule=exponential --optimizer.decay_rate=0", "optimizer.decay_rate", "a factor above 0"),
 )
 """Settings that exclude each other, the one that the first error is about, and a fact of its text."""
 
@@ -278,6 +279,8 @@ POSSIBLE = (
     "catch --max_updates=3 --max_seconds=2 --max_env_steps=5",
     "catch --agent=vtrace --replay.min_steps=100000 --replay.capacity=500",  # it has a queue
     "catch --agent=apex --league.freeze_every=500 --muzero.off_policy_correction",  # it reads neither
+    "catch --optimizer.schedule=linear --optimizer.decay_rate=0",
+    "catch --optimizer.schedule=exponential --optimizer.decay_rate=0 --optimizer.decay_updates=0",
     "pgx --agent=alphazero --env=pgx:hex --env.game_state",
     "pgx --agent=alphazero --alphazero.win_draw_loss --env.game_state",
     f"catch --env.opponents=random,roshambo:pibot {ROUNDS}",

@@ -42,6 +42,14 @@ def _hides_probabilities(c: rules.Situation) -> bool:
     return bool(c.this and c.search.policy == "puct" and c.search.temperature == 0)
 
 
+def _idle(names: str, is_used: Callable[[rules.Situation], object], text: str) -> list[rules.SettingsRule]:
+    """Warns of settings that the user gave, and another setting leaves without effect. text: which one, and why."""
+    return [
+        rules.warning(name, lambda c: c.name in c.given and not is_used(c), f"--{{name}} changes nothing: {text}")
+        for name in names.split()
+    ]
+
+
 def _knows_workers(c: rules.Situation) -> bool:
     return bool(c.worker.num > 0 and not c.worker.num_remote)
 
@@ -88,11 +96,23 @@ RULES = (
     rules.note("env.joint_observation", "true", _sees_jointly),
     rules.warning("ppo.decay_clip", _keeps_clip,
         "{it} changes nothing: the learning rate does not fall; give --optimizer.decay_updates=N"),
-    *(
-        rules.warning(name, lambda c: c.name in c.given and c.muzero.memory == "none",
-            "--{name} changes nothing: there is no memory; give --muzero.memory=lstm or gru too")
-        for name in ("muzero.burn_in", "muzero.memory_width")
-    ),
+    *_idle("muzero.burn_in muzero.memory_width", lambda c: c.muzero.memory != "none",
+        "there is no memory; give --muzero.memory=lstm or gru too"),
+    *_idle("muzero.search_value_start", lambda c: c.muzero.search_value_age,
+        "no stored value is a target; give --muzero.search_value_age=N too"),
+    *_idle("explore.exponent", lambda c: c.explore.epsilon, "give --explore.epsilon=X too"),
+    *_idle("explore.max_length", lambda c: c.explore.epsilon or c.explore.first_steps,
+        "no random action is repeated; give --explore.epsilon=X or --explore.first_steps=N too"),
+    *_idle("search.num_considered search.rounds search.gumbel_scale search.value_scale",
+        lambda c: c.search.policy == "gumbel", "it is for --search.policy=gumbel"),
+    *_idle("search.temperature", lambda c: c.search.policy == "puct", "it is for --search.policy=puct"),
+    *_idle("replay.priority_beta replay.importance_min", lambda c: c.replay.priority_alpha,
+        "with --replay.priority_alpha=0 all steps are sampled alike"),
+    *_idle("optimizer.decay_updates optimizer.decay_rate",
+        lambda c: not c.this or c.optimizer.schedule != "constant" or "optimizer" not in c.agent.SECTIONS,
+        "the learning rate is constant; give --optimizer.schedule=cosine, linear or exponential too"),
+    *_idle("vtrace.popart_step", lambda c: c.vtrace.popart, "give --vtrace.popart=true too"),
+    *_idle("ppo.bonus_place", lambda c: c.ppo.bonus, "there is no bonus; give --ppo.bonus=MODULE:FUNCTION too"),
     *(
         rules.warning(f"network.{key}", _has_three_values,
             "--{name} changes nothing: --alphazero.win_draw_loss=true has three values, -1, 0 and 1")

@@ -633,6 +633,39 @@ FOUND = (
     ("catch --muzero.burn_in=5", "warning muzero.burn_in"),
     ("catch --muzero.memory_width=5", "warning muzero.memory_width"),
     ("catch --muzero.memory=gru --muzero.burn_in=5 --muzero.memory_width=5", ""),
+    ("catch --muzero.search_value_start=5", "warning muzero.search_value_start"),
+    ("catch --muzero.search_value_start=5 --muzero.search_value_age=5", ""),
+    (
+        "catch --explore.exponent=1 --explore.max_length=5 --explore.spread",
+        "warning explore.exponent, warning explore.max_length, warning explore.spread",
+    ),
+    # Random first steps have an exponent of their own.
+    ("catch --explore.exponent=1 --explore.max_length=5 --explore.first_steps=50", "warning explore.exponent"),
+    ("catch --explore.exponent=1 --explore.max_length=5 --explore.epsilon=0.1", ""),
+    (
+        f"pgx --agent=alphazero {PUCT} --env.game_state --search.num_considered=4 --search.rounds=1 "
+        "--search.gumbel_scale=2 --search.value_scale=1",
+        "warning search.num_considered, warning search.rounds, warning search.gumbel_scale, "
+        "warning search.value_scale",
+    ),
+    ("catch --search.num_considered=2 --search.rounds=1 --search.gumbel_scale=2 --search.value_scale=1", ""),
+    ("catch --search.temperature=0.5", "warning search.temperature"),
+    (
+        "catch --agent=apex --replay.priority_alpha=0 --replay.priority_beta=1 --replay.importance_min=0.1",
+        "warning replay.priority_beta, warning replay.importance_min",
+    ),
+    ("catch --replay.priority_alpha=1 --replay.priority_beta=1 --replay.importance_min=0.1", ""),
+    (
+        "catch --optimizer.schedule=constant --optimizer.decay_updates=90 --optimizer.decay_rate=0.5",
+        "warning optimizer.decay_updates, warning optimizer.decay_rate",
+    ),
+    ("catch --optimizer.schedule=linear --optimizer.decay_updates=90 --optimizer.decay_rate=0.5", ""),
+    ("catch --optimizer.schedule=constant --optimizer.decay_updates=0", ""),
+    ("catch --agent=ppo --optimizer.decay_updates=90", ""),
+    ("catch --agent=vtrace --vtrace.popart_step=0.1", "warning vtrace.popart_step"),
+    ("catch --agent=vtrace --vtrace.popart_step=0.1 --vtrace.popart", ""),
+    ("catch --agent=ppo --ppo.bonus_place=before", "warning ppo.bonus_place"),
+    ("catch --agent=ppo --ppo.bonus_place=before --ppo.bonus=own:make --reward.normalize=false", ""),
     (
         "pgx --agent=alphazero --alphazero.win_draw_loss --network.num_bins=5 --network.width=8 --env.game_state",
         "warning network.num_bins",
@@ -732,6 +765,15 @@ REASONS = (
     ("cartpole --network.module=a:b", "--network.module=a:b has no such part"),
     ("catch --agent=ppo --ppo.decay_clip", "--optimizer.decay_updates=N"),
     ("catch --muzero.burn_in=5", "--muzero.memory=lstm or gru"),
+    ("catch --muzero.search_value_start=5", "--muzero.search_value_age=N"),
+    ("catch --explore.exponent=1", "--explore.epsilon=X"),
+    ("catch --explore.max_length=5", "--explore.first_steps=N"),
+    ("catch --search.policy=puct --search.rounds=1", "--search.policy=gumbel"),
+    ("catch --search.temperature=0.5", "--search.policy=puct"),
+    ("catch --replay.priority_beta=1", "--replay.priority_alpha=0"),
+    ("catch --optimizer.schedule=constant --optimizer.decay_updates=90", "--optimizer.schedule=cosine, linear"),
+    ("catch --agent=vtrace --vtrace.popart_step=0.1", "--vtrace.popart=true"),
+    ("catch --agent=ppo --ppo.bonus_place=before", "--ppo.bonus=MODULE:FUNCTION"),
     (
         "pgx --agent=alphazero --alphazero.win_draw_loss --network.support_limit=5 --env.game_state",
         "--alphazero.win_draw_loss=true has three values, -1, 0 and 1",

@@ -242,6 +242,7 @@ _ATARI_ON_CPU = options.values(
     run=dict(max_env_steps=4_000_000),
     env=dict(frame_size=42),
     search=dict(num_simulations=8, num_considered=4, min_value_range=0.3),
+    explore=dict(first_steps=500),  # Freeway pays only who walks up for a hundred steps
     network=dict(
         kind="conv",
         first_stride=4,
@@ -481,11 +482,9 @@ PARTS: Mapping[str, options.Part] = {
         reanalyse=dict(fresh_share=1.0),
         # The small network of preset atari, an update for each step with a quarter of the windows, and old searches
         # renewed by the way instead of a target network. Pong scores 19.6 with the random shifts, -14.0 without.
-        # Freeway pays only who walks up for a hundred steps, so environments begin with repeated random actions.
         on_cpu=options.values(
             _ATARI_ON_CPU,
             run=dict(max_env_steps=100_000),
-            explore=dict(first_steps=500),
             muzero=dict(
                 shift_pixels=2,
                 policy_gradient_weight=0.0,

@@ -24,9 +24,16 @@ def make_env(env: str, *, render: bool = False, **settings: Any) -> gymnasium.En
 
     Raises UsageError for an unknown or unsuitable environment or setting, EnvironmentFailure if it cannot be made.
     """
-    plain = (bool, int, float, str)
-    values = {f"env.{key}": x if isinstance(x, plain) else json.dumps(x) for key, x in settings.items()}
+    values = {f"env.{key}": _text(key, value) for key, value in settings.items()}
     return make(configs.override(configs.Config(), {**values, "env.id": env}).env, render=render)
+
+
+def _text(key: str, value: Any) -> str:
+    """Returns a setting's value as the command line takes it. Raises UsageError for what JSON cannot hold."""
+    try:
+        return value if isinstance(value, str) else json.dumps(value, default=lambda x: x.tolist())  # numpy's
+    except (TypeError, ValueError, AttributeError) as error:
+        raise errors.UsageError(f"{key}={value!r} cannot be written as JSON: {error}") from None
 
 
 def make(settings: sections.EnvConfig, *, render: bool = False) -> gymnasium.Env[Any, Any]:

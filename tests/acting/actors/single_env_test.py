@@ -28,8 +28,12 @@ def _played(env: gymnasium.Env[Any, Any], choose: Any) -> list[float]:
 
 
 def test_an_environment_of_gymnasium_is_its_own_in_its_wrappers() -> None:
-    env = seedzero.make_env("gym:CartPole-v1", wrappers=["FlattenObservation"], max_episode_steps=7)
+    kwargs, length = {"sutton_barto_reward": np.bool_(True)}, np.int64(7)
+    env = seedzero.make_env(
+        "gym:CartPole-v1", wrappers=["FlattenObservation"], max_episode_steps=length, kwargs=kwargs
+    )
     assert isinstance(env.unwrapped, gymnasium.envs.classic_control.CartPoleEnv)
+    assert env.unwrapped._sutton_barto_reward is True
     assert len(_played(env, lambda observation, mask: int(observation[2] > 0))) == 7
     env.close()
 
@@ -58,6 +62,7 @@ def test_atari_is_a_frame_of_the_settings_size() -> None:
     ("env", "settings", "message"),
     [
         ("spiel:kuhn_poker", {}, "several seats"),
+        ("gym:CartPole-v1", {"kwargs": {"render_mode": object()}}, "kwargs=.* cannot be written as JSON: .* 'tolist'"),
         ("remote", {}, "workers"),
         ("catch", {"frame_sise": 3}, "frame_size"),
         ("catc", {}, "did you mean catch"),

@@ -65,8 +65,11 @@ ENTRIES: tuple[Entry, ...] = (
     *(Entry("Pong", "muzero", seed) for seed in (1, 2, 3)),
     *(Entry(game, "muzero-100k", 1, policy=_POLICY.get(game, "greedy")) for game in _BENCHMARK_GAMES),
     *(Entry(game, "muzero-100k", seed, policy=_POLICY.get(game, "greedy")) for seed in (2, 3) for game in _REPEATED),
-    *(Entry("Breakout", "muzero", seed) for seed in (1, 2)),
-    *(Entry("Breakout", "ppo", seed, policy="sample") for seed in (1, 2)),
+    *(
+        Entry("Breakout", agent, seed, ("--max_env_steps=3000000", "--evaluation.every_updates=0"), policy="sample")
+        for agent in ("muzero", "ppo")
+        for seed in (1, 2)
+    ),
     Entry("Pong", "ppo", 1, policy="sample"),
 )
 

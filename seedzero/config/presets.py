@@ -31,6 +31,8 @@ _PIXELS_ON_CPU = options.values(
     training=dict(publish_every=1, max_in_flight=2),
     evaluation=dict(every_updates=500, episodes=4, num_envs=4),
 )
+# Ten games of a greedy agent that never launches the ball, to Atari's limit, cost as much as the training.
+_ATARI_ON_CPU = options.values(_PIXELS_ON_CPU, evaluation=dict(max_episode_steps=6_000))
 _FOOTBALL = options.values(
     worker=dict(envs_per_group=16),
     training=dict(publish_every=1, max_in_flight=3),
@@ -270,7 +272,7 @@ PRESETS: Mapping[str, Preset] = {
         env=dict(id="atari:Pong"),
         run=dict(max_env_steps=50_000_000),
         worker=dict(envs_per_group=128),
-        on_cpu=_PIXELS_ON_CPU,
+        on_cpu=_ATARI_ON_CPU,
     ),
     "atari-100k": _preset(
         "an Atari game in 100 thousand steps: little data, much learning from it; for one accelerator",
@@ -279,8 +281,7 @@ PRESETS: Mapping[str, Preset] = {
         worker=dict(envs_per_group=4),
         training=dict(publish_every=4, max_in_flight=3),
         evaluation=dict(every_updates=10_000, episodes=32, num_envs=32),
-        # Ten games of a greedy agent that never launches the ball, to Atari's limit, cost as much as the training.
-        on_cpu=options.values(_PIXELS_ON_CPU, worker=dict(envs_per_group=4), evaluation=dict(max_episode_steps=6_000)),
+        on_cpu=options.values(_ATARI_ON_CPU, worker=dict(envs_per_group=4)),
     ),
     "dmlab": _preset(
         "DeepMind Lab, a billion frames: explore_goal_locations_small unless --env=dmlab:LEVEL, or dmlab:dmlab30: all",

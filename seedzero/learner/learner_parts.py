@@ -339,7 +339,7 @@ def evaluated(
         values["evaluation_best_score"] = ended.best_score
     began = {"update": update, "env_steps": ended.running.env_steps}  # training may have continued meanwhile
     view.write_row({**began, "kind": "evaluation", **values}, gathered=False)
-    reason = "because the run ends" if ended.cut_short and not result.unfinished else "as too long"
+    reason = "as the first evaluation took too long" if ended.cut_short and not result.unfinished else "as too long"
     cut = f", {result.cut_off} of them cut off {reason}" if result.cut_off else ""
     best = "; the best so far" if ended.is_record else ""
     if result.unfinished:

@@ -109,7 +109,7 @@ def test_an_evaluation_says_whether_it_beats_all_before_or_was_cut(is_record: bo
 
 @pytest.mark.parametrize(
     ("unfinished", "cut_short", "reason"),
-    [(0, False, "as too long"), (0, True, "because the run ends"), (3, True, "as too long")],
+    [(0, False, "as too long"), (0, True, "as the first evaluation took too long"), (3, True, "as too long")],
 )
 def test_an_evaluation_says_why_episodes_were_cut_off(unfinished: int, cut_short: bool, reason: str) -> None:
     told = Told()

@@ -314,6 +314,7 @@ def actor(
     if restored is None or restored.rings is None:
         return states.init_actor(setup, holds_frames=strategy.holds_frames, begins=begins)
     rings = ring_store.each(restored.rings)[place]
+    begins &= not np.any(np.asarray(rings.reward) > 0)  # else what random actions look for is found
     return acting.ActorState(states.init_carried(setup, begins=begins), strategy.begin(rings))
 
 

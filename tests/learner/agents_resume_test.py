@@ -200,17 +200,21 @@ def _answers(world: loop_world.World) -> list[tuple[int, list[Any], int]]:
 
 
 @pytest.mark.thorough
-@pytest.mark.parametrize("has_replay", [False, True])
+@pytest.mark.parametrize("reward", [None, 0.0, -1.0, 1.0])
 @pytest.mark.parametrize("is_deterministic", [False, True])
-def test_a_run_that_goes_on_begins_at_random_again_unless_it_repeats(is_deterministic: bool, has_replay: bool) -> None:
+def test_a_run_that_goes_on_begins_at_random_again_unless_it_repeats_or_has_a_reward(
+    is_deterministic: bool, reward: float | None
+) -> None:
     settings, spec, _ = CASES["muzero, with a short random start"]
     device = loop_world.make_device(dict(settings), spec, num_learning=0, ahead=False)
-    rings = device.actor.rings if has_replay else None
+    rings = device.actor.rings
+    rings = None if reward is None else rings._replace(reward=rings.reward.at[0, 0].set(reward))
     found = checkpoint.Restored(EVERY, {}, {}, rings, [], newest=None)  # type: ignore[arg-type]
     memory: Any = first_players.actor(
         device.setup, found, strategies.Strategy(), is_deterministic=is_deterministic
     ).carried.memory
-    assert np.asarray(memory.first_left > 0).tolist() == [not is_deterministic] * len(memory.first_left)
+    begins = not is_deterministic and reward != 1.0
+    assert np.asarray(memory.first_left > 0).tolist() == [begins] * len(memory.first_left)
 
 
 _MARKS = {"muzero, with a memory and learners apart": pytest.mark.thorough}

@@ -35,7 +35,7 @@ READERS: dict[str, tuple[str, Callable[[pathlib.Path], Any]]] = {
     "appending": ("metrics.jsonl", lambda path: rows.append(path / "metrics.jsonl", b"1")),
     "league": ("league.jsonl", league_log.read),
     "record": ("records/a.npz", lambda path: records.read_record(path / "records/a.npz")),
-    "page": ("metrics.jsonl", lambda path: summaries._last_lines(path / "metrics.jsonl")),
+    "page": ("metrics.jsonl", lambda path: summaries.describe(path, "run")["last_evaluation"]),
     "page's settings": ("config.json", lambda path: summaries.settings(path)["given"]),
     "page's record": ("records/a.npz", lambda path: recordings.opened(path / "records/a.npz").__enter__()),
     "checkpoint": (f"{STEP}/manifest.json", lambda path: manifest.read(path / STEP)),

@@ -265,7 +265,8 @@ def test_an_own_environment_travels_to_the_nodes_and_trains_on_when_one_is_lost(
     host.directory = folder  # where the launcher runs; the nodes do not
     shutil.copy(harness.ROOT / "examples" / "own_environment.py", folder / "my_env.py")
     nodes = cluster(num_cpus=1)  # has room for a worker alone
-    second = nodes.add_node(num_cpus=3)
+    # Nodes have a directory of their own for the module, as on other machines: a new one writes its own anew.
+    second = nodes.add_node(num_cpus=3, runtime_env_dir_name="second")
     words = ("--env=python:my_env:Corridor", "--env.max_episode_steps=30", "--agent=ppo", "--stop_at_return=inf")
     travels = ('--runtime_env={"working_dir": "."}', "--num_workers=2", "--checkpoint.every_seconds=2")
     launched = Launched(host, nodes.address, run, *words, *travels, "--evaluation.every_updates=20")
@@ -274,7 +275,7 @@ def test_an_own_environment_travels_to_the_nodes_and_trains_on_when_one_is_lost(
     nodes.remove_node(second, allow_graceful=False)
     launched.program.says(r"learner: its actor on \S+ is lost")
     harness.wait_for(lambda: not _learner_processes(run), "nothing of the node is left")
-    nodes.add_node(num_cpus=3)
+    nodes.add_node(num_cpus=3, runtime_env_dir_name="third")
     _tell_resumed(launched, "the learner's node lost", 1, before, began)
     launched.until(lambda found: (found["last_evaluation"] or {}).get("mean_return", 0) >= 0.99, "it has learned")
     launched.program.send(signal.SIGINT)

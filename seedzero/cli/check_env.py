@@ -24,9 +24,12 @@ def run(arguments: parse.Arguments) -> int:
     """Steps an environment at random and prints its findings; returns the exit code. UsageError for a wrong flag."""
     given = arguments.integer("steps", minimum=1)
     num_steps, max_seconds = (given, math.inf) if given else (NUM_STEPS, MAX_SECONDS)
-    if "env.id" in arguments.settings.keys() - arguments.of_file:
-        raise errors.UsageError("leave --env out: the environment follows check-env, as in `seedzero check-env catch`")
-    preset, env_id = arguments.flags.get("preset"), arguments.words[0]
+    named = [*arguments.words, *filter(None, [arguments.settings.get("env.id")])]
+    if not named:
+        raise errors.UsageError(f"no environment is named; usage: seedzero check-env {COMMAND.usage}")
+    if arguments.words and "env.id" in arguments.settings.keys() - arguments.of_file:
+        raise errors.UsageError(f"name one environment: {named[0]} follows check-env, so leave --env={named[1]} out")
+    preset, env_id = arguments.flags.get("preset"), named[0]
     report: dict[str, Any] = {"env": env_id, "errors": [], "warnings": [], "notes": [], "learning": []}
     try:
         with output.others_aside():
@@ -194,13 +197,13 @@ def _number(value: float) -> str:
 COMMAND = parse.Command(
     summary="Checks an environment with random steps and prints its spaces, "
     "episodes and fitting settings; trains nothing.",
-    usage="ENV [--preset=NAME] [--agent=NAME] [--env.KEY=VALUE ...] [--json]",
+    usage="ENV|--env=ENV [--preset=NAME] [--agent=NAME] [--env.KEY=VALUE ...] [--json]",
     flags={
         parse.PRESET: "preset to check for (default: the one that suits the environment)",
         "steps=N": f"random steps (default: {NUM_STEPS}, or as many as {MAX_SECONDS:g} s allow)",
         "json": "print one line of JSON",
     },
-    words=((),),
+    more_words=1,
     takes_settings=True,
     details="""
 It makes the environment as a worker would and prints its arrays, the range of their values, lengths and returns of

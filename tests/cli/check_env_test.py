@@ -132,6 +132,20 @@ def test_the_text_has_a_line_for_each_finding(capsys: pytest.CaptureFixture[str]
     ]
 
 
+def test_the_environment_may_be_a_word_or_a_flag_as_in_other_commands(
+    capsys: pytest.CaptureFixture[str], tmp_path: pathlib.Path
+) -> None:
+    code, report = _check(capsys, f"--env={ROBOT}")
+    assert code == 0 and report["env"] == ROBOT
+    file = tmp_path / "robot.preset"
+    file.write_text(f"--preset=pixels\n--env={ROBOT}\n")
+    assert _check(capsys, f"--preset={file}")[1]["env"] == ROBOT
+    assert commands.main(["check-env", "--json"]) == 2
+    assert "no environment is named; usage: seedzero check-env ENV|--env=ENV" in capsys.readouterr().err
+    assert commands.main(["check-env", "catch", f"--env={ROBOT}"]) == 2
+    assert f"catch follows check-env, so leave --env={ROBOT} out" in capsys.readouterr().err
+
+
 def test_settings_of_the_environment_count(capsys: pytest.CaptureFixture[str]) -> None:
     wrappers = json.dumps([{"FilterObservation": {"filter_keys": ["speed"]}}])
     code, found = _check(capsys, ROBOT, f"--env.wrappers={wrappers}", "--env.max_episode_steps=5")

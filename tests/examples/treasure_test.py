@@ -40,7 +40,7 @@ def test_the_tutorial_is_followed(host: harness.Host) -> None:
     for level in ("Room-v0", "Maze-v0"):
         assert f"gym:treasure:{level}" in outputs[6].out
     ended = host.start(host.command(*COMMANDS[0][:-1], "--env=gym:treasure:Room-v0"), "twice").wait()
-    assert ended.code == 2 and "leave --env out" in ended.err
+    assert ended.code == 2 and "leave --env=gym:treasure:Room-v0 out" in ended.err
 
 
 def test_a_wrong_level_gets_the_nearest(host: harness.Host) -> None:

@@ -132,9 +132,10 @@ class Saves:
         if hosts is None or (hosts.has_part and hosts.step in saved_files.finished(checkpoints / saved_files.STEPS)):
             step: saved_files.Step = "last" if hosts is None else hosts.step
             needs_replay = self.config.run.deterministic
-            restored = checkpoint.restore(
-                checkpoints, like if has_states else None, rings, step, needs_replay=needs_replay, places=places
-            )
+            with self._naming_changes():
+                restored = checkpoint.restore(
+                    checkpoints, like if has_states else None, rings, step, needs_replay=needs_replay, places=places
+                )
         if restored is None:
             self._truncate(0, -1, 0)
             return None
@@ -157,6 +158,18 @@ class Saves:
             name: states.from_parts(agent, train, checkpoint.of_player(restored.state, name))
             for name, train in trains(restored.counters).items()
         }, restored
+
+    @contextlib.contextmanager
+    def _naming_changes(self) -> Iterator[None]:
+        """Adds the settings that this resume changes to the error of a checkpoint that does not fit."""
+        try:
+            yield
+        except errors.ResumeError as error:
+            earlier = self.directory.earlier
+            if earlier and (changes := run_dirs.differing(run_dirs.parse_saved(earlier).config, self.config)):
+                changed = f"a setting that this resume changes may not fit the checkpoint ({'; '.join(changes)})"
+                raise errors.ResumeError(f"{changed}: {error}") from None
+            raise
 
     def _truncate(self, size_bytes: int, env_steps: int, league_bytes: int) -> None:
         """Cuts the metrics, and the history of a league, back to a checkpoint's. Raises ResumeError."""

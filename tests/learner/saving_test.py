@@ -284,6 +284,26 @@ def test_hosts_resume_only_with_the_parameters_that_they_had(tmp_path: pathlib.P
         saving.check_same(AGENT, {league_config.MAIN: other}, restored._replace(state_sha256=""), directory)  # earlier
 
 
+def test_a_setting_whose_change_needs_other_arrays_is_named(tmp_path: pathlib.Path) -> None:
+    saved = _saves(tmp_path)
+    saved.save(_state({league_config.MAIN: states.parts(AGENT, TRAIN)}, ledger={"stored": 9}))
+    saved.checkpointer.close()
+    earlier = {"preset": "", "given": {}, "config": configs.flatten(configs.Config())}
+    wider = TRAIN._replace(params={"w": jnp.arange(4.0)})
+    for settings, message in (
+        (
+            {"muzero.entropy_weight": 0.1},
+            r"this resume changes .*\(--muzero\.entropy_weight=0 there, 0\.1 here\): .*array 'params/w'",
+        ),
+        ({}, "^the checkpoint's array 'params/w'"),
+    ):
+        saved = _saves(tmp_path, **{name.replace(".", "__"): value for name, value in settings.items()})
+        saved.directory.earlier = earlier  # type: ignore[misc]
+        with pytest.raises(errors.ResumeError, match=message):
+            saved.restore(AGENT, lambda counters: {"main": wider}, None)
+        saved.checkpointer.close()
+
+
 def test_a_frozen_player_is_saved_with_the_next_checkpoint(tmp_path: pathlib.Path) -> None:
     saved, name = _saves(tmp_path), "main-0123456789ab"
     state = _state({league_config.MAIN: {"params": {"w": np.zeros(1)}}}, frozen=(name,), num_updates=1)

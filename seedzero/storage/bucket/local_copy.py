@@ -19,16 +19,22 @@ _TOKEN_FILE = "copy.json"
 
 
 def copy_token(path: pathlib.Path) -> str:
-    """Returns the local copy's name in the lease, which is made when first needed. Raises ResumeError."""
+    """Returns the local copy's name in the lease, a new one for a copy that is not whole. Raises ResumeError."""
     file = path / _TOKEN_FILE
     try:
         return str(json_object.parse(plain_files.read(file))["copy"])
     except FileNotFoundError:
-        made = secrets.token_hex(8)
-        run_dirs.write_json_atomic(file, {"copy": made})
-        return made
+        return secrets.token_hex(8)
     except (ValueError, KeyError, TypeError) as error:
         raise errors.ResumeError(f"{file} is damaged ({error!r}); delete {path}, which is only a copy") from None
+
+
+def keep_token(path: pathlib.Path, token: str) -> None:
+    """Keeps the name of a local copy that is whole; "" forgets it, because the copy is behind and must be filled."""
+    if token:
+        run_dirs.write_json_atomic(path / _TOKEN_FILE, {"copy": token})
+    else:
+        (path / _TOKEN_FILE).unlink(missing_ok=True)
 
 
 def fill(

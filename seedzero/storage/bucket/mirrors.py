@@ -196,11 +196,14 @@ class Mirror:
         self._report(f"{self.url} is written in the local copy {self.path}, and uploaded")
         is_newest = held.acquire()
         self._lease = held
+        if not is_newest:
+            local_copy.keep_token(self.path, "")
         self._start("bucket-lease", held.renew_seconds, held.renew)
         keys = self._store.list(proof=lease.NAME)
         objects, self._ahead = local_copy.fill(
             self._store, self.path, keys, keep=is_newest, report=self._report, step=self._step
         )
+        local_copy.keep_token(self.path, token)
         self.uploads = Uploads(self._store, self.path, held, objects, keep=self._keep, report=self._report)
 
     def begin(self, on_lost: Callable[[str], None]) -> None:

@@ -310,6 +310,25 @@ def test_the_bucket_is_the_truth_for_a_copy_that_is_behind(here: Machine, there:
     assert any("20" in text and "deleted" in text for text in here.said)
 
 
+def test_a_copy_whose_fetch_broke_off_is_still_behind(here: Machine, there: Machine, gcs: FakeGcs) -> None:
+    opened = here.open()
+    here.upload(10)
+    here.write(40, content="never uploaded")
+    (here.path / "metrics.jsonl").write_text("older")
+    kill(gcs, opened)
+    forget_lease(gcs)
+    again = there.open()
+    (there.path / "metrics.jsonl").write_text("newer, of another machine")
+    there.upload(20)
+    again.finish()
+    with gcs.failing(403, kind="list"), pytest.raises(errors.BucketError):
+        here.open()
+    here.opened[-1].finish()
+    here.open()
+    assert here.steps == steps(gcs) == [10, 20]
+    assert (here.path / "metrics.jsonl").read_text() == "newer, of another machine"
+
+
 def test_an_emptied_bucket_leaves_nothing_of_the_run_in_its_copy(here: Machine, gcs: FakeGcs) -> None:
     here.run([10], "000000000010-0123abcd-0000", frozen=["main-0123456789ab"])
     for name in gcs.names("runs"):

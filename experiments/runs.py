@@ -15,16 +15,13 @@ import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple, NoReturn
 
-from seedzero.monitoring import metrics_log
+from seedzero.monitoring import metrics_log, series
 
 UNSEEN_SEED = 1_000_003
 """Seed of the scoring environments; training uses --seed."""
 
 _SECONDS_TO_LEAVE = 60.0
 """Time for a process to end after it was asked to."""
-
-_OUT_OF_ORDER = 1.0
-"""A row may be older than the one before by this much, because two threads write rows."""
 
 Point = dict[str, float]
 
@@ -195,14 +192,8 @@ def _last_json(arguments: Sequence[str], limit: float | None = None) -> dict[str
 
 def rows(path: pathlib.Path) -> list[dict[str, Any]]:
     """Returns the rows of a run's metrics; after a resume, seconds continue from the last process."""
-    found = list(metrics_log.read(path))
-    before = last = 0.0
-    for row in found:
-        if row["seconds"] < last - _OUT_OF_ORDER:
-            before += last
-        last = row["seconds"]
-        row["seconds"] = round(before + last, 3)
-    return found
+    total = series.TotalSeconds()
+    return [{**row, "seconds": round(total.at(row), 3)} for row in metrics_log.read(path)]
 
 
 def evaluations(path: pathlib.Path) -> list[Point]:

@@ -11,6 +11,7 @@ from typing import NamedTuple
 
 import numpy as np
 
+from seedzero.core import json_object
 from seedzero.monitoring import metrics_log, rows
 
 # Averages curves over seeds: a mean and its confidence interval on a common grid. Pure functions.
@@ -161,25 +162,18 @@ def read(path: pathlib.Path, wanted: Sequence[str]) -> Series:
 def fold(found: rows.RowReader, wanted: Sequence[str]) -> Series:
     """Returns the series from rows, see `read`.
 
-    Skips updates that later rows repeat, and evaluations that were cut short (`evaluation_unfinished`). A resumed
-    learner counts its seconds from 0; the earlier seconds are added.
+    Skips updates that later rows repeat, and evaluations that were cut short (`evaluation_unfinished`).
     """
     kept: list[tuple[RowPlace, list[float]]] = []
     names: set[str] = set()
-    last, before, newest, began = RowPlace(), 0.0, 0.0, math.nan
+    last, total = RowPlace(), TotalSeconds()
     for row in found:
         try:
             place = RowPlace(*(_number(row.get(key, 0)) for key in metrics_log.FIRST_KEYS))
         except OverflowError:
             found.num_damaged += 1
             continue
-        start = _start(row, place.seconds)
-        # times are whole seconds, so two rows of a process differ in its start
-        is_after = start - began > max(newest - _OUT_OF_ORDER_SECONDS, 2 * _OUT_OF_ORDER_SECONDS)
-        if place.seconds < newest - _OUT_OF_ORDER_SECONDS or (is_after and newest < _FIRST_ROW_SECONDS):
-            before += newest
-        newest, began = place.seconds, start
-        place = place._replace(seconds=before + newest)
+        place = place._replace(seconds=total.at(row))
         last = RowPlace(*map(max, last, place))
         names |= {name for name, value in row.items() if isinstance(value, (int, float))}
         numbers = [_number(row.get(name)) for name in wanted]
@@ -191,6 +185,26 @@ def fold(found: rows.RowReader, wanted: Sequence[str]) -> Series:
     places = np.array([place for place, _ in kept], float).reshape(-1, len(RowPlace._fields))
     values = np.array([numbers for _, numbers in kept], float).reshape(-1, len(wanted))
     return Series(places, values, tuple(sorted(names)), last, found.num_damaged)
+
+
+class TotalSeconds:
+    """Counts the seconds of a run over all its processes; each row has those of its own process."""
+
+    def __init__(self) -> None:
+        # of earlier processes; of the newest row in its process; when that process began, in seconds since the epoch
+        self._before, self._newest, self._began = 0.0, 0.0, math.nan
+
+    def at(self, row: Mapping[str, metrics_log.Value]) -> float:
+        """Returns the total at the next row of the run; for one without a number that of the row before."""
+        seconds = json_object.number(row.get("seconds", 0))
+        if seconds is not None:
+            start = _start(row, seconds)
+            # times are whole seconds, so two rows of a process differ in its start
+            is_after = start - self._began > max(self._newest - _OUT_OF_ORDER_SECONDS, 2 * _OUT_OF_ORDER_SECONDS)
+            if seconds < self._newest - _OUT_OF_ORDER_SECONDS or (is_after and self._newest < _FIRST_ROW_SECONDS):
+                self._before += self._newest
+            self._newest, self._began = seconds, start
+        return self._before + self._newest
 
 
 def _start(row: Mapping[str, metrics_log.Value], seconds: float) -> float:

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from seedzero.core import json_object
-from seedzero.monitoring import metrics_log, rows
+from seedzero.monitoring import metrics_log, rows, series
 
 
 # Thins a curve for a screen: keeps the smallest and the largest value of each bucket of rows, and its mean.
@@ -62,9 +62,6 @@ MAX_NAME_LETTERS = 200
 EPISODES = "episodes"
 """The metric that counts the episodes behind a row's returns."""
 FEW_EPISODES = 20
-_RESTART_SECONDS = 1.0
-"""If `seconds` falls by more than this, the run was resumed, and the new process counts from 0."""
-
 _FIRST_KEYS = frozenset(metrics_log.FIRST_KEYS)
 _BATCH = 2000
 """Number of lines to read at once."""
@@ -81,8 +78,7 @@ class Columns:
         self._x = {name: array.array("d") for name in metrics_log.FIRST_KEYS}
         self._rows: dict[str, array.array[int]] = {}
         self._values: dict[str, array.array[float]] = {}
-        # total of the processes before the last resume; value in the newest row
-        self._earlier_seconds = self._last_seconds = 0.0
+        self._seconds = series.TotalSeconds()
         self.num_damaged = 0
 
     def __len__(self) -> int:
@@ -122,6 +118,7 @@ class Columns:
                     first[metrics_log.FIRST_KEYS.index(name), places] = numbers
                 else:
                     parts.setdefault(name, []).append((places[is_number], numbers[is_number]))
+        first[2] = [self._seconds.at(row) for row in found]
         begin = len(self)
         self._append_x(first)
         for name, pieces in parts.items():
@@ -130,18 +127,12 @@ class Columns:
             self._append(name, (begin + places[order]).astype(np.int32), numbers[order])
 
     def _append_x(self, first: np.ndarray) -> None:
-        """Appends updates, steps and seconds [3, T] float64; seconds continue across the processes of a run."""
-        number = np.maximum.accumulate(np.where(np.isfinite(first[2]), np.arange(1, first.shape[1] + 1), 0))
-        seconds = np.concatenate([[self._last_seconds], first[2]])[np.concatenate([[0], number])]
-        is_resume = seconds[1:] < seconds[:-1] - _RESTART_SECONDS
-        earlier = self._earlier_seconds + np.cumsum(np.where(is_resume, seconds[:-1], 0.0))
-        for name, values in zip(metrics_log.FIRST_KEYS, (first[0], first[1], earlier + seconds[1:]), strict=True):
+        """Appends updates, steps and seconds [3, T] float64."""
+        for name, values in zip(metrics_log.FIRST_KEYS, first, strict=True):
             column = self._x[name]
             low = column[-1] if column else 0.0
             clean = np.where(np.isfinite(values), values, low)
             column.frombytes(np.maximum(np.maximum.accumulate(clean), low).tobytes())
-        if len(earlier):
-            self._earlier_seconds, self._last_seconds = float(earlier[-1]), float(seconds[-1])
 
     def _append(self, name: str, places: np.ndarray, values: np.ndarray) -> None:
         """Appends numbers of a metric in new rows."""

@@ -57,6 +57,17 @@ def test_seconds_go_on_after_a_resume() -> None:
     assert _columns(*rows).series("loss", "seconds", 10)["x"] == [5.0, 10.0, 10.0, 12.9, 17.9]
 
 
+def test_a_resumed_process_is_told_by_the_clock_if_its_first_row_is_late() -> None:
+    times = [(10.0, "00:00:10"), (12.0, "00:00:12"), (25.5, "00:00:40"), (35.5, "00:00:50")]
+    rows = [
+        {**page_runs.row(n, loss=n), "seconds": s, "time": f"2026-11-30T{t}+00:00"} for n, (s, t) in enumerate(times)
+    ]
+    found = columns.Columns()
+    for row in rows:  # in pieces, as a running learner writes them
+        found.append(page_runs.encode(row))
+    assert found.series("loss", "seconds", 10)["x"] == [10.0, 12.0, 37.5, 47.5]
+
+
 def test_rows_of_different_keys_keep_their_order() -> None:
     rows = [page_runs.row(n, loss=float(n), **({"return": -1.5} if n % 3 else {})) for n in range(5000)]
     rows[70]["loss"] = "nan"

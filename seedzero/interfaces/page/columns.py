@@ -1,4 +1,4 @@
-"""Holds rows of metrics as columns of numbers, 8 bytes each, and thins them for a screen; x never decreases."""
+"""Holds rows of metrics as columns of numbers, 8 bytes each, and thins them for a screen."""
 
 from __future__ import annotations
 
@@ -130,9 +130,7 @@ class Columns:
         """Appends updates, steps and seconds [3, T] float64."""
         for name, values in zip(metrics_log.FIRST_KEYS, first, strict=True):
             column = self._x[name]
-            low = column[-1] if column else 0.0
-            clean = np.where(np.isfinite(values), values, low)
-            column.frombytes(np.maximum(np.maximum.accumulate(clean), low).tobytes())
+            column.frombytes(np.where(np.isfinite(values), values, column[-1] if column else 0.0).tobytes())
 
     def _append(self, name: str, places: np.ndarray, values: np.ndarray) -> None:
         """Appends numbers of a metric in new rows."""
@@ -169,7 +167,7 @@ class Columns:
     def curve(self, name: str, x: str) -> tuple[np.ndarray, np.ndarray]:
         """Returns all `x` [T] of a metric, which never fall, and its values [T], float64 both."""
         rows = np.array(self._rows.get(name, ()), np.int64)
-        return np.array(self._x[x])[rows], np.array(self._values.get(name, ()), np.float64)
+        return np.maximum.accumulate(np.array(self._x[x])[rows]), np.array(self._values.get(name, ()), np.float64)
 
     def few_until(self, x: str) -> float | None:
         """Returns the `x` up to which returns come from few episodes; None if that is over in the first row.

@@ -68,6 +68,14 @@ def test_a_resumed_process_is_told_by_the_clock_if_its_first_row_is_late() -> No
     assert found.series("loss", "seconds", 10)["x"] == [10.0, 12.0, 37.5, 47.5]
 
 
+def test_an_evaluation_stands_where_it_began_though_training_has_gone_on() -> None:
+    late = {**page_runs.row(1, evaluation_mean_return=0.5), "seconds": 16.0}
+    found = _columns(page_runs.row(2, loss=2.0), page_runs.row(3, loss=3.0), late, page_runs.row(4, loss=4.0))
+    name = "evaluation_mean_return"
+    assert [found.series(name, x, 10)["x"] for x in ("update", "env_steps", "seconds")] == [[10.0], [20.0], [16.0]]
+    assert found.series("loss", "env_steps", 10)["x"] == [40.0, 60.0, 80.0]
+
+
 def test_rows_of_different_keys_keep_their_order() -> None:
     rows = [page_runs.row(n, loss=float(n), **({"return": -1.5} if n % 3 else {})) for n in range(5000)]
     rows[70]["loss"] = "nan"

@@ -95,7 +95,7 @@ class Columns:
         return sorted(self._rows)
 
     def append(self, content: bytes) -> None:
-        """Appends whole lines of metrics.jsonl; counts damaged lines and skips them."""
+        """Appends whole lines of metrics.jsonl, without evaluations that were cut short; counts damaged lines."""
         lines = content.split(b"\n")[:-1]
         for at in range(0, len(lines), _BATCH):
             self._append_batch(lines[at : at + _BATCH])
@@ -112,7 +112,10 @@ class Columns:
         first, parts = np.zeros((len(self._x), len(found))), dict[str, list[tuple[np.ndarray, np.ndarray]]]()
         for names, (of_group, values) in groups.items():
             places = np.array(of_group)
+            is_cut = metrics_log.UNFINISHED in names
             for name, column in zip(names, zip(*values, strict=True), strict=True):
+                if is_cut and name.startswith("evaluation_"):
+                    continue
                 is_number, numbers = _numbers(column)
                 if name in self._x:
                     first[metrics_log.FIRST_KEYS.index(name), places] = numbers

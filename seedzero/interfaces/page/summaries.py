@@ -20,7 +20,7 @@ that nobody else can know."""
 _MAX_BYTES = 4 << 20
 _TAIL_BYTES = 256 << 10
 _number = json_object.number
-_EVALUATION = b'"evaluation_mean_return"'
+_EVALUATION, _CUT = b'"evaluation_mean_return"', f'"{metrics_log.UNFINISHED}"'.encode()
 
 
 def read_object(file: pathlib.Path) -> dict[str, Any]:
@@ -185,9 +185,9 @@ def _last_lines(file: pathlib.Path, part: bytes) -> list[bytes]:
 
 
 def _newest(lines: list[bytes], part: bytes) -> dict[str, Any]:
-    """Returns the newest row that contains a text, or {}."""
+    """Returns the newest row that contains a text, or {}; evaluations that were cut short have no score."""
     for line in lines:
-        if part in line:
+        if part in line and not (part and _CUT in line):
             with contextlib.suppress(ValueError):
                 return rows.parse(line)
     return {}

@@ -76,6 +76,13 @@ def test_an_evaluation_stands_where_it_began_though_training_has_gone_on() -> No
     assert found.series("loss", "env_steps", 10)["x"] == [40.0, 60.0, 80.0]
 
 
+def test_an_evaluation_that_was_cut_short_has_no_point() -> None:
+    cut = {"evaluation_mean_return": 9.0, "evaluation_info/is_success": 1.0, "evaluation_unfinished": 3}
+    found = _columns(page_runs.row(1, evaluation_mean_return=0.5), page_runs.row(2, **cut))
+    assert found.names == ["evaluation_mean_return"]
+    assert found.series("evaluation_mean_return", "update", 10) == {"x": [10.0], "y": [0.5]}
+
+
 def test_rows_of_different_keys_keep_their_order() -> None:
     rows = [page_runs.row(n, loss=float(n), **({"return": -1.5} if n % 3 else {})) for n in range(5000)]
     rows[70]["loss"] = "nan"

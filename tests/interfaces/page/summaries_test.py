@@ -42,6 +42,13 @@ def test_an_evaluation_many_rows_ago_is_the_last_one(tmp_path: pathlib.Path) -> 
     assert (found["last_evaluation"], found["seconds"]) == (0.25, page_runs.row(499)["seconds"])
 
 
+def test_an_evaluation_that_was_cut_short_is_no_score(tmp_path: pathlib.Path) -> None:
+    cut = page_runs.row(2, evaluation_mean_return=9.0, evaluation_unfinished=3)
+    page_runs.write(tmp_path, page_runs.row(1, evaluation_mean_return=0.25), cut, status=_STATUS)
+    found = summaries.describe(tmp_path, ".")
+    assert (found["last_evaluation"], found["seconds"]) == (0.25, cut["seconds"])
+
+
 def test_a_run_that_holds_its_lock_trains(tmp_path: pathlib.Path) -> None:
     page_runs.write(tmp_path, status=_STATUS, learner={"address": "unix:x", "pid": os.getpid()})
     (tmp_path / "lock").write_text("1\n")

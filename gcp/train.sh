@@ -221,8 +221,8 @@ case "$env" in
 --image=$images/NAME:TAG, which $(quoted scripts/image --env="$env") makes"
         ;;
 esac
-# The preset of CartPole names the environment, which settings after -- may replace.
-[ "$preset" = cartpole ] || preset_settings=(--env="$env" ${preset_settings[@]+"${preset_settings[@]}"})
+# The preset of CartPole names its environment, which settings after -- may replace.
+[ "$preset=$env" = cartpole=gym:CartPole-v1 ] || preset_settings=(--env="$env" ${preset_settings[@]+"${preset_settings[@]}"})
 [ -z "$agent" ] || preset_settings+=(--agent="$agent")
 run=${run:-$(run_of_env)}
 check_run

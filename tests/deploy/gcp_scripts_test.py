@@ -523,6 +523,13 @@ def test_the_environment_is_the_one_that_was_asked_for_and_names_the_run(path: s
         assert re.search(rf"--display-name=seedzero-{name}-20\d{{6}}-\d{{6}} ", text)
 
 
+def test_an_environment_holds_with_the_preset_of_another(path: str) -> None:
+    assert (
+        "--env=atari:Pong"
+        in _pools(_dry("train.sh", "Pong", "--preset=cartpole", path=path))[0]["containerSpec"]["args"]
+    )
+
+
 def test_workers_of_lab_have_an_image_of_their_own_and_share_their_levels(path: str) -> None:
     text = _dry("train_dmlab.sh", "--bucket=b", path=path)
     assert "_DOCKERFILE=docker/worker-dmlab.Dockerfile," in text

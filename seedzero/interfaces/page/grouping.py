@@ -138,4 +138,4 @@ def _band(band: series.Band, runs: Sequence[series.Curve]) -> dict[str, Any]:
     lines = [columns.shown(np.interp(band.x, run.x, run.y)) for run in runs] if 2 <= len(runs) <= MAX_LINES else None
     arrays = {"x": band.x, "y": band.mean, "low": band.low, "high": band.high}
     found = {name: None if array is None else columns.shown(array) for name, array in arrays.items()}
-    return {**found, "lines": lines, "longest": band.longest}
+    return {**found, "lines": lines, "longest": columns.shown(np.array([band.longest]))[0]}

@@ -87,6 +87,15 @@ def test_two_runs_are_shown_beside_their_mean(client: page_client.Client) -> Non
     assert found["label"] == ""
 
 
+def test_a_curve_does_not_end_before_its_only_run(client: page_client.Client, page: app.Page) -> None:
+    rows = [
+        {**page_runs.row(number, **{METRIC: 1.0}), "env_steps": steps} for number, steps in ((1, 0), (2, 12_345_674))
+    ]
+    (page.root / "t1" / "metrics.jsonl").write_bytes(page_runs.encode(*rows))
+    (found,) = _get(client, "/api/curves", run="t1", metric=METRIC)["curves"]
+    assert found["longest"] == found["x"][-1]  # else the page says that the mean ends with its shortest run
+
+
 def test_curves_are_smoothed_and_cut(client: page_client.Client, page: app.Page) -> None:
     saved_run.make(page.root / "long", (0.0, 2.0, 4.0, 8.0))
     asked = {"run": "long", "metric": METRIC}

@@ -64,7 +64,7 @@ class Uploads:
             earlier = [found for found in saved_files.manifests(local) if found.kept_for_good and found.step < step]
             uploaded = self._objects.steps()
             steps = [step, *(found.step for found in earlier if found.step not in uploaded)]
-        for prefix in [*map(remote.step_prefix, steps), *best]:
+        for prefix in [*best, *map(remote.step_prefix, steps)]:  # the best before the counters that know its return
             content = (self._path / prefix / manifest.NAME).read_bytes()
             known = self._objects.manifests.get(prefix)
             if known is None or known.content != content:

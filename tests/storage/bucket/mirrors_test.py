@@ -482,6 +482,15 @@ def test_the_best_checkpoint_replaces_the_one_before(machine: Make, gcs: FakeGcs
     assert saved_files.finished(elsewhere.path / "checkpoints/best") == [20]
 
 
+def test_the_best_checkpoint_is_there_before_the_counters_that_know_its_return(here: Machine, gcs: FakeGcs) -> None:
+    here.open()
+    here.write(9, best=True)
+    order = gcs.recorded("write")
+    here.upload(10)
+    written = [name.split("/")[-3] for name in order if name.endswith(manifest.NAME)]
+    assert written == [saved_files.BEST, saved_files.STEPS]
+
+
 def test_a_refused_listing_is_not_a_new_run(machine: Make, gcs: FakeGcs) -> None:
     with (
         gcs.failing(403, kind="list"),

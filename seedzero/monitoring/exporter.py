@@ -173,6 +173,15 @@ class _Server(socketserver.ThreadingMixIn, simple_server.WSGIServer):
 
 
 class _Handler(simple_server.WSGIRequestHandler):
+    def finish(self) -> None:
+        """Takes the rest of a request that was answered early: a reset would reach its sender before the answer."""
+        super().finish()
+        with contextlib.suppress(OSError):
+            if getattr(self, "command", None) == "POST":
+                self.connection.shutdown(socket.SHUT_WR)
+                while self.connection.recv(1 << 20):
+                    pass
+
     def log_message(self, format: str, *arguments: Any) -> None:
         """Does not log requests."""
 

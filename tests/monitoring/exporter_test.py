@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import http.client
 import re
 import select
 import socket
@@ -220,6 +221,18 @@ def test_a_request_has_a_deadline_however_often_bytes_come(monkeypatch: pytest.M
             while not select.select([dawdling], [], [], 0.01)[0]:
                 dawdling.sendall(b"x")
                 assert time.monotonic() < deadline
+
+
+def test_who_sends_more_than_is_read_gets_the_answer() -> None:
+    def refuse(environ: Any, start_response: Any) -> list[bytes]:
+        start_response("413 Request Entity Too Large", [])
+        return [b"at most 10 bytes"]
+
+    with exporter.serving_app("127.0.0.1", 0, refuse, "answers", "--http_port") as url:
+        client = http.client.HTTPConnection(url.removeprefix("http://"), timeout=30)
+        client.request("POST", "/", bytes(32 << 20))
+        answer = client.getresponse()
+        assert (answer.status, answer.read()) == (413, b"at most 10 bytes")
 
 
 def test_an_address_in_use_and_one_of_no_host_are_named() -> None:

@@ -155,7 +155,7 @@ def _check_words(name: str, command: Command, words: Sequence[str]) -> None:
     for position, choices in enumerate(command.words):
         listing = ", ".join(choices)
         if position >= len(words) and not choices:
-            raise errors.UsageError(f"a word is missing; usage: seedzero {name} {command.usage}")
+            raise errors.UsageError(f"{command.usage.split()[position]} is missing; usage: seedzero {name} {command.usage}")
         if position >= len(words):
             raise errors.UsageError(f"seedzero {name} takes one of: {listing}")
         if choices and words[position] not in choices:

@@ -353,7 +353,7 @@ def suggestion(key: str, names: Collection[str], agent: str, everything: str = L
     agents = [*agent_names(), *filter(own_agents.is_own, [agent])]
     meant = section if section in agent_names() else agent
     read = [name for name in names if name not in known or meant not in agents or is_read(name, meant)]
-    name = nearest(key, read if _of_tail(key, read) else _of_tail(key, names) or read)
+    name = nearest(key, read if _of_tail(key, read) else _of_tail(key, names) or read, cutoff=0.4)
     if not name:
         return f"; {everything}"
     if name not in known or agent not in agents or is_read(name, agent):
@@ -404,11 +404,11 @@ _COMMON_NAMES: Mapping[str, str] = {
 """What other programs call a setting, and its name here."""
 
 
-def nearest(key: str, names: Collection[str]) -> str | None:
-    """Returns the name most like `key`, preferring a section much like its own, or None."""
+def nearest(key: str, names: Collection[str], cutoff: float = 0.6) -> str | None:
+    """Returns the name most like `key`, preferring a section much like its own, or None. cutoff: its likeness, to 1."""
     tails = _of_tail(key, names)
     close = difflib.get_close_matches(key, tails, n=1, cutoff=0.9) if "." in key else []
-    return next(iter(close or tails or difflib.get_close_matches(key, names, n=1, cutoff=0.4)), None)
+    return next(iter(close or tails or difflib.get_close_matches(key, names, n=1, cutoff=cutoff)), None)
 
 
 def _of_tail(key: str, names: Collection[str]) -> list[str]:

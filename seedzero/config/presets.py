@@ -327,7 +327,7 @@ def find(name: str) -> Preset:
     """
     if name not in PRESETS:
         nearest = configs.nearest(name, PRESETS)
-        hint = f"did you mean --preset={nearest}?" if nearest else "`seedzero config --help` lists them"
+        hint = f"did you mean --preset={nearest}?" if nearest else "`seedzero train --help` lists them; --env=ENV names an environment"
         raise errors.ConfigError(f"unknown preset --preset={name}; {hint}")
     return PRESETS[name]
 

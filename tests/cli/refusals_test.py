@@ -87,7 +87,7 @@ REFUSED = (
     ("worker", "--server=HOST:PORT|unix:PATH "),
     # check-env
     ("check-env", "seedzero check-env ENV"),
-    ("check-env catch --env=catch", "--env ... `seedzero check-env catch`"),
+    ("check-env catch --env=catch", "name one environment ... leave --env=catch out"),
     ("check-env catch --nonsense=1", "unknown setting --nonsense=1"),
     ("check-env catch --steps=0", "--steps=0: ... at least 1"),
     # league

@@ -183,7 +183,7 @@ def test_the_values_of_a_cpu_are_the_presets_and_the_agents_save_what_the_user_s
 def test_an_unknown_preset_is_told_with_the_nearest_one() -> None:
     with pytest.raises(errors.ConfigError, match=r"--preset=atry; .*--preset=atari"):
         presets.get("atry")
-    with pytest.raises(errors.ConfigError, match=r"--preset=zzzzzz.*seedzero config --help"):
+    with pytest.raises(errors.ConfigError, match=r"--preset=zzzzzz.*seedzero train --help"):
         presets.get("zzzzzz")
 
 

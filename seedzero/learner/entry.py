@@ -330,6 +330,8 @@ def _hosted(parts: learner_parts.LearnerParts, caller: callbacks.Caller) -> tupl
     if finished:
         screen.message(f"this run is finished: {finished}; raise that to continue")
         view.write_finished(finished)
+        if parts.mirrored is not None:  # its last checkpoint may be only on this machine
+            parts.mirrored.begin(parts.ending.fail)
         return finished, True
     at_once = functools.partial(stopping.leave_at_once, parts, "left at once")
     interrupt, leave = (functools.partial(end, parts) for end in (stopping.interrupt, stopping.leave_late))

@@ -193,6 +193,14 @@ def test_after_its_end_nothing_of_a_run_holds_the_devices_memory(make_parts: par
     assert held() is None
 
 
+def test_a_finished_run_brings_its_bucket_what_only_this_machine_has(make_parts: parts_world.Make) -> None:
+    world = make_parts(has_bucket=True)
+    world.saves.finished_before = lambda: "9 updates of --max_updates=9"
+    world.parts.view.write_finished = world.calls.append  # type: ignore[method-assign]
+    assert entry._hosted(world.parts, QUIET) == ("9 updates of --max_updates=9", True)
+    assert world.calls == ["9 updates of --max_updates=9", "bucket begins"]
+
+
 def test_a_resume_that_is_refused_at_once_leaves_the_settings_as_they_were(tmp_path: pathlib.Path) -> None:
     given = {"env.id": "catch", "worker.envs_per_group": 4, "replay.num_slots": 8, "training.num_devices": 1}
     small = configs.override(configs.Config(), given)

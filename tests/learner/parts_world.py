@@ -112,7 +112,10 @@ class PartsWorld:
             start=lambda: self.address(), stop=lambda finished, reason: None, reply=None, restart=None
         )
         mirrored: Any = _Named(
-            finish=lambda: self.calls.append("bucket ends"), uploads=_Named(report_progress=lambda: None), url="url"
+            begin=lambda on_lost: self.calls.append("bucket begins"),
+            finish=lambda: self.calls.append("bucket ends"),
+            uploads=_Named(report_progress=lambda: None),
+            url="url",
         )
         self.reception = learner_parts.Reception(
             config, roster, view, self.said.append, lambda: None, lambda name: None, lambda spec: None

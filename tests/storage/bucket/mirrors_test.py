@@ -329,6 +329,25 @@ def test_a_copy_whose_fetch_broke_off_is_still_behind(here: Machine, there: Mach
     assert (here.path / "metrics.jsonl").read_text() == "newer, of another machine"
 
 
+def test_a_copy_from_a_backup_is_behind_though_it_was_the_last_one(
+    here: Machine, gcs: FakeGcs, tmp_path: pathlib.Path
+) -> None:
+    for step in (10, 20):
+        opened = here.open()
+        here.write(step - 1, best=True)
+        (here.path / "metrics.jsonl").write_text(f"rows until {step}")
+        here.upload(step)
+        opened.finish()
+        if step == 10:
+            shutil.copytree(here.path, tmp_path / "backup")
+    shutil.rmtree(here.path)
+    shutil.copytree(tmp_path / "backup", here.path)
+    here.open()
+    assert 20 in here.steps and (here.path / "metrics.jsonl").read_text() == "rows until 20"
+    assert saved_files.finished(here.path / "checkpoints/best")[-1] == 19
+    assert gcs.content("runs", f"{URL.path}/metrics.jsonl") == b"rows until 20"
+
+
 def test_an_emptied_bucket_leaves_nothing_of_the_run_in_its_copy(here: Machine, gcs: FakeGcs) -> None:
     here.run([10], "000000000010-0123abcd-0000", frozen=["main-0123456789ab"])
     for name in gcs.names("runs"):

@@ -65,10 +65,10 @@ def fill(
     for prefix, problem in objects.damaged.items():
         report(f"{store.url}/{prefix} is skipped: {problem}")
     copy = _LocalCopy(store, path, objects, report)
-    here = saved_files.finished(path / "checkpoints" / saved_files.STEPS)
-    keep = keep and max(here, default=-1) >= max(objects.steps(), default=-1)  # less: it comes from a backup
     if not keep:
         copy.delete_unknown(keys)
+    here = saved_files.finished(path / "checkpoints" / saved_files.STEPS)
+    keep = keep and max(here, default=-1) >= max(objects.steps(), default=-1)  # less: the copy comes from a backup
     remote.download_all(store, path, [key for key in keys if _is_file(key) and not (keep and (path / key).exists())])
     ahead = copy.fetch_newest(step)
     if not (keep and saved_files.finished(path / "checkpoints" / saved_files.BEST)):

@@ -348,6 +348,19 @@ def test_a_copy_from_a_backup_is_behind_though_it_was_the_last_one(
     assert gcs.content("runs", f"{URL.path}/metrics.jsonl") == b"rows until 20"
 
 
+def test_a_checkpoint_of_the_last_writer_s_copy_stays_though_the_bucket_has_a_later_damaged_one(
+    here: Machine, gcs: FakeGcs
+) -> None:
+    here.run([10, 30])
+    opened = here.open()
+    here.write(20)  # from the first one, because the second is damaged
+    durable.remove(here.path / "checkpoints/steps/000000000030")
+    kill(gcs, opened)
+    gcs.put("runs", f"{URL.path}/checkpoints/steps/000000000030/params/data", b"damaged")
+    here.open()
+    assert 20 in here.steps and 20 in steps(gcs) and 30 not in here.steps
+
+
 def test_an_emptied_bucket_leaves_nothing_of_the_run_in_its_copy(here: Machine, gcs: FakeGcs) -> None:
     here.run([10], "000000000010-0123abcd-0000", frozen=["main-0123456789ab"])
     for name in gcs.names("runs"):

@@ -34,7 +34,7 @@ const told = (one) => [one.title, one.last_evaluation, one.half.last_evaluation,
 
 def _value(expression: str, **environment: str) -> Any:
     imports = 'import * as rows from "./rows.js"; import * as format from "./format.js";'
-    imports += 'import * as runtime from "./runtime.js";'
+    imports += 'import * as runtime from "./runtime.js"; import * as game from "./game.js";'
     script = f"{imports}{RUNS} console.log(JSON.stringify({expression}));"
     assert NODE is not None
     command = [NODE, "--input-type=module"]
@@ -86,6 +86,14 @@ def test_a_plot_has_means_and_at_most_half_their_height_beyond() -> None:
     pair = "{ y: [1, 1], lines: [[0, 0], [2, 2]], low: [-9, -9], high: [9, 9] }"
     assert _value(f"format.limits([{pair}])") == [-0.12, 2.12]
     assert _value("format.limits([{ y: [] }])") == [0, 1]
+
+
+def test_of_many_actions_the_likeliest_are_shown() -> None:
+    asked = "game.choicesOf({ policy: Array.from({ length: SIZE }, (_, place) => place / 9), action: 44 }, {})"
+    told = ".map((one) => [one.name, one.is_taken])"
+    found = _value(asked.replace("SIZE", "45") + told)
+    assert found[0] == ["44", True] and [name for name, _ in found] == [str(place) for place in range(44, 4, -1)]
+    assert [name for name, _ in _value(asked.replace("SIZE", "3") + told)] == ["0", "1", "2"]
 
 
 def test_success_is_the_first_of_the_environments_own_numbers() -> None:

@@ -90,7 +90,7 @@ function listen(address, handlers, lost) {
 
   function close() {
     clearTimeout(timer);
-    if (source) source.close();
+    source?.close();
     source = null;
   }
 

@@ -3,9 +3,8 @@
 import { el, panel } from "./dom.js";
 import { clock, hasInterval, limits, short, smooth } from "./format.js";
 
-export const AXIS_WORDS = { env_steps: "step", seconds: "time" };
+const AXIS_WORDS = { env_steps: "step", seconds: "time" };
 const NUM_COLORS = 8;
-const FEW_EPISODES = 20; // of columns.py
 // Distances of ticks in seconds: whole minutes, hours and days.
 const STEPS = [1, 2, 5, 10, 15, 30, 60, 120, 300, 600, 900, 1800, 3600, 7200, 14400, 28800, 43200, 86400, 172800, 432000, 864000, 1728000, 4320000];
 const KEYS = "arrows: move; + and -: zoom; 0: all";
@@ -64,7 +63,7 @@ export class Chart {
 
   // Draws anew: after other curves, another theme or smoothing.
   draw() {
-    if (this.plot) this.plot.destroy();
+    this.plot?.destroy();
     const [ink, grid] = [color("--ink"), color("--line")];
     const axis = { stroke: ink, font: "11px system-ui, sans-serif", grid: { stroke: grid, width: 1 }, ticks: { stroke: grid, width: 1 } };
     const texts = this.x === "seconds" ? clock : short;
@@ -93,7 +92,7 @@ export class Chart {
     const { left, top, width, height } = plot.bbox;
     const shaded = few > -Infinity ? Math.min(width, plot.valToPos(few, "x", true) - left) : 0;
     const isShown = shaded > 2;
-    this.note.textContent = isShown ? `shaded: of fewer than ${FEW_EPISODES} episodes so far` : "";
+    this.note.textContent = isShown ? "shaded: of fewer than 20 episodes so far" : "";
     if (!isShown) return;
     plot.ctx.fillStyle = `${color("--warn")}22`;
     plot.ctx.fillRect(left, top, shaded, height);
@@ -128,7 +127,7 @@ export class Chart {
 
   // Shows appended points.
   redraw() {
-    if (this.plot) this.plot.setData(this.data());
+    this.plot?.setData(this.data());
   }
 
   select(plot) {
@@ -149,7 +148,7 @@ export class Chart {
 
   close() {
     this.observer.disconnect();
-    if (this.plot) this.plot.destroy();
+    this.plot?.destroy();
     this.plot = null;
   }
 }

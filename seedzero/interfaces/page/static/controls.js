@@ -2,7 +2,7 @@
 
 import { el, remember, remembered } from "./dom.js";
 
-export const AXES = { env_steps: "steps", seconds: "time", update: "updates" };
+const AXES = { env_steps: "steps", seconds: "time", update: "updates" };
 
 export function chosenAxis() {
   const name = remembered("axis", "env_steps");

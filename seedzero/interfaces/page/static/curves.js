@@ -21,7 +21,7 @@ export class Curves {
     const isSame = JSON.stringify(panels) === JSON.stringify(this.panels) && this.charts.length;
     this.panels = panels;
     this.range = range;
-    if (this.end) this.end();
+    this.end?.();
     if (!isSame) this.build();
     const axis = chosenAxis();
     const options = Object.entries({ x: axis, buckets: 600, ...(range ? { low: range[0], high: range[1] } : {}) });
@@ -83,7 +83,7 @@ export class Curves {
 
   close() {
     this.number++;
-    if (this.end) this.end();
+    this.end?.();
     this.charts.forEach((chart) => chart.close());
   }
 }

@@ -62,7 +62,7 @@ export async function gamePage(main, run, parameters) {
     if (held.length) {
       const isOfTwo = info.spec?.num_players === 2;
       for (const one of held) {
-        const before = one.first || !steps.length ? 0 : steps[steps.length - 1].return;
+        const before = one.first || !steps.length ? 0 : steps.at(-1).return;
         steps.push({ ...one, return: isOfTwo ? null : before + (one.reward ?? 0) }); // two players' rewards do not add up
       }
       held = [];
@@ -115,7 +115,7 @@ export async function gamePage(main, run, parameters) {
       notice(error);
     }
     told.replaceChildren(...facts(one, info));
-    policy.replaceChildren(...(one.policy ? [choiceTable(one.policy.slice(0, MAX_ACTIONS).map((value, action) => ({ name: actionText(action, info), policy: value, is_legal: true, is_taken: action === one.action })), false, "policy")] : []));
+    policy.replaceChildren(...(one.policy ? [choiceTable(choicesOf(one, info), false, "policy")] : []));
     slider.value = current;
     place.textContent = isLive ? "live" : `${steps.length - 1 - current} steps ago`;
     for (const chart of charts) if (chart.plot && !isLive) chart.plot.setCursor({ left: chart.plot.valToPos(one.number, "x"), top: 0 });
@@ -166,6 +166,12 @@ export async function gamePage(main, run, parameters) {
     },
     repaint: () => charts.forEach((chart) => chart.plot && chart.draw()),
   };
+}
+
+// Returns the actions of a step's policy; if they are many, the likeliest.
+export function choicesOf(one, info) {
+  const found = one.policy.map((value, action) => ({ name: actionText(action, info), policy: value, is_legal: true, is_taken: action === one.action }));
+  return found.length > MAX_ACTIONS ? found.sort((a, b) => b.policy - a.policy).slice(0, MAX_ACTIONS) : found;
 }
 
 function actionText(action, { spec }) {

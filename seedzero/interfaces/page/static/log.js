@@ -19,7 +19,7 @@ export async function logPage(main, run, parameters) {
     if (!document.hidden) {
       try {
         const file = choice.value || parameters.get("file") || "";
-        const found = await get("api/log", { run, ...(file ? { file } : {}) });
+        const found = await get("api/log", { run, file });
         if (isOver || (file && choice.value && choice.value !== file)) return;
         if (found.files.join() !== [...choice.options].map((option) => option.value).join()) choice.replaceChildren(...found.files.map((name) => el("option", { value: name }, name)));
         choice.value = found.file;

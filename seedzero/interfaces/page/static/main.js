@@ -21,7 +21,7 @@ let page = null;
 let opened = 0; // pages so far
 
 async function show() {
-  if (page) page.close();
+  page?.close();
   page = null;
   const number = ++opened;
   const [path, query = ""] = location.hash.replace(/^#\/?/, "").split("?");
@@ -66,7 +66,7 @@ function showTheme(theme) {
   button.textContent = THEMES[theme];
   button.title = `theme: ${theme || "system"}`;
   button.setAttribute("aria-label", button.title);
-  if (page && page.repaint) page.repaint();
+  page?.repaint?.();
 }
 const theme = () => (remembered("theme", "") in THEMES ? remembered("theme", "") : "");
 button.addEventListener("click", () => {

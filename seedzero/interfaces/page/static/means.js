@@ -39,7 +39,7 @@ export class Means {
   }
 
   build(title) {
-    if (this.chart) this.chart.close();
+    this.chart?.close();
     this.chart = new Chart(title, { x: chosenAxis(), height: 420, zoomed: (range) => this.show(this.panels, range).catch(notice) });
     this.box.replaceChildren(this.chart.element);
   }
@@ -62,7 +62,7 @@ export class Means {
   close() {
     this.number++;
     clearTimeout(this.timer);
-    if (this.chart) this.chart.close();
+    this.chart?.close();
   }
 }
 

@@ -149,5 +149,5 @@ function curves({ series, has_movers: hasMovers }) {
 }
 
 function mark(chart, step) {
-  if (chart.plot) chart.plot.setCursor({ left: chart.plot.valToPos(step, "x"), top: 0 });
+  chart.plot?.setCursor({ left: chart.plot.valToPos(step, "x"), top: 0 });
 }

@@ -27,10 +27,6 @@ function readView(root) {
   return { columns, sort, isDown, group };
 }
 
-function keepView(root, view) {
-  remember(viewKey(root), JSON.stringify(view));
-}
-
 export function runsPage(main) {
   const chosen = new Set();
   const opened = new Set();
@@ -55,7 +51,7 @@ export function runsPage(main) {
   // Keeps a choice of this browser; isAsked: the server must be asked again.
   function change(values, isAsked = false) {
     Object.assign(view, values);
-    keepView(found.root, view);
+    remember(viewKey(found.root), JSON.stringify(view));
     if (!isAsked) return draw();
     place.textContent = "reading…";
     read();

@@ -46,8 +46,8 @@ export async function runtimePage(main, run) {
     }
     info = { ...info, ...event };
     reason.textContent = info.error || "";
-    const last = calls.findLast((call) => call.kind !== "wait");
-    calls = calls.concat(calledOf(event.calls || [], last ? last.ended : 0)).slice(-MAX_KEPT);
+    const free = calls.findLast((call) => call.kind !== "wait")?.ended;
+    calls = calls.concat(calledOf(event.calls || [], free)).slice(-MAX_KEPT);
     pause.disabled = Boolean(info.error); // nothing comes any more
     pause.title = info.error || "";
     body.hidden = pause.disabled && !calls.length;
@@ -63,7 +63,7 @@ export async function runtimePage(main, run) {
 
   function draw() {
     const seconds = Number(window_.value);
-    const last = calls.length ? calls[calls.length - 1].ended : 0;
+    const last = calls.at(-1)?.ended ?? 0;
     const kept = calls.filter((call) => call.ended > last - seconds);
     const found = summary(kept, Math.min(seconds, calls.length ? last - calls[0].began : seconds));
     canvas.width = Math.max(200, canvas.clientWidth);

@@ -54,7 +54,7 @@ export function thoughtPanel(run, record, found, observe) {
 async function fill(run, select, recorded) {
   const { steps, best, players } = await get("api/checkpoints", { run });
   const numbers = [...new Set([...steps, ...(best === null ? [] : [best])])].sort((one, other) => other - one);
-  const note = (step) => [step === best ? "best" : "", step === steps[steps.length - 1] ? "last" : "", step === recorded ? "recorded" : ""].filter(Boolean).join(", ");
+  const note = (step) => [step === best ? "best" : "", step === steps.at(-1) ? "last" : "", step === recorded ? "recorded" : ""].filter(Boolean).join(", ");
   const checkpoints = numbers.map((step) => el("option", { value: step, selected: step === recorded }, `${number(step)}${note(step) ? ` (${note(step)})` : ""}`));
   const frozen = players.map((one) => el("option", { value: one.name }, `${one.name} (update ${number(one.step)})`));
   select.replaceChildren(...checkpoints, ...(frozen.length ? [el("optgroup", { label: "frozen players" }, frozen)] : []));
@@ -68,7 +68,7 @@ export function draw(thought, observe) {
   if (!thought.nodes.length) return [actions];
   const position = positionPanel(thought, observe);
   const tree = searchTree(thought.nodes, position.show);
-  const lines = thought.lines.map((line) => el("li", {}, el("button", { class: "line", click: () => tree.show(line.nodes[line.nodes.length - 1]) }, line.text)));
+  const lines = thought.lines.map((line) => el("li", {}, el("button", { class: "line", click: () => tree.show(line.nodes.at(-1)) }, line.text)));
   const left = thought.num_nodes > thought.nodes.length ? `; the ${number(thought.nodes.length)} most visited of ${number(thought.num_nodes)} nodes` : "";
   const isTurns = thought.nodes.some((node) => node.discount < 0) ? aside("a node's value counts for the player to move there") : "";
   const heads = FIGURES.map((head) => el("span", { class: "figure" }, head));

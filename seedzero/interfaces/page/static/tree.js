@@ -73,7 +73,7 @@ export function searchTree(nodes, chosen) {
       ArrowDown: () => choose(all[Math.min(place + 1, all.length - 1)]),
       ArrowUp: () => choose(all[Math.max(place - 1, 0)]),
       Home: () => choose(all[0]),
-      End: () => choose(all[all.length - 1]),
+      End: () => choose(all.at(-1)),
       ArrowRight: () => (isOpen(current) ? choose(all[place + 1]) : open(current)),
       ArrowLeft: () => (isOpen(current) ? open(current, false) : parent && choose(parent)),
       Enter: () => open(current, !isOpen(current)),

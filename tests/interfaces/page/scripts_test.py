@@ -88,6 +88,14 @@ def test_a_plot_has_means_and_at_most_half_their_height_beyond() -> None:
     assert _value("format.limits([{ y: [] }])") == [0, 1]
 
 
+def test_ticks_of_a_zoomed_axis_differ() -> None:
+    written = "format.ticks(format.short)(null, {}, 0, 0, {})"
+    assert _value(written.format([5_000_000, 5_000_500, 5_001_000], 500)) == ["5M", "5.0005M", "5.001M"]
+    assert _value(written.format([-0.25, 0, 0.25, 0.5], 0.25)) == ["-0.25", "0", "0.25", "0.5"]
+    assert _value(written.format([1e-4, 1.02e-4], 2e-6)) == ["1.00e-4", "1.02e-4"]
+    assert _value("format.ticks(format.clock)(null, [60, 120], 0, 0, 60)") == ["1:00", "2:00"]
+
+
 def test_of_many_actions_the_likeliest_are_shown() -> None:
     asked = "game.choicesOf({ policy: Array.from({ length: SIZE }, (_, place) => place / 9), action: 44 }, {})"
     told = ".map((one) => [one.name, one.is_taken])"

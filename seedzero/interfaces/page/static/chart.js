@@ -1,7 +1,7 @@
 // A plot of several curves, each with x of its own: smoothing, zoom by pointer and keys, both themes.
 
 import { el, panel } from "./dom.js";
-import { clock, hasInterval, limits, short, smooth } from "./format.js";
+import { clock, hasInterval, limits, short, smooth, ticks } from "./format.js";
 
 const AXIS_WORDS = { env_steps: "step", seconds: "time" };
 const NUM_COLORS = 8;
@@ -74,7 +74,7 @@ export class Chart {
         padding: [8, 24, 0, 0],
         scales: { x: { time: false }, ...(this.curves.some((curve) => around(curve).length) ? { y: { range: () => limits(this.curves) } } : {}) },
         bands: this.bands(),
-        axes: [{ ...axis, values: (_, splits) => splits.map(texts), space: 70, size: 30, ...(this.x === "seconds" ? { incrs: STEPS } : {}) }, { ...axis, values: (_, splits) => splits.map(short), size: 56, space: 34 }],
+        axes: [{ ...axis, values: ticks(texts), space: 70, size: 30, ...(this.x === "seconds" ? { incrs: STEPS } : {}) }, { ...axis, values: ticks(short), size: 56, space: 34 }],
         cursor: { drag: { x: true, y: false, setScale: false }, sync: { key: "page" }, dataIdx: (plot, place, index) => (place ? newest(plot.data[place], index) : index) },
         series: [{ label: AXIS_WORDS[this.x] ?? this.x, value: (_, value) => (value === null ? "" : texts(value)) }, ...this.lines()],
         hooks: { setSelect: [(plot) => this.select(plot)], drawClear: [(plot) => this.shade(plot)] },

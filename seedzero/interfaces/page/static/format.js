@@ -13,14 +13,17 @@ export function counted(value, noun) {
 }
 
 // 1234567 -> 1.23M, for axes and narrow places.
-export function short(value) {
+export function short(value, digits = 3) {
   if (!Number.isFinite(value)) return "–";
   const size = Math.abs(value);
   for (const [unit, letter] of [[1e12, "T"], [1e9, "G"], [1e6, "M"], [1e3, "k"]]) {
-    if (size >= unit) return `${Number((value / unit).toPrecision(3))}${letter}`;
+    if (size >= unit) return `${Number((value / unit).toPrecision(digits))}${letter}`;
   }
-  return size > 0 && size < 1e-3 ? value.toExponential(1) : `${Number(value.toPrecision(3))}`;
+  return size > 0 && size < 1e-3 ? value.toExponential(digits - 2) : `${Number(value.toPrecision(digits))}`;
 }
+
+// Returns what writes the ticks of an axis, with as many digits as tell them apart.
+export const ticks = (text) => (plot, splits, axis, space, step) => splits.map((value) => text(value, Math.max(3, Math.ceil(Math.log10(Math.abs(value) / step)) + 2)));
 
 export function duration(seconds) {
   if (!Number.isFinite(seconds)) return "–";

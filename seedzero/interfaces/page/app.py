@@ -114,7 +114,8 @@ class Page:
                     path = catalogue.locate(self.root, name)
                     found, share = self._history(path)
                     rows = found.since(positions[place]) if share == 1 else None
-                    summary = {**summaries.describe(path, name), "best": summaries.best(path)}
+                    whole = {"best": summaries.best(path), "seconds": found.overview()["seconds"]}
+                    summary = {**summaries.describe(path, name), **whole}
                 except errors.UsageError as error:
                     yield live_feeds.END, {"run": name, "error": str(error)}
                     return

@@ -90,6 +90,11 @@ class Columns:
         return 8 * (3 * len(self) + sum(map(len, self._rows.values())))
 
     @property
+    def seconds(self) -> float | None:
+        """Seconds of all processes of the run together up to the newest row; None without rows."""
+        return self._x["seconds"][-1] if len(self) else None
+
+    @property
     def names(self) -> list[str]:
         """Names of metrics that have numbers, sorted."""
         return sorted(self._rows)

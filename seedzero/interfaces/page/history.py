@@ -118,11 +118,16 @@ class History:
         return self._columns.num_bytes
 
     def overview(self) -> dict[str, Any]:
-        """Returns the cursor, the names of the metrics, and the numbers of rows and of damaged lines."""
+        """Returns the cursor, the names of the metrics, the seconds of all processes, and the numbers of lines."""
         with self._lock:
             found = self._columns
-            cursor = str(Cursor(self._generation, len(found)))
-            return {"cursor": cursor, "metrics": found.names, "rows": len(found), "damaged": found.num_damaged}
+            facts = {
+                "metrics": found.names,
+                "seconds": found.seconds,
+                "rows": len(found),
+                "damaged": found.num_damaged,
+            }
+            return {"cursor": str(Cursor(self._generation, len(found))), **facts}
 
     def series(
         self, names: list[str], x: str, num_buckets: int, low: float | None = None, high: float | None = None

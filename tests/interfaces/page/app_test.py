@@ -49,6 +49,14 @@ def test_a_run_has_metrics_and_settings(client: page_client.Client) -> None:
     assert found["best"] is None and found["run_dir"].endswith("/a")
 
 
+def test_a_resumed_run_has_the_time_of_all_its_processes(client: page_client.Client, page: app.Page) -> None:
+    rows = [page_runs.row(number, loss=1.0) for number in range(4)]
+    page_runs.write(page.root / "a", *rows, {**page_runs.row(4, loss=1.0), "seconds": 2.0})
+    assert _get(client, "/api/run", run="a")["seconds"] == 17.0
+    (told,) = [value for event, value in page.follow(["a"], [""])() if event == "summary"]
+    assert told["seconds"] == 17.0
+
+
 def test_series_are_over_any_x(client: page_client.Client) -> None:
     found = _get(client, "/api/series", run="a", metric=["loss", "other"], x="env_steps", low=30, high=50, buckets=5)
     assert found["series"] == {

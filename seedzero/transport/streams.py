@@ -125,10 +125,10 @@ class Streams(Generic[SideT]):
         self.farewell = (lambda stream: stream.put(end)) if finished else (lambda stream: stream.close(gone))
         for stream in self._open:
             self.farewell(stream)
-        self._empty.clear()
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(grace_seconds):
                 while self._open:
+                    self._empty.clear()  # a worker may come back just as the last one leaves
                     await self._empty.wait()
 
     def receive(self, stream: Stream, data: object) -> bool:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import asyncio
 import dataclasses
+import threading
 
 import grpc
 import numpy as np
@@ -330,3 +332,19 @@ async def test_the_step_after_one_that_was_sent_again_differs_from_it() -> None:
     room.say(far.stream, *(codec.encode_step(group, 0, again, far.packer) for group in range(NUM_GROUPS)))
     far.step()  # differs from those
     assert learner.ended.empty() and learner.requests.empty()
+
+
+def test_a_worker_that_comes_back_as_the_last_one_leaves_does_not_stop_the_learners_end() -> None:
+    async def end() -> None:
+        room = Room(Learner())
+        last = room.stream()
+        ending = asyncio.create_task(room.streams.dismiss(False, "enough", grace_seconds=0.1))
+        await asyncio.sleep(0)
+        room.streams._forget(last)
+        room.stream()
+        await ending
+
+    thread = threading.Thread(target=lambda: asyncio.run(end()), daemon=True)  # it used to spin for ever
+    thread.start()
+    thread.join(20)
+    assert not thread.is_alive()

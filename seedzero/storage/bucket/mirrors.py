@@ -149,6 +149,7 @@ class Uploads:
 
     def send_files(self) -> None:
         """Uploads metrics, logs and similar files if they have changed. Raises BucketError, OSError."""
+        self._lease.check()
         with self._sending:
             for key in local_copy.file_keys(self._path):
                 file = self._path / key
@@ -231,7 +232,6 @@ class Mirror:
             return
         try:
             if self._has_begun:
-                held.check()
                 self.uploads.send_files()
             held.release()
         except (errors.BucketError, OSError) as error:

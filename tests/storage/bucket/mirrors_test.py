@@ -585,6 +585,21 @@ def test_another_learner_s_takeover_is_told_and_nothing_is_written_any_more(
     assert names(gcs) == before
 
 
+def test_a_learner_that_stood_still_writes_nothing_over_its_successor(
+    here: Machine, there: Machine, gcs: FakeGcs
+) -> None:
+    opened = here.open()
+    (here.path / "metrics.jsonl").write_text("older")
+    forget_lease(gcs)
+    there.open()
+    (there.path / "metrics.jsonl").write_text("newer")
+    there.opened[-1].finish()
+    opened.uploads._lease._renewed -= SETTINGS.lease_seconds  # the time that passed meanwhile
+    with pytest.raises(errors.LeaseLost):
+        opened.uploads.send_files()
+    assert gcs.content("runs", f"{URL.path}/metrics.jsonl") == b"newer"
+
+
 def _half_checkpoints(gcs: FakeGcs) -> list[int]:
     """Returns the checkpoints in the bucket that lack a file, or have another one's."""
     half, found = [], names(gcs)

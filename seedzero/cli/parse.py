@@ -155,7 +155,8 @@ def _check_words(name: str, command: Command, words: Sequence[str]) -> None:
     for position, choices in enumerate(command.words):
         listing = ", ".join(choices)
         if position >= len(words) and not choices:
-            raise errors.UsageError(f"{command.usage.split()[position]} is missing; usage: seedzero {name} {command.usage}")
+            word = command.usage.split()[position]
+            raise errors.UsageError(f"{word} is missing; usage: seedzero {name} {command.usage}")
         if position >= len(words):
             raise errors.UsageError(f"seedzero {name} takes one of: {listing}")
         if choices and words[position] not in choices:

@@ -405,7 +405,7 @@ _COMMON_NAMES: Mapping[str, str] = {
 
 
 def nearest(key: str, names: Collection[str], cutoff: float = 0.6) -> str | None:
-    """Returns the name most like `key`, preferring a section much like its own, or None. cutoff: its likeness, to 1."""
+    """Returns the name most like `key`, preferring a section much like its own, or None. cutoff: likeness, to 1."""
     tails = _of_tail(key, names)
     close = difflib.get_close_matches(key, tails, n=1, cutoff=0.9) if "." in key else []
     return next(iter(close or tails or difflib.get_close_matches(key, names, n=1, cutoff=cutoff)), None)

@@ -327,7 +327,8 @@ def find(name: str) -> Preset:
     """
     if name not in PRESETS:
         nearest = configs.nearest(name, PRESETS)
-        hint = f"did you mean --preset={nearest}?" if nearest else "`seedzero train --help` lists them; --env=ENV names an environment"
+        others = "`seedzero train --help` lists them; --env=ENV names an environment"
+        hint = f"did you mean --preset={nearest}?" if nearest else others
         raise errors.ConfigError(f"unknown preset --preset={name}; {hint}")
     return PRESETS[name]
 

@@ -61,6 +61,18 @@ def test_a_whole_game_of_tic_tac_toe(tmp_path: pathlib.Path) -> None:
     assert len(seat._table.records) == 1
 
 
+def test_an_answer_that_comes_late_leaves_the_page_that_you_have_gone_to(tmp_path: pathlib.Path) -> None:
+    with _playing(tmp_path, "spiel:tic_tac_toe", tmp_path / "profile") as (tab, seat):
+        tab.wait(YOUR_TURN)
+        with seat._lock:
+            tab.value("document.querySelector('button.cell').click()")
+            tab.value("location.hash = '#/'")
+            tab.wait("document.querySelector('h1').textContent === 'Runs'")
+        tab.wait("performance.getEntriesByType('resource').some((one) => one.name.endsWith('/api/play'))")
+        tab.value("new Promise(requestAnimationFrame)")
+        assert tab.value("document.querySelector('h1').textContent") == "Runs" and tab.errors == []
+
+
 def test_a_game_of_poker_shows_one_s_own_card_alone(tmp_path: pathlib.Path) -> None:
     with _playing(tmp_path, "spiel:kuhn_poker", tmp_path / "profile") as (tab, seat):
         tab.wait(YOUR_TURN)

@@ -23,7 +23,7 @@ export async function playPage(main) {
   const think = button("✦", "what it thinks", toggle);
   think.ariaPressed = false;
   let [state, marks] = [null, {}];
-  let [isBusy, isOver] = [false, false];
+  let isBusy = false;
 
   main.replaceChildren(
     el(
@@ -36,6 +36,7 @@ export async function playPage(main) {
   );
 
   function show(next) {
+    if (!main.isConnected) return;
     marks = { last: state && next.names.length > state.names.length ? changed(state.board, next.board) : new Set() };
     state = next;
     const { seats, seat, wins, draws, losses } = state;
@@ -68,7 +69,7 @@ export async function playPage(main) {
       show(await waiting(told, THINKS, post("api/play", { ...asked, turn: state.turn })));
     } catch (error) {
       notice(error);
-      show(await get("api/play/state"));
+      show(await get("api/play/state").catch(() => state));
     } finally {
       isBusy = false;
     }
@@ -77,7 +78,7 @@ export async function playPage(main) {
   async function ask() {
     const turn = state.turn;
     const best = await waiting(told, THINKS, get("api/play/hint")).catch(notice);
-    if (isOver || state.turn !== turn) return;
+    if (state.turn !== turn) return;
     if (!best) return show(state);
     told.textContent = `The agent would play ${best.name}.`;
     marks.hinted = best.action;
@@ -100,7 +101,7 @@ export async function playPage(main) {
     const stand = el("p");
     mind.append(stand);
     const answer = await waiting(stand, THINKS, get("api/play/think")).catch((error) => void (stand.textContent = error.message));
-    if (isOver || !answer || state.turn !== turn || mind.hidden) return;
+    if (!answer || state.turn !== turn || mind.hidden) return;
     stand.remove();
     const total = answer.choices.reduce((sum, one) => sum + (one.visits ?? 0), 0);
     marks.shares = new Map(answer.choices.filter((one) => one.is_legal).map((one) => [one.number, total ? (one.visits ?? 0) / total : one.policy]));
@@ -110,5 +111,5 @@ export async function playPage(main) {
 
   const first = await get("api/play/state").catch(notice);
   if (first) show(first);
-  return { close: () => (isOver = true) };
+  return { close: () => {} };
 }

@@ -237,6 +237,7 @@ def play_sides(
             game=rows // size * size,
             chair=rows % size if sides else seen.tasks,
         )
+        length[rows[moves.begins] // size] = 0
         np.add.at(length, rows[~seen.final] // size, 1)
         for row in np.flatnonzero(moves.ended).tolist():
             place = rows[row] // size
@@ -244,7 +245,6 @@ def play_sides(
                 left[place] -= 1
                 result = float(moves.total[row]), int(length[place]), int(moves.outcome[row])
                 found.append(FinishedGame(bool(moves.side[row] == 0), *result))
-            length[place] = 0
         cancelled += int(np.sum(moves.void))
         if cancelled > num_games:
             raise errors.EnvironmentFailure(

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
+import own_agents
 import pytest
 
 from seedzero.acting.actors import actor
@@ -63,6 +64,17 @@ def test_games_without_a_result_end_with_a_reason() -> None:
         _play([Says(0), Says(1)], 4, kwargs='{"absent": ["left_1", "right_0"]}')  # type: ignore[list-item]
     one_side = _play([Says(0), Says(1)], 4, kwargs='{"absent": ["left_1"]}')  # type: ignore[list-item]
     assert [game.outcome for game in one_side] == [1] * 4  # the right's return is known
+
+
+def test_a_game_without_a_result_does_not_lengthen_the_next_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    reset = own_agents.Teams.reset
+
+    def some_stay_away(self: Any, seed: int, options: object = None) -> Any:
+        self._absent = () if seed % 4 else ("left_1", "right_0")
+        return reset(self, seed)
+
+    monkeypatch.setattr(own_agents.Teams, "reset", some_stay_away)
+    assert {game.length for game in _play([Says(0), Says(1)], 12)} == {16}  # type: ignore[list-item]
 
 
 @pytest.mark.thorough

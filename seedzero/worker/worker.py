@@ -217,7 +217,7 @@ def _serve(learner: client.Client, all_groups: _Groups, progress: WorkerProgress
             with env_base.failures_of(f"environments of group {event.group} raised in step"):
                 step = _step(groups[event.group], event, assignment.bots)
             learner.send(event.group, step)
-            progress.has_episodes |= bool(np.any(step.terminated | step.truncated))
+            progress.has_episodes |= bool(np.any(step.terminated) or np.any(step.truncated))
             num_steps += assignment.envs_per_group
         if isinstance(event, messages.End):
             break

@@ -735,6 +735,20 @@ def test_an_environment_that_ends_its_process_is_named_with_its_line(serve, addr
     assert re.search(r'"?, line \d+,? in (step|<lambda>)', ended.stderr)
 
 
+def test_ends_may_be_lists_of_truth_values(serve, run):
+    class Lists(catch.Catch):
+        def step(self, actions):
+            step = super().step(actions)
+            return step._replace(terminated=step.terminated.tolist(), truncated=step.truncated.tolist())
+
+    learner = serve(dict(env="yours"))
+    working = run(env_factory=Lists)
+    assert all(learner.events.get(timeout=DEADLINE_SECONDS)[0] == "step" for _ in range(40))
+    assert any(request.step.terminated.any() for request in learner.requests)
+    working.stop.set()
+    assert working.code() == errors.DONE
+
+
 def test_an_environment_that_never_returns_cannot_hold_a_process_that_shall_end(serve, address):
     learner = serve(dict(env="yours"))
     script = """

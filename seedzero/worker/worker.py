@@ -43,6 +43,7 @@ class WorkerProgress:
     """What a worker has achieved."""
 
     has_episodes: bool = False  # whether any of its episodes was completed
+    exit_code: int = errors.FAILED  # of an error that has ended it
 
     @property
     def failure_code(self) -> int:
@@ -94,7 +95,7 @@ def run(
                         _logger.warning("%s", warning)
                     _serve(learner, groups, progress)
             except errors.Error as error:
-                code = _log(error, progress)
+                code = progress.exit_code = _log(error, progress)
                 on_failure()
                 raise
         return errors.DONE
@@ -281,14 +282,14 @@ def run_process(options: worker_options.WorkerOptions, *, env_factory: EnvFactor
     options = dataclasses.replace(options, worker_id=options.worker_id or default_worker_id())
     logs.show(f"seedzero worker {options.worker_id}", options.verbosity)
     stop, ended = threading.Event(), threading.Event()
+    progress = WorkerProgress()
     # A second signal may interrupt the first one's handler: Event.set would wait for itself, this put does not.
     told: queue.SimpleQueue[bool] = queue.SimpleQueue()  # true: the supervisor is gone, or is ending its workers
     signal.signal(signal.SIGTERM, lambda *_: told.put(False))
     # Ctrl-C reaches all processes of the terminal, so a supervisor decides when its workers end.
     signal.signal(signal.SIGINT, signal.SIG_IGN if options.supervised else lambda *_: told.put(False))
-    words = (told, stop, ended, options.close_seconds)
+    words = (told, stop, ended, options.close_seconds, progress)
     threading.Thread(target=_stop_when_told, args=words, name="seedzero-told", daemon=True).start()
-    progress = WorkerProgress()
     if sys.stderr is sys.__stderr__:
         faulthandler.enable(all_threads=False)  # says which line was running when a simulator in C++ crashes
     leave, os._exit = os._exit, functools.partial(_exit, os._exit, os.getpid(), progress)
@@ -315,7 +316,11 @@ def _exit(leave: Callable[[int], NoReturn], pid: int, progress: WorkerProgress, 
 
 
 def _stop_when_told(
-    told: queue.SimpleQueue[bool], stop: threading.Event, ended: threading.Event, close_seconds: float
+    told: queue.SimpleQueue[bool],
+    stop: threading.Event,
+    ended: threading.Event,
+    close_seconds: float,
+    progress: WorkerProgress,
 ) -> None:
     """Stops the worker, and ends the process if the worker has not ended in time.
 
@@ -327,4 +332,4 @@ def _stop_when_told(
     if not ended.wait(close_seconds):
         if is_alone:
             descendants.kill_own()
-        os._exit(errors.FAILED)
+        os._exit(progress.exit_code)

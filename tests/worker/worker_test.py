@@ -764,15 +764,23 @@ def test_an_environment_that_never_returns_cannot_hold_a_process_that_shall_end(
     assert learner.requests
 
 
-@pytest.mark.parametrize("in_thread", [False, True])
-def test_a_failed_environment_that_cannot_be_left_cannot_hold_its_process(serve, address, in_thread):
+@pytest.mark.parametrize(
+    ("in_thread", "num_steps", "code"),
+    [(False, 0, errors.FAILED), (True, 0, errors.FAILED), (False, 30, errors.FAILED_LATER)],
+)
+def test_a_failed_environment_that_cannot_be_left_cannot_hold_its_process(serve, address, in_thread, num_steps, code):
     serve(dict(env="yours"))
     script = """
         hold = threading.Event().wait
 
         class Stuck(catch.Catch):
+            left = int(sys.argv[3])
+
             def step(self, actions):
-                raise ValueError("the simulator is gone")
+                if not self.left:
+                    raise ValueError("the simulator is gone")
+                self.left -= 1
+                return super().step(actions)
 
             def close(self):
                 if sys.argv[2] == "True":
@@ -782,8 +790,8 @@ def test_a_failed_environment_that_cannot_be_left_cannot_hold_its_process(serve,
 
         errors.leave(run(Stuck, close_seconds=60 if sys.argv[2] == "True" else 0.1))
     """
-    ended = run_script(OWN + textwrap.dedent(script), address, str(in_thread))
-    assert ended.returncode == errors.FAILED
+    ended = run_script(OWN + textwrap.dedent(script), address, str(in_thread), str(num_steps))
+    assert ended.returncode == code
     line = ended.stderr.splitlines()[-1]
     assert "the simulator is gone" in line
 

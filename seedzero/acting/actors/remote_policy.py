@@ -225,9 +225,11 @@ def _coders(spec: types.EnvSpec) -> _Coders:
         if not is_single and (array.shape[1:] != spec.observation_shape or not array.size):
             expected = f"{list(spec.observation_shape)}, or one axis more in front"
             raise errors.UsageError(f"the observation has the shape {list(array.shape)}; expected {expected}")
-        if array.dtype.kind not in "biuf":
+        if array.dtype.kind not in ("biuf" if spec.observation_dtype == "float32" else "biu"):
             raise errors.UsageError(f"the observation has the dtype {array.dtype}; expected {spec.observation_dtype}")
         rows = array.astype(spec.observation_dtype)
+        if rows.dtype.kind != "f" and (changed := array[rows != array]).size:
+            raise errors.UsageError(f"the observation has the value {changed[0]}; expected {spec.observation_dtype}")
         return (rows[np.newaxis] if is_single else rows), is_single
 
     def decode(actions: np.ndarray, is_single: bool) -> Any:

@@ -18,7 +18,7 @@ import pytest
 import seedzero
 from seedzero.acting.actors import acting_policy
 from seedzero.config import sections
-from seedzero.core import errors, forks
+from seedzero.core import errors, forks, types
 from seedzero.transport import inference_pb2, policy_client, policy_codec, policy_servers, security
 
 TOKEN = "0123456789abcdef"
@@ -176,6 +176,17 @@ def test_mistakes_are_named() -> None:
                 remote(np.zeros((17, 3), np.float32))
     with pytest.raises(errors.ProtocolError, match=r"no policy server.*`seedzero serve`"):
         seedzero.connect(world.address)
+
+
+def test_observations_that_would_change_in_their_dtype_are_rejected() -> None:
+    saved = policy_world.agent(types.EnvSpec((3,), "uint8", 4), run__agent="ppo")
+    with policy_world.serving({"main": saved}) as world, seedzero.connect(world.address) as remote:
+        for policy in (acting_policy.Policy(saved), remote):
+            with pytest.raises(errors.UsageError, match="dtype float32; expected uint8"):
+                policy(np.array([0.5, 0.25, 0.0], np.float32))
+            with pytest.raises(errors.UsageError, match="value 300"):
+                policy(np.array([1, 300, -1]))
+            assert policy([1, 2, 255]) in range(4)
 
 
 def test_a_client_imports_neither_jax_nor_gymnasium() -> None:

@@ -142,8 +142,8 @@ class RemotePolicy(contextlib.AbstractContextManager["RemotePolicy"]):
         with self._alone():
             if rows is None:
                 self._first = np.ones(len(self._first), bool)
-                return
-            packing.restart(self._first, rows)
+            elif len(self._first):  # before the first call every row begins an episode anyway
+                packing.restart(self._first, rows)
 
     def close(self) -> None:
         """Frees the rows at the server; a later call begins a new session. In a forked process it does nothing."""

@@ -189,6 +189,15 @@ def test_observations_that_would_change_in_their_dtype_are_rejected() -> None:
             assert policy([1, 2, 255]) in range(4)
 
 
+def test_rows_may_be_reset_before_the_first_call() -> None:
+    saved = policy_world.agent(policy_world.PLAIN, run__agent="ppo")
+    with policy_world.serving({"main": saved}) as world, seedzero.connect(world.address) as remote:
+        for policy in (acting_policy.Policy(saved), remote):
+            policy.reset([1])
+            policy(FRAMES)
+            policy.reset([1])
+
+
 def test_a_client_imports_neither_jax_nor_gymnasium() -> None:
     code = "import sys, seedzero; seedzero.connect; print(sorted({'jax', 'gymnasium', 'flax'} & set(sys.modules)))"
     assert subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout == "[]\n"

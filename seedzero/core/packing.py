@@ -48,6 +48,8 @@ def rewards_and_mask(
             else "this environment has no action mask; leave action_mask out"
         )
     rewards = _rows_of("reward", 0.0 if reward is None else reward, first.shape, np.float32, is_single)
+    if not np.isfinite(rewards).all():
+        raise errors.UsageError(f"reward is {rewards[~np.isfinite(rewards)][0]}; expected finite numbers")
     if action_mask is None:
         return rewards, None
     return rewards, _rows_of("action_mask", action_mask, (len(first), spec.num_actions), bool, is_single)

@@ -96,6 +96,8 @@ def test_an_lstm_carries_its_state_and_needs_rewards() -> None:
     assert policy._carried is not None and np.abs(policy._carried.memory.state).sum() > 0
     with pytest.raises(errors.UsageError, match=r"reward .*\[3\]; .*\[2\]"):
         policy(_SEEN[1], reward=np.zeros(3))
+    with pytest.raises(errors.UsageError, match="reward is nan; expected finite"):
+        policy(_SEEN[1], reward=[0.0, np.nan])
     with pytest.raises(errors.UsageError, match=r"^agent vtrace "):
         policy.search(_SEEN[1])
     with pytest.raises(errors.UsageError, match="num_simulations=4: agent vtrace "):

@@ -46,6 +46,8 @@ class Rival:
         """seed: for its draws."""
         self._saved, self._course, self._seed = saved, course, seed
         self._program = acting_program.ActingProgram(saved.agent, saved.spec)
+        self._actor = saved_actors.SavedActor(saved, course.env.num_envs, seed)
+        self._blank = self._actor.memory
         self.looks: list[Finding] = []
         self.first_call = 0
 
@@ -53,9 +55,6 @@ class Rival:
         """Forgets the last game, after the course has begun another one."""
         self.first_call += len(self.looks)
         self.looks = []
-        num_rows = len(self._course.steps[0].reward)
-        self._actor = saved_actors.SavedActor(self._saved, num_rows, self._seed)
-        self._blank = self._actor.memory
 
     def look(self) -> Finding:
         """Returns the findings about the present position, which is looked at only once."""

@@ -12,7 +12,7 @@ import numpy as np
 import play_runs
 import pytest
 
-from seedzero.acting.actors import agent_choice
+from seedzero.acting.actors import acting_program, agent_choice
 from seedzero.acting.tables import human_table, records, rethinking
 from seedzero.core import errors
 
@@ -164,6 +164,17 @@ def test_a_hint_is_the_agents_own_move_and_remembers_nothing() -> None:
     assert thought.root is not None and thought.root.children[0].position is not None
     table.play(move.action)
     assert table.names[0] == move.name
+
+
+def test_another_game_compiles_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    table = _table(KUHN)
+
+    def refuse(*_: object) -> None:
+        pytest.fail("a program is made")
+
+    monkeypatch.setattr(acting_program, "ActingProgram", refuse)
+    table.begin(1)
+    _play_out(table)
 
 
 def test_an_agent_without_a_search_thinks_in_probabilities_with_the_games_names() -> None:

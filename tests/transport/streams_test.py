@@ -334,7 +334,7 @@ async def test_the_step_after_one_that_was_sent_again_differs_from_it() -> None:
     assert learner.ended.empty() and learner.requests.empty()
 
 
-def test_a_worker_that_comes_back_as_the_last_one_leaves_does_not_stop_the_learners_end() -> None:
+def test_the_end_waits_for_a_worker_that_comes_back_as_the_last_one_leaves() -> None:
     async def end() -> None:
         room = Room(Learner())
         last = room.stream()

@@ -132,7 +132,7 @@ class Saves:
         if hosts is None or (hosts.has_part and hosts.step in saved_files.finished(checkpoints / saved_files.STEPS)):
             step: saved_files.Step = "last" if hosts is None else hosts.step
             needs_replay = self.config.run.deterministic
-            with self._naming_changes():
+            with _naming_changes(self.directory, self.config):
                 restored = checkpoint.restore(
                     checkpoints, like if has_states else None, rings, step, needs_replay=needs_replay, places=places
                 )
@@ -158,18 +158,6 @@ class Saves:
             name: states.from_parts(agent, train, checkpoint.of_player(restored.state, name))
             for name, train in trains(restored.counters).items()
         }, restored
-
-    @contextlib.contextmanager
-    def _naming_changes(self) -> Iterator[None]:
-        """Adds the settings that this resume changes to the error of a checkpoint that does not fit."""
-        try:
-            yield
-        except errors.ResumeError as error:
-            earlier = self.directory.earlier
-            if earlier and (changes := run_dirs.differing(run_dirs.parse_saved(earlier).config, self.config)):
-                changed = f"a setting that this resume changes may not fit the checkpoint ({'; '.join(changes)})"
-                raise errors.ResumeError(f"{changed}: {error}") from None
-            raise
 
     def _truncate(self, size_bytes: int, env_steps: int, league_bytes: int) -> None:
         """Cuts the metrics, and the history of a league, back to a checkpoint's. Raises ResumeError."""
@@ -268,6 +256,19 @@ class Saves:
         self._has_failed = True
         self._mark = None
         self.report(text)
+
+
+@contextlib.contextmanager
+def _naming_changes(directory: run_dirs.RunDir, config: configs.Config) -> Iterator[None]:
+    """Adds the settings that this resume changes to the error of a checkpoint that does not fit."""
+    try:
+        yield
+    except errors.ResumeError as error:
+        earlier = directory.earlier
+        if earlier and (changes := run_dirs.differing(run_dirs.parse_saved(earlier).config, config)):
+            changed = f"a setting that this resume changes may not fit the checkpoint ({'; '.join(changes)})"
+            raise errors.ResumeError(f"{changed}: {error}") from None
+        raise
 
 
 def _budget(config: configs.Config, hosts: together.Together | None, num_steps: int) -> tuple[sections.RunConfig, int]:

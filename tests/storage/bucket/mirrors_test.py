@@ -348,9 +348,7 @@ def test_a_copy_from_a_backup_is_behind_though_it_was_the_last_one(
     assert gcs.content("runs", f"{URL.path}/metrics.jsonl") == b"rows until 20"
 
 
-def test_a_checkpoint_of_the_last_writer_s_copy_stays_though_the_bucket_has_a_later_damaged_one(
-    here: Machine, gcs: FakeGcs
-) -> None:
+def test_a_local_checkpoint_stays_though_the_bucket_has_a_later_damaged_one(here: Machine, gcs: FakeGcs) -> None:
     here.run([10, 30])
     opened = here.open()
     here.write(20)  # from the first one, because the second is damaged

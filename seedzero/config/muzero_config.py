@@ -406,7 +406,7 @@ PARTS: Mapping[str, options.Part] = {
         ),
         reward=dict(discount=0.995),
         optimizer=dict(learning_rate=0.002, schedule="cosine", decay_updates=20_000),
-        replay=dict(capacity=128_000, min_steps=50_000, batch_size=256, samples_per_insert=16.0),
+        replay=dict(capacity=128_000, min_steps=25_000, batch_size=256, samples_per_insert=16.0),
         reanalyse=dict(fresh_share=1.0),
     ),
     # MountainCarContinuous: with a discount of 0.97 a goal a hundred steps away is not worth the cost of going there.

@@ -48,10 +48,10 @@ def test_nothing_is_said_about_an_ordinary_environment() -> None:
 def test_the_times_are_those_of_the_environment() -> None:
     config = configs.override(presets.get("discrete"), {"run.max_env_steps": 360_000, "worker.num": 2})
     found = advice.timing(config, _findings([0.0] * 10, [0.0] * 10))
-    assert (found.steps_per_second, found.first_update_steps, found.first_update_seconds) == (200.0, 50_000, 250.0)
-    assert found.evaluation_seconds == 250.0 + 40.0 + 10.0, "100 episodes of 10 steps by one process take 10 s"
+    assert (found.steps_per_second, found.first_update_steps, found.first_update_seconds) == (200.0, 25_000, 125.0)
+    assert found.evaluation_seconds == 125.0 + 40.0 + 10.0, "100 episodes of 10 steps by one process take 10 s"
     assert found.budget_seconds == 1800.0
-    for part in ("50,000 steps, in 4 minutes", "evaluation in 5 minutes", "end in 30 minutes"):
+    for part in ("25,000 steps, in 2 minutes", "evaluation in 3 minutes", "end in 30 minutes"):
         assert part in found.sentence()
     endless = advice.timing(presets.get("discrete"), _findings())
     assert endless.evaluation_seconds is endless.budget_seconds is None
@@ -61,7 +61,7 @@ def test_the_times_are_those_of_the_environment() -> None:
 def test_a_long_wait_for_the_first_update_names_the_setting() -> None:
     config = presets.get("discrete")
     (told, *_) = advice.of_speed(config, VECTOR, advice.timing(config, GOOD))
-    assert "8 minutes" in told and "--replay.min_steps=3000" in told
+    assert "4 minutes" in told and "--replay.min_steps=3000" in told
     quick = advice.timing(config, dataclasses.replace(GOOD, steps_per_second=1000.0))
     assert not [*advice.of_speed(config, VECTOR, quick)]
 

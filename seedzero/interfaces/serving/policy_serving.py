@@ -185,8 +185,6 @@ class HttpActing:
             is_single=is_single,
             reads_reward=self._offer.reads_reward,
         )
-        if not np.isfinite(reward).all():
-            raise errors.UsageError("reward is not finite; expected the number that came with the observation")
         if legal is not None and not legal.any(axis=1).all():
             raise errors.UsageError("action_mask has no legal action; expected at least one")
         none = np.zeros(len(first), bool)

@@ -148,7 +148,7 @@ def test_answers_to_other_clients_are_handed_on(world: World) -> None:
             "mask is unknown; expected some of observation, moves, action_mask, reward, memory, player, findings",
         ),
         ({"observation": ONE, "action_mask": MASK, "memory": "AAAA"}, "agent ppo has no memory; leave `memory` out"),
-        ({"observation": ONE, "action_mask": MASK, "reward": float("nan")}, "reward is not finite"),
+        ({"observation": ONE, "action_mask": MASK, "reward": float("nan")}, "reward is nan; expected finite numbers"),
         ({"observation": ONE, "action_mask": MASK, "reward": [0, 1]}, "reward has the shape [2]"),
         ({"observation": ONE, "moves": [0]}, "observation came with moves"),
         ({"moves": [0]}, "is not a game of spiel: or pgx:"),

@@ -8,7 +8,8 @@ the repository at `--into`
 
 - a row of docs/curves/table.jsonl: commit, command, steps, updates, processor seconds, score and standard error;
 - the run's curve, docs/curves/GAME_AGENT_SEED.csv;
-- its agent, examples/trained/GAME or GAME_100k, and a row of the README there, if no other run has a higher score.
+- its agent, examples/trained/GAME, GAME_100k or GAME_400k, and a row of the README there, if no other run of it has a
+  higher score.
 """
 
 from __future__ import annotations
@@ -32,7 +33,7 @@ _REPEATED = ("Boxing", "Breakout", "Pong")  # with seeds 2 and 3
 _POLICY = {"Breakout": "sample"}  # after 100 thousand steps the best action may be to never launch the ball
 _WHOLE_GAMES = "--max_episode_steps=27000"  # Atari's limit of 108 thousand frames
 _EQUAL_STEPS = ("--max_env_steps=400000", "--evaluation.every_updates=0")
-# What MuZero takes two hours of one core for; with the preset's two samples an insert it takes 3 million steps.
+# An update for every 4 steps instead of 64, shifted images for windows that are drawn that often, and PPO's episodes.
 _MANY_UPDATES = (
     "--replay.samples_per_insert=32",
     "--optimizer.decay_updates=50000",

@@ -87,6 +87,9 @@ REFUSED = (
     ("worker", "--server=HOST:PORT|unix:PATH "),
     # check-env
     ("check-env", "seedzero check-env ENV"),
+    ("plot", "RUN is missing; usage: seedzero plot RUN"),
+    ("watch", "unknown command 'watch'; choose one of train"),
+    ("train --preset=breakout", "unknown preset --preset=breakout; `seedzero train --help`"),
     ("check-env catch --env=catch", "name one environment ... leave --env=catch out"),
     ("check-env catch --nonsense=1", "unknown setting --nonsense=1"),
     ("check-env catch --steps=0", "--steps=0: ... at least 1"),

@@ -94,7 +94,7 @@ class Saves:
         own = counts.Counts(**counters["ledger"]).env_steps
         budget, num_steps = _budget(self.config, self.hosts, own)
         owed, replay = 0, self.config.replay
-        if self.config.agent.SAMPLES:
+        if self.config.agent.SAMPLES and replay.final_updates:
             owed = replay_rate.owed_updates(replay, budget.max_env_steps, replay_rate.start_of(replay, counters))
             num_left_out, min_steps = counters[phase.LEFT_OUT]
             owed -= num_left_out if replay.min_steps >= min_steps else 0

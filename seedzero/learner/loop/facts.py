@@ -139,6 +139,8 @@ def _progress(
     accounting, place = player.accounting, player.place
     programs = place.programs
     ready = bool(programs.sizes) and (not lock_step or programs.sizes == programs.all_sizes)
+    # Hosts update together, until the last of them has all its updates.
+    last = last_update(config, dispatcher.players, player) if config.cluster.num_hosts == 1 else 0
     has_room, may_learn = flight.has_room_in(place.acting), flight.has_room_in(place.updating)
     evaluating = evaluator.running is not None
     num_inserts = accounting.ledger.counts.stored
@@ -153,7 +155,7 @@ def _progress(
         num_reanalyses=player.num_reanalyses,
         can_act=can_act,
         can_evaluate=has_room and ready and waits,
-        can_update=may_update and may_learn and player.can_update,
+        can_update=may_update and may_learn and player.can_update and not 0 < last <= player.num_updates,
         can_reanalyse=has_room and programs.reanalyse.done() and accounting.can_sample,
         evaluating=evaluating or (lock_step and dispatcher.is_evaluation_due(is_last=False)),
         evaluated_last=dispatcher.evaluated_last,
@@ -161,6 +163,18 @@ def _progress(
         waits_to_act=may_act and not can_act,
         all_wait=all_wait,
     )
+
+
+def last_update(config: configs.Config, learning: Sequence[players.Player], player: players.Player) -> int:
+    """Returns the number of the update that ends a run of --max_env_steps, or 0 if the last step does.
+
+    Whatever the speed of environments and updates, such a run then learns from as many windows. How many players or
+    hosts share the steps is known at the end only, so that there nothing but --replay.final_updates follows the last.
+    """
+    shares = len(learning) > 1 or config.cluster.num_hosts > 1
+    if not config.run.max_env_steps or (shares and not config.replay.final_updates):
+        return 0
+    return player.rate_limiter.owed_updates(config.run.max_env_steps)
 
 
 def own_counts(dispatcher: dispatchers.Dispatcher) -> counts.Counts:
@@ -199,7 +213,7 @@ def spent(config: configs.Config, dispatcher: dispatchers.Dispatcher) -> str:
     budget, learning = config.run, dispatcher.players
     num_steps = sum(found.env_steps for found in dispatcher.everyone.counts())
     owed = sum(
-        player.rate_limiter.owed_updates(budget.max_env_steps)
+        last_update(config, learning, player)
         for player in learning
         if player.accounting.num_kept >= config.replay.min_steps
     )
@@ -219,8 +233,8 @@ def left_out(config: configs.Config, learning: tuple[players.Player, ...]) -> tu
         num_kept = player.accounting.num_kept
         if not config.run.has_all_steps(player.env_steps) or num_kept >= config.replay.min_steps:
             continue
-        number = player.rate_limiter.owed_updates(config.run.max_env_steps) - player.num_updates
-        if number > 0:
+        number = last_update(config, learning, player) - player.num_updates
+        if config.replay.final_updates and number > 0:
             return (number, config.replay.min_steps), (
                 f"{number} of the updates after the last step are left out: the replay holds {num_kept} steps, "
                 f"and learning needs --replay.min_steps={config.replay.min_steps}. A run that resumes from a "
@@ -260,7 +274,7 @@ def look(
     return counts.Snapshot(
         counts=found,
         num_updates=dispatcher.everyone.num_updates,
-        owed_updates=sum(player.rate_limiter.owed_updates(config.run.max_env_steps) for player in learning),
+        owed_updates=sum(last_update(config, learning, player) for player in learning),
         num_samples=found.num_samples,
         num_reanalysed=num_reanalyses * reanalyse.batch_size if reanalyse else None,
         version=first.version,

@@ -109,12 +109,10 @@ def make_band(
 
 
 def owed_updates(replay: sections.ReplayConfig, num_env_steps: int, start: tuple[int, int]) -> int:
-    """Returns the updates due before the last training step ends the run; 0 if none remain.
+    """Returns the updates due for a run's training steps, with the final ones.
 
     start: as in `SampleBand`.
     """
-    if not replay.final_updates:
-        return 0
     owed = (num_env_steps - start[1]) * replay.samples_per_insert / replay.batch_size
     return start[0] + int(owed) + replay.final_updates
 

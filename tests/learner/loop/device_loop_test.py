@@ -187,6 +187,24 @@ def test_a_budget_ends_the_run(
         assert 20 <= world.loop.look().counts.stored < 20 + loop_world.SIZES[-1]
 
 
+@pytest.mark.parametrize("slow", ["environments", "updates"])
+def test_a_run_of_steps_makes_the_same_updates_at_any_speed(make: loop_world.Make, slow: str) -> None:
+    world = make(run__max_env_steps=200, replay__min_steps=100)  # samples per insert is 1, the band 10 windows
+    session, ahead = world.join(), []
+    for step in range(80):
+        num_replies = len(world.replies)
+        world.show_all(session, float(step % 4), first=step % 4 == 0, final=step % 4 == 3)
+        while len(world.replies) < num_replies + len(session.slots) and world.step():
+            world.complete()
+        if slow == "environments":
+            world.work()
+        seen = world.loop.look()
+        ahead.append(seen.num_samples - seen.counts.stored)
+    assert world.loop.run() == "--max_env_steps=200 reached"
+    assert ahead[55] == (12 if slow == "environments" else -12)
+    assert world.num_updates == 200 // loop_world.BATCH
+
+
 def test_a_replay_too_short_to_learn_from_ends_the_run_without_final_updates(make: loop_world.Make) -> None:
     world = make(run__max_env_steps=20, replay__final_updates=7, replay__min_steps=1_000)
     world.play(world.join(), 30)
@@ -262,7 +280,7 @@ def test_hosts_end_together_so_that_a_checkpoint_before_the_end_is_of_all(make: 
 
 
 def test_a_host_that_has_its_steps_lends_updates_to_one_that_has_not(make: loop_world.Make) -> None:
-    world, sent = make(run__max_env_steps=8), []
+    world, sent = make(run__max_env_steps=8, cluster__num_hosts=2), []
     agreed = world.loop.agreed = agreement.Agreed(0, 2, sent.append)
     joined = world.join()
     for number in range(3):
@@ -271,7 +289,7 @@ def test_a_host_that_has_its_steps_lends_updates_to_one_that_has_not(make: loop_
         assert world.num_updates == number and agreed.awaits_end is (number > 0)
         agreed.decide(agreement.Decision(agreement.Kind.UPDATE, number))
         world.work()
-    assert {"spent": "--max_env_steps=8 reached"} in sent and sent[-1]["ready"] == 3 + 8
+    assert {"spent": "--max_env_steps=8 (the share of one of 2 hosts) reached"} in sent and sent[-1]["ready"] == 3 + 8
 
 
 def test_a_request_runs_between_two_calls_and_sees_what_a_checkpoint_holds(make: loop_world.Make) -> None:

@@ -78,7 +78,6 @@ def test_the_ratio_begins_where_it_changed(pace: dict[str, object], start: tuple
     counters = {"num_updates": 50, "ledger": {"stored": 1000}, "pace": pace}
     assert replay_rate.start_of(replay, counters) == start
     assert replay_rate.owed_updates(replay, 2000, start) == start[0] + (2000 - start[1]) // 4 + 3
-    assert replay_rate.owed_updates(sections.ReplayConfig(), 2000, start) == 0
 
 
 WARMING_UP = READY._replace(num_inserts=99, num_kept=99)

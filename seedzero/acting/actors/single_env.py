@@ -67,6 +67,8 @@ class SingleEnv(gymnasium.Env[Any, Any]):
     def step(self, action: Any) -> tuple[Any, float, bool, bool, dict[str, Any]]:
         if self._is_over:
             raise errors.UsageError("no episode has begun, or it is over; call reset() first")
+        if isinstance(self.action_space, gymnasium.spaces.Discrete) and not self.action_space.contains(action):
+            raise errors.UsageError(f"the action is {action!r}; expected one of {self.action_space}")
         kind = np.float32 if self._group.spec.is_continuous else np.int32
         step = self._group.step(np.asarray(action, kind)[np.newaxis])
         observation, info = self._shown(step)

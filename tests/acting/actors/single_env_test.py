@@ -50,6 +50,16 @@ def test_episodes_follow_each_other_with_and_without_seeds() -> None:
     env.close()
 
 
+@pytest.mark.parametrize("action", [1.7, 3, -1, "LEFT", None, [1]])
+def test_an_action_outside_the_space_is_refused_and_no_step(action: Any) -> None:
+    env = seedzero.make_env("catch")
+    observation, _ = env.reset(seed=5)
+    with pytest.raises(errors.UsageError, match=r"Discrete\(3\)"):
+        env.step(action)
+    assert not np.array_equal(env.step(np.int64(1))[0], observation)
+    env.close()
+
+
 def test_atari_is_a_frame_of_the_settings_size() -> None:
     env = seedzero.make_env("atari:Pong", frame_size=42, render=True)
     observation, _ = env.reset(seed=0)

@@ -5,9 +5,9 @@
 
 A curve is the mean return of a run's evaluations or, with --training, of the episodes that it learned from (means of
 20 rows of metrics). Several runs of one label are seeds: their median, and a band from the lowest to the highest.
-`TITLE=RUN_DIR` needs no label. A file of the folder `published` may stand for a run. --solved draws a dashed line;
---lowest begins the axis there: a caption must say so of curves that begin below. --factor multiplies the returns of
-runs, as by a game's number of lives if each of its episodes was one life.
+`TITLE=RUN_DIR` needs no label. A table of the folder `published` or of docs/curves may stand for a run. --solved draws
+a dashed line; --lowest begins the axis there: a caption must say so of curves that begin below. --factor multiplies
+the returns of runs, as by a game's number of lives if each of its episodes was one life.
 
     python experiments/curves.py steps.png 'CartPole/3 steps=runs/a1,runs/a2' 'CartPole/5 steps=runs/b1,runs/b2'
 """
@@ -58,10 +58,13 @@ def read(
 
 def _curve(path: pathlib.Path, x: str, *, training: bool, factor: float) -> tuple[np.ndarray, np.ndarray]:
     if path.suffix == ".csv":
-        return _published(path, x)
-    if not (path / "metrics.jsonl").exists():
+        points = _table(path, x, "episode_return" if training else "evaluation_mean_return")
+    elif (path / "metrics.jsonl").exists():
+        points = runs.training_returns(path) if training else runs.evaluations(path)
+    else:
         raise SystemExit(f"{path} has no metrics.jsonl; expected a run directory of `seedzero train`")
-    points = runs.training_returns(path) if training else runs.evaluations(path)
+    if path.parent.name == "published":
+        factor, training = 1.0, False  # those are means already
     if len(points) < (_ROWS if training else 1):
         expected = f"{_ROWS} rows with training episodes" if training else "evaluation"
         raise SystemExit(f"{path} has no {expected} yet; train on, or give another directory")
@@ -71,13 +74,14 @@ def _curve(path: pathlib.Path, x: str, *, training: bool, factor: float) -> tupl
     return found[0], found[1]
 
 
-def _published(path: pathlib.Path, x: str) -> tuple[np.ndarray, np.ndarray]:
+def _table(path: pathlib.Path, x: str, column: str) -> list[dict[str, float]]:
+    """Returns a table's points: with a column mean_return, or the rows whose cell of another column is not empty."""
     try:
-        lines = [line for line in path.read_text(encoding="utf-8").splitlines() if not line.startswith("#")]
-        points = np.array([[float(row[x]), float(row["mean_return"])] for row in csv.DictReader(lines)])
+        rows = csv.DictReader(line for line in path.read_text().splitlines() if not line.startswith("#"))
+        found = [(row[x], row["mean_return"] if "mean_return" in row else row[column]) for row in rows]
+        return [{x: float(at), "mean_return": float(cell)} for at, cell in found if cell]
     except (OSError, KeyError, ValueError) as error:
-        raise SystemExit(f"{path}: {error!r}; expected a table with the columns {x},mean_return") from None
-    return points[:, 0], points[:, 1]
+        raise SystemExit(f"{path}: {error!r}; expected the columns {x} and mean_return or {column}") from None
 
 
 def band(curve: Curve, num_points: int = 200) -> tuple[np.ndarray, np.ndarray]:

@@ -84,8 +84,8 @@ def _update(
     observation, action = windowing.observed(windows, 0), windows.stored["action"][:, 0]
 
     def loss(params: base.Params) -> tuple[jax.Array, tuple[base.Metrics, jax.Array]]:
-        q = _q(parts, params, observation)
-        error = target - q_learning.of_action(q, action)
+        q = q_learning.of_action(_q(parts, params, observation), action)
+        error = target - q
         value = jnp.mean(windows.weight * 0.5 * jnp.square(error))
         metrics = {"loss": value, "q_mean": jnp.mean(q), "q_target_mean": jnp.mean(target)}
         return value, (metrics, jnp.abs(error))

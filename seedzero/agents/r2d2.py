@@ -91,10 +91,12 @@ def _update(
         q = _unroll(parts, params, windows)
         target = jax.lax.stop_gradient(_targets(parts, q, target_q, windows, is_step))
         action = windows.stored["action"][:, parts.config.burn_in : -1]
-        error = jnp.where(is_learned, target - q_learning.of_action(q[:, :-1], action), 0.0)
+        chosen = q_learning.of_action(q[:, :-1], action)
+        error = jnp.where(is_learned, target - chosen, 0.0)
         value = jnp.mean(windows.weight * jnp.sum(0.5 * jnp.square(error), axis=1))
-        metrics = {"loss": value, "q_mean": jnp.mean(q), "q_target_mean": jnp.mean(target)}
-        return value, (metrics, error)
+        num_steps = jnp.maximum(jnp.sum(is_learned), 1)
+        q_mean, q_target_mean = (jnp.sum(x, where=is_learned) / num_steps for x in (chosen, target))
+        return value, ({"loss": value, "q_mean": q_mean, "q_target_mean": q_target_mean}, error)
 
     gradients, metrics, error = learning.gradients(loss, state.params, axis_name)
     state, metrics = q_learner.apply_gradients(parts, state, gradients, metrics, windows, axis_name)

@@ -86,6 +86,12 @@ def test_targets_are_double_q_values_behind_n_rewards_until_an_end() -> None:
     np.testing.assert_allclose(metrics["q_target_mean"], (21.25 + 10 + 12.5) / 3, rtol=1e-6)
 
 
+def test_the_mean_of_predictions_is_that_of_the_actions_that_were_taken() -> None:
+    taken = np.array([[2, 9, 9], [1, 9, 9], [2, 9, 9]])
+    _, _, metrics = _update(_config())(agent_cases.store(_windows(), action=taken))
+    np.testing.assert_allclose(metrics["q_mean"], (4 + 2 + 4) / 3, rtol=1e-6)
+
+
 def test_a_step_goes_along_the_weighted_errors_of_the_actions_that_were_taken() -> None:
     state, _, metrics = _update(_config(optimizer__learning_rate=0.1))(
         _windows(weight=np.array([0.5, 1.0, 0.0], np.float32))

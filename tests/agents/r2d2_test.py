@@ -159,6 +159,15 @@ def test_nothing_behind_a_cut_or_the_newest_row_counts() -> None:
     assert priority == 0 and loss == 0  # only beside a cut: other rows wait until there is something to learn
 
 
+def test_means_of_predictions_and_targets_are_those_of_the_learned_steps() -> None:
+    windows = _windows(valid=~_at(5), terminated=_at(4), first=_at(5))
+    windows = agent_cases.show(windows, np.where(np.arange(6) < 5, 1.0, 1e6)[None, :, None])
+    _, _, metrics = _update(_config())(windows, ONLINE)
+    # Targets: 10 + 20/2, and 20. Predictions: 13 and 28. Behind them, an end and another session's row.
+    found = metrics["q_mean"], metrics["q_target_mean"]
+    np.testing.assert_allclose(found, ((13 + 28) / 2, (20 + 20) / 2), rtol=1e-6)
+
+
 def test_no_gradient_goes_through_the_burn_in() -> None:
     after, _, _ = _update(_config(learning_rate=1.0))(_windows(), ONLINE)
     # Of the sums 13, 14, 15 only the observations behind the burn-in depend on the gain here: 1, 2 and 3 of them.

@@ -22,7 +22,7 @@ from seedzero.config import configs, options
 from seedzero.core import errors, types
 from seedzero.envs import pgx_rules
 from seedzero.networks import actor_critic
-from seedzero.ops import nstep
+from seedzero.ops import nstep, statistics
 from seedzero.replay import ring_store, sampling, sources, windowing
 from seedzero.search import outcomes
 
@@ -237,6 +237,7 @@ def _update(
     state = state._replace(params=muzero_model.observe(model, before, windows, axis_name))
     targets = _targets(parts, windows)
     seen, policy = _turned(parts, windows, key)
+    mean = functools.partial(statistics.mean_where, mask=targets.policy_mask[:, 0])  # without others' moves
 
     def loss(params: base.Params) -> tuple[jax.Array, tuple[base.Metrics, jax.Array]]:
         cast = model.network.cast(params)
@@ -255,14 +256,14 @@ def _update(
         metrics = {
             "loss": total,
             **terms,
-            "value_mean": jnp.mean(value),
-            "value_target_mean": jnp.mean(targets.value[:, 0]),
-            types.TARGETS_CLIPPED: jnp.mean(_exceeds(parts, targets.value[:, 0])),
-            "policy_entropy": jnp.mean(-jnp.sum(jax.nn.softmax(logits) * jax.nn.log_softmax(logits), axis=-1)),
+            "value_mean": mean(value),
+            "value_target_mean": mean(targets.value[:, 0]),
+            types.TARGETS_CLIPPED: mean(_exceeds(parts, targets.value[:, 0])),
+            "policy_entropy": mean(-jnp.sum(jax.nn.softmax(logits) * jax.nn.log_softmax(logits), axis=-1)),
         }
         if parts.has_results:
-            chances = jnp.mean(jax.nn.softmax(value_logits), axis=0)
-            metrics |= {f"{name}_probability": chances[i] for i, name in enumerate(("loss", "draw", "win"))}
+            chances = jax.nn.softmax(value_logits)
+            metrics |= {f"{name}_probability": mean(chances[:, i]) for i, name in enumerate(("loss", "draw", "win"))}
         return total, (metrics, value)
 
     gradients, metrics, value = learning.gradients(loss, state.params, axis_name)

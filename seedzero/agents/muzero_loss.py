@@ -436,14 +436,14 @@ def loss_and_metrics(
     loss = functools.reduce(operator.add, [weight * error for _, weight, error in terms])
     predicted = unit * muzero_model.decode_value(parts, value_logits[:, 0])
     meets_others = ring_store.OWN in windows.stored
-    first = functools.partial(_mean_where, mask=targets.policy_mask[:, 0]) if meets_others else jnp.mean
+    first = functools.partial(statistics.mean_where, mask=targets.policy_mask[:, 0]) if meets_others else jnp.mean
     metrics = {
         "loss": loss,
         **{metric: error for metric, _, error in terms if metric},
         "value_mean": first(predicted),
         "value_target_mean": first(targets.value[:, 0]),
         "policy_entropy": first(entropy[:, 0]),
-        types.TARGETS_CLIPPED: _mean_where(
+        types.TARGETS_CLIPPED: statistics.mean_where(
             jnp.concatenate([muzero_model.exceeds(parts, x / unit) for x in (targets.value, rewards)], axis=1),
             jnp.concatenate([value_mask, targets.reward_mask], axis=1),
         ),
@@ -528,11 +528,6 @@ def _consistency(
     loss = jnp.mean(windows.weight * summed) / parts.config.muzero.unroll_steps
     center = jnp.mean(muzero_net.normalize(target), axis=0)
     return loss, 1.0 - jnp.sum(jnp.square(center))
-
-
-def _mean_where(x: jax.Array, mask: jax.Array) -> jax.Array:
-    """Returns the mean of numbers or truth values x under a mask, [...] bool; 0 for an empty mask."""
-    return jnp.sum(x, where=mask) / jnp.maximum(jnp.sum(mask), 1)
 
 
 def _cross_entropy(logits: jax.Array, target_probs: jax.Array) -> jax.Array:

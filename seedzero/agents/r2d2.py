@@ -17,7 +17,7 @@ from seedzero.agents import base, learning, q_learner
 from seedzero.config import configs, r2d2_config
 from seedzero.core import types
 from seedzero.networks import actor_critic
-from seedzero.ops import nstep, q_learning
+from seedzero.ops import nstep, q_learning, statistics
 from seedzero.replay import sampling, sources, windowing
 
 _PRIORITY_ETA = 0.9
@@ -94,8 +94,7 @@ def _update(
         chosen = q_learning.of_action(q[:, :-1], action)
         error = jnp.where(is_learned, target - chosen, 0.0)
         value = jnp.mean(windows.weight * jnp.sum(0.5 * jnp.square(error), axis=1))
-        num_steps = jnp.maximum(jnp.sum(is_learned), 1)
-        q_mean, q_target_mean = (jnp.sum(x, where=is_learned) / num_steps for x in (chosen, target))
+        q_mean, q_target_mean = (statistics.mean_where(x, is_learned) for x in (chosen, target))
         return value, ({"loss": value, "q_mean": q_mean, "q_target_mean": q_target_mean}, error)
 
     gradients, metrics, error = learning.gradients(loss, state.params, axis_name)

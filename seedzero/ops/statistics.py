@@ -109,5 +109,10 @@ def batch_root_mean_square(x: jax.Array, counted: jax.Array, axis_name: str | No
     return jnp.sqrt(squares / jnp.maximum(_total(jnp.sum(counted), axis_name), 1))
 
 
+def mean_where(x: jax.Array, mask: jax.Array) -> jax.Array:
+    """Returns the mean of numbers or truth values x under a mask, [...] bool; 0 for an empty mask."""
+    return jnp.sum(x, where=mask) / jnp.maximum(jnp.sum(mask), 1)
+
+
 def _total(x: jax.Array, axis_name: str | None) -> jax.Array:
     return x if axis_name is None else jax.lax.psum(x, axis_name)

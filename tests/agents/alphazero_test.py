@@ -19,7 +19,7 @@ from seedzero.core import errors, packing, types
 from seedzero.device import acting, batches, meshes, setups, states, steps
 from seedzero.envs import pgx_rules
 from seedzero.ops import unpacking
-from seedzero.replay import windowing
+from seedzero.replay import ring_store, windowing
 from seedzero.search import outcomes
 
 NIM, LUCKY = "jax_nim:NIM", "jax_nim:LUCKY"
@@ -393,6 +393,15 @@ def test_targets_are_the_movers_results_or_search_values_of_unfinished_games() -
         expected.append(total)
     assert expected[:3] == [-1.0, -1.0, -1.0]  # a win of the other one, a loss of this one, a win of the other one
     assert metrics["value_target_mean"] == pytest.approx(np.mean(expected), abs=1e-6)
+
+
+def test_means_are_of_the_learners_own_moves() -> None:
+    learner = agent(NIM, alphazero__n_step=4)
+    found = windows(learner)
+    stored = {**found.stored, ring_store.OWN: jnp.zeros(found.valid.shape, bool).at[:3].set(True)}
+    state, key = learner.init(jax.random.key(0)), jax.random.key(1)
+    _, _, metrics = jax.jit(lambda w: learner.update(state, w, key, None))(found._replace(stored=stored))
+    assert metrics["value_target_mean"] == pytest.approx(-1.0)  # as above; the last game is another player's
 
 
 @pytest.mark.thorough

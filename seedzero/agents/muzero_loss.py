@@ -413,7 +413,7 @@ def loss_and_metrics(
     if config.entropy_weight:
         terms.append(("", -config.entropy_weight, mean(entropy, targets.policy_mask)))
     if config.policy_gradient_weight:
-        errors, more["advantage_size"] = _policy_gradient_errors(parts, policy_logits, windows, targets, axis_name)
+        errors, more["advantage_size"] = _policy_gradient_errors(policy_logits, windows, targets, axis_name)
         terms.append(("loss_policy_gradient", config.policy_gradient_weight, mean(errors, targets.policy_mask)))
     if goes_on is not None:
         end_errors = optax.sigmoid_binary_cross_entropy(goes_on, is_on.astype(goes_on.dtype))
@@ -464,11 +464,7 @@ def _policy_errors(parts: muzero_model.Parts, logits: jax.Array, windows: window
 
 
 def _policy_gradient_errors(
-    parts: muzero_model.Parts,
-    logits: jax.Array,
-    windows: windowing.Windows,
-    targets: nstep.Targets,
-    axis_name: str | None,
+    logits: jax.Array, windows: windowing.Windows, targets: nstep.Targets, axis_name: str | None
 ) -> tuple[jax.Array, jax.Array]:
     """Returns errors [B, K+1] for logits [B, K+1, A], and the size of advantages, their root mean square.
 

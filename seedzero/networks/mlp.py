@@ -57,7 +57,7 @@ class Representation(nn.Module):
     dtype: Any
 
     @nn.compact
-    def __call__(self, observation: jax.Array, vector: None = None) -> jax.Array:
+    def __call__(self, observation: jax.Array) -> jax.Array:
         x = observation.reshape(observation.shape[0], -1).astype(jnp.float32)
         x = first(self.width, name=INPUT_LAYER)(x)
         x = nn.relu(nn.LayerNorm(dtype=self.dtype)(x))

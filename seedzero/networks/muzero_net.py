@@ -336,7 +336,7 @@ def make(
         add_moments=inputs.add_moments,
         projection=Projection(method("project"), method("predict_projection")) if has_projection else None,
         prefix=Prefix(prefix_head.initial_carry, method("step")) if muzero.value_prefix else None,
-        memory=None if memory == "none" else _memory(muzero, represent, method("remember")),
+        memory=None if memory == "none" else _memory(represent, method("remember")),
         chance=of_chance,
     )
 
@@ -352,11 +352,7 @@ def _likeliest(of_chance: ChanceFunctions) -> Callable[[Params, Hidden, jax.Arra
     return dynamics
 
 
-def _memory(
-    muzero: muzero_config.MuZeroConfig,
-    represent: Callable[..., Hidden],
-    remember: Callable[..., tuple[jax.Array, Hidden]],
-) -> Memory:
+def _memory(represent: Callable[..., Hidden], remember: Callable[..., tuple[jax.Array, Hidden]]) -> Memory:
     def unroll(
         params: Params, state: jax.Array, steps: actor_critic.Steps, begins: jax.Array | None = None
     ) -> tuple[jax.Array, Hidden]:

@@ -20,6 +20,12 @@ from seedzero.core import errors, json_object
 from seedzero.storage.bucket import bucket
 
 NAME = "lease.json"
+# On Linux this clock, unlike the monotonic one, counts on while the machine is suspended, as other machines' do.
+_CLOCK = getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC)
+
+
+def _seconds() -> float:
+    return time.clock_gettime(_CLOCK)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -60,7 +66,7 @@ class Lease:
         seconds: float,
         *,
         report: Callable[[str], None],
-        clock: Callable[[], float] = time.monotonic,
+        clock: Callable[[], float] = _seconds,
         wait: Callable[[float], object] = time.sleep,
     ) -> None:
         """copy: token of the local copy, which the caller has locked, so that its last user is dead.

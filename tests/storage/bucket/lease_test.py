@@ -3,6 +3,7 @@
 import dataclasses
 import json
 import os
+import time
 from collections.abc import Callable
 
 import pytest
@@ -48,6 +49,19 @@ def test_the_first_one_gets_it_at_once(world: World) -> None:
     assert not world.learner("a").acquire()
     assert world.now == 100.0 and world.said == []
     assert (world.holder().copy, world.holder().released) == ("a", False)
+
+
+@pytest.mark.skipif(not hasattr(time, "CLOCK_BOOTTIME"), reason="this system cannot tell how long it was suspended")
+def test_after_a_suspend_a_learner_asks_before_it_writes(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    first = lease.Lease(world.store, "a", SECONDS, report=world.said.append)
+    first.acquire()
+    first.check()
+    world.learner("a").acquire()  # of the same local copy, so that it need not wait
+    first.check()  # renewed so recently that nobody is asked
+    real = time.clock_gettime
+    monkeypatch.setattr(time, "clock_gettime", lambda which: real(which) + 100 * (which == time.CLOCK_BOOTTIME))
+    with pytest.raises(errors.LeaseLost):
+        first.check()
 
 
 def test_one_that_was_given_back_is_free_at_once(world: World) -> None:

@@ -160,13 +160,15 @@ def with_snapshot(setup: setups.Setup, train: base.TrainState, given: PlayerSnap
 def with_fields(setup: setups.Setup, train: base.TrainState, given: Mapping[str, base.Params]) -> base.TrainState:
     """Returns a train state before its first update with copies of another's fields, also in its target network.
 
-    Statistics that are not given keep their initial values; so do parameters that acting does without.
+    Statistics that are not given keep their initial values; so do parameters that acting does without, and a target
+    network that is not of the shape of all parameters.
     """
     own, found = train._asdict(), dict(given)
     if isinstance(found.get("params"), dict):
         found["params"] = {**own["params"], **found["params"]}
-    if jax.tree.leaves(own.get("target_params", ())):
-        found.setdefault("target_params", found.get("params"))
+    target: Any = jax.tree.structure(own.get("target_params"))
+    if "params" in found and target == jax.tree.structure(own["params"]):
+        found.setdefault("target_params", found["params"])
     where = meshes.replicated(setup.learns_on)
     return train._replace(**{name: jax.device_put(copy(tree), where) for name, tree in found.items()})
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, NamedTuple
 
 import fake_agent
 import jax
@@ -109,6 +109,38 @@ def test_an_agent_whose_acting_parameters_are_no_fields_takes_no_snapshot() -> N
         match=r"`acting` returns dict; expected .*params or a NamedTuple of its params, .*--init_from",
     ):
         states.with_snapshot(setup, train, states.snapshot(setup.agent, train))
+
+
+class _Separate(NamedTuple):
+    """A train state whose target network is that of the critic alone, which acting does without."""
+
+    actor: Any
+    critic: Any
+    target_params: Any
+
+
+class _Actor(NamedTuple):
+    actor: Any
+
+
+class _Joint(NamedTuple):
+    params: Any
+    target_params: Any
+
+
+@pytest.mark.parametrize(
+    ("begin", "acting"),
+    [
+        (lambda weight: _Separate(weight, {"q": weight}, {"q": weight}), lambda state: _Actor(state.actor)),
+        (lambda weight: _Joint({"actor": weight, "q": weight}, {"q": weight}), lambda state: state.params),
+    ],
+)
+def test_a_target_network_of_fewer_parameters_does_not_take_those_of_acting(begin: Any, acting: Any) -> None:
+    setup = fake_agent.make_setup(fake_agent.make(acting=acting)._replace(init=lambda key: begin(jnp.zeros(()))))
+    given = states.snapshot(setup.agent, begin(jnp.ones(())))
+    found = states.with_snapshot(setup, states.init_train(setup, 0), given)
+    assert found.target_params == {"q": 0.0}
+    assert jax.tree.leaves(setup.agent.acting(found)) == jax.tree.leaves(given.params)
 
 
 # Parts of a checkpoint ---------------------------------------------------------------------------------------------

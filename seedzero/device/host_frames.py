@@ -172,6 +172,7 @@ class FramesWithHost(strategies.Strategy):
         return renewed
 
     def begin(self, rings: ring_store.Rings) -> ring_store.Rings:
+        self._next = None
         self.frames.resume(np.asarray(rings.cursor))
         return rings._replace(observation=None)
 

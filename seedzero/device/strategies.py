@@ -73,7 +73,7 @@ class Strategy:
         return True
 
     def begin(self, rings: ring_store.Rings) -> ring_store.Rings:
-        """Returns a checkpoint's rings in the form that the devices keep."""
+        """Returns rings whose steps have changed, such as a checkpoint's, in the form that the devices keep."""
         return rings
 
     def whole(self, rings: ring_store.Rings) -> ring_store.Rings:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 import threading
-from typing import Any
+from typing import Any, cast
 
 import device_world
 import fake_agent
@@ -17,6 +17,7 @@ from seedzero.agents import muzero
 from seedzero.config import configs
 from seedzero.core import errors, types
 from seedzero.device import batches, host_frames, meshes
+from seedzero.learner.loop import places
 from seedzero.replay import ring_store, sampling, sources, windowing
 
 LENGTH = 40
@@ -224,6 +225,19 @@ def test_windows_are_those_of_their_update_whenever_they_were_drawn() -> None:
         seen.append(world.learn())
         world.close()
     np.testing.assert_array_equal(*seen)
+
+
+def test_windows_that_were_drawn_before_a_reset_are_not_learned_from() -> None:
+    world, unused = _Numbered(), cast(Any, None)
+    world.act(_SHORT)
+    world.learn()
+    place = places.Place(0, unused, unused, world.strategy, world.rings, unused)
+    place.forget(None)
+    world.rings = place.rings
+    world.act(2)
+    world.may_read.release()
+    assert set(world.learn()[:, 0].tolist()) == {_SHORT - 1, _SHORT}
+    world.close()
 
 
 def test_calls_that_write_no_row_do_not_make_windows_late() -> None:

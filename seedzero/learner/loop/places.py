@@ -67,7 +67,7 @@ class Place:
         """Makes sure that the steps so far of some slots, [S] bool, are never drawn; None: of all slots."""
         own = None if slots is None else self.setup.layout.own(slots)
         if own is None or own.any():
-            self.rings = states.forget(self.rings._replace(mine=own))
+            self.rings = self.strategy.begin(states.forget(self.rings._replace(mine=own)))
 
     def num_rows(self, slots: np.ndarray) -> np.ndarray:
         """Returns how many rows [B] were ever written for slots [B] here, after waiting for the calls in flight."""

@@ -591,7 +591,8 @@ class PettingZoo:
     def _legal(self, seat: Seat, seen: AgentStep) -> np.ndarray:
         """Returns the mask of an agent's own actions.
 
-        For its last observation, all actions of the network are legal.
+        In a terminal state all actions of the network are legal. After a truncation, where agents still compare
+        actions, it is the agent's mask, or all of its actions if it shows none.
         """
         if not self.spec.num_actions:
             return np.zeros(0, bool)
@@ -599,9 +600,10 @@ class PettingZoo:
         if not self._reads_masks:
             found = None
         is_masked = self._has_mask.setdefault(seat.agent, found is not None)
-        if seen.is_last:
+        if seen.terminated:
             return np.ones(self.spec.num_actions, bool)
-        if (found is not None) != is_masked or (is_masked and not self.spec.has_action_mask):
+        is_wrong = (found is not None) != is_masked or (is_masked and not self.spec.has_action_mask)
+        if is_wrong and not seen.truncated:
             raise gym_protocol.Fault(
                 f"info[{gym_masks.KEY!r}] at times; expected it from the first reset on, or never ({gym_masks.IGNORE})"
             )
@@ -611,9 +613,9 @@ class PettingZoo:
             mask = gym_masks.read(found, seat.sizes)
         except ValueError as error:
             raise gym_protocol.Fault(str(error)) from None
-        if not mask.any():
+        if not mask.any() and not seen.truncated:
             raise gym_protocol.Fault(f"an {gym_masks.KEY} without a legal action, although its episode continues")
-        return mask
+        return mask if mask.any() else ~mask
 
 
 def make(name: str, settings: sections.EnvConfig, num_envs: int, *, render: bool = False) -> PettingZoo:

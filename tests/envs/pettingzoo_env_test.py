@@ -105,6 +105,28 @@ def test_masks_of_infos_are_told_by_the_first_reset_and_may_be_ignored():
         later.step(np.ones(3, np.int32))
 
 
+@pytest.mark.parametrize("kind", ["masks", "nothing is legal", "no masks"])
+def test_agents_that_are_truncated_show_their_own_legal_actions(kind):
+    class Cut(own_agents.Herd):
+        def _infos(self, agents):
+            infos = super()._infos(agents)
+            if self._age and kind == "no masks":
+                return {name: {} for name in infos}
+            return {name: {"action_mask": info["action_mask"] * (kind == "masks")} for name, info in infos.items()}
+
+        def reset(self, seed=None, options=None):
+            observations, _ = super().reset(seed, options)
+            return observations, super()._infos(self.agents)
+
+    env = pettingzoo_env.PettingZoo("cut", lambda: Cut(unequal=True, masks=True, limit=1), 6)
+    env.reset(range(6))
+    step = env.step(np.ones(6, np.int32))
+    first = kind != "masks"
+    own = np.array([[first, 1, 0, 0], [first, 1, 1, 0], [first, 1, 1, 1]] * 2, bool)
+    assert step.truncated.sum() >= 3
+    np.testing.assert_array_equal(step.action_mask, own | step.terminated[:, np.newaxis])
+
+
 def test_by_turns_one_row_of_a_copy_is_shown_and_those_that_ended():
     env = made(ROUND, 3)
     step = env.reset([0, 1, 2])

@@ -19,7 +19,7 @@ from gymnasium import spaces
 
 from seedzero.config import sections
 from seedzero.core import errors, packages
-from seedzero.envs import gym_env
+from seedzero.envs import env_base, gym_env
 
 MAX_BYTES, ANSWER_SECONDS, HEAL_SECONDS, PAUSE_SECONDS = 64 * 2**20, 60.0, 120.0, 1.0
 """Largest answer; longest wait for it, and for a server that is away; pause between two attempts."""
@@ -58,11 +58,15 @@ class OpenEnv(gymnasium.Env[Any, Any]):
             self.action_space = spaces.Box(*sizes.T.astype("f4")) if is_bounded else spaces.MultiDiscrete(sizes)
         except (AttributeError, ValueError, TypeError, AssertionError):
             raise errors.EnvironmentFailure(f"openenv:{url}: actions are {actions}; give {_ACTIONS}") from None
-        first = self._begin()["observation"]
-        found = {name: array for name in first if name != mask and (array := _numbers(first[name])) is not None}
-        shapes: Mapping[str, Any] = observations or {name: array.shape for name, array in found.items()}
-        if not shapes or not shapes.keys() <= found.keys():
-            raise errors.EnvironmentFailure(f"openenv:{url} shows {[*found]}; expected {[*shapes] or 'some numbers'}")
+        with env_base.closed_on_error() as made:  # a server may have one session
+            made.append(self)
+            first = self._begin()["observation"]
+            found = {name: array for name in first if name != mask and (array := _numbers(first[name])) is not None}
+            shapes: Mapping[str, Any] = observations or {name: array.shape for name, array in found.items()}
+            if not shapes or not shapes.keys() <= found.keys():
+                raise errors.EnvironmentFailure(
+                    f"openenv:{url} shows {[*found]}; expected {[*shapes] or 'some numbers'}"
+                )
         self._last: tuple[dict[str, Any], dict[str, Any]] = {}, {}
         self.observation_space: spaces.Dict = spaces.Dict()
         for name, shape in shapes.items():

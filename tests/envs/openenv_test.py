@@ -177,9 +177,15 @@ def test_a_server_that_stays_away_is_named(server: Server, monkeypatch: pytest.M
         ),
     ],
 )
-def test_arguments_that_do_not_fit_are_named(given: dict[str, Any], told: str, server: Server) -> None:
+def test_arguments_that_do_not_fit_are_named_and_leave_no_session(
+    given: dict[str, Any], told: str, server: Server, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(openenv, "HEAL_SECONDS", 2.0)
     with pytest.raises(errors.EnvironmentFailure, match=told):
         openenv.OpenEnv(server.url, **given)
+    server.most = 1  # so that the next one waits until the first session has ended
+    with contextlib.closing(openenv.OpenEnv(server.url, actions={"move": 2})) as env:
+        assert env.reset(seed=1)[0]["place"] == 0
 
 
 def test_what_the_server_rejects_or_changes_is_named(server: Server) -> None:

@@ -231,7 +231,8 @@ class _Pictures:
         if not self._draws:
             return
         try:
-            self._kept.append(videos.thinned(np.asarray(self._env.render()), LONGEST_SIDE))
+            # A copy, because an environment may draw the next picture into the same array.
+            self._kept.append(np.array(videos.thinned(np.asarray(self._env.render()), LONGEST_SIDE)))
         except errors.Error:
             self._draws = False
         one = self._kept[-1] if self._kept else np.zeros(0)

@@ -93,6 +93,21 @@ def test_pictures_are_left_out_where_there_are_none_or_too_many(
     assert kept == [("works", True, 10), ("fails", False, 10), ("grows", False, 10), ("large", False, 10)]
 
 
+def test_pictures_that_are_drawn_into_the_same_array_are_all_kept(
+    tmp_path: pathlib.Path, run_path: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    canvas = np.zeros((8, 8, 3), np.uint8)
+
+    def render(self: catch.Catch) -> np.ndarray:
+        canvas[:] = self._ball_row[0]
+        return canvas
+
+    monkeypatch.setattr(catch.Catch, "render", render)
+    recording.record(agent_choice.AgentChoice(run_path("catch"), seed=5), tmp_path / "out", 1)
+    found = seedzero.read_record(tmp_path / "out" / "episode-000000.npz").arrays["render"]
+    assert found[:, 0, 0, 0].tolist() == list(range(10))
+
+
 def test_an_environment_that_cannot_be_made_with_pictures_is_recorded_without(
     tmp_path: pathlib.Path, run_path: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -207,9 +207,9 @@ class EnvConfig(options.Section):
     )
     wrappers: str = options.at_creation(
         "",
-        "gym, python: Gymnasium's wrappers around the environment, innermost first, a JSON list such as "
-        '\'["GrayscaleObservation", {"ResizeObservation": {"shape": [64, 64]}}]\'; empty: none. envpool: only '
-        "BoundAction and FilterObservation",
+        "gym, python, popgym, openenv: Gymnasium's wrappers around the environment, innermost first, a JSON list such "
+        'as \'["GrayscaleObservation", {"ResizeObservation": {"shape": [64, 64]}}]\'; empty: none. envpool: '
+        "only BoundAction and FilterObservation",
     )
     info_keys: str = options.any_time(
         "",
@@ -218,8 +218,8 @@ class EnvConfig(options.Section):
     )
     action_mask: bool = options.at_creation(
         True,
-        "gym, python: take only legal actions if the environment exposes an action mask: a part action_mask "
-        "of its observations, a method action_masks(), or info['action_mask']",
+        f"{', '.join(families.READERS['env.action_mask'])}: take only legal actions if the environment exposes an "
+        "action mask: a part action_mask of its observations, a method action_masks(), or info['action_mask']",
     )
     game_state: bool = options.at_creation(
         False, "pgx: workers also send the game's state, for an agent that searches by the game's rules"

@@ -277,8 +277,8 @@ class DMLab:
     def reset(self, seeds: Sequence[int]) -> types.EnvStep:
         env_base.check_seeds(seeds, self.num_envs)
         self._generators = [np.random.default_rng(seed) for seed in seeds]
-        if not self._labs:
-            self._labs = [self._make(int(task)) for task in self._task]
+        for task in self._task[len(self._labs) :]:
+            self._labs.append(self._make(int(task)))
         for index in range(self.num_envs):
             self._begin(index)
         return self._show(np.zeros(self.num_envs, np.float32))
@@ -297,9 +297,8 @@ class DMLab:
         return env_base.enlarged(self._image[0], _ENLARGED)
 
     def close(self) -> None:
-        for lab in self._labs:
-            lab.close()
-        self._labs = []
+        labs, self._labs = self._labs, []
+        env_base.close_all(labs)
         if self._cache is not None:
             self._cache.report()
 

@@ -162,6 +162,26 @@ def test_engines_start_with_the_first_episode_and_end_with_the_environments(lab:
     assert len(lab.made) == 2 and all(made.is_closed for made in lab.made)
 
 
+def test_engines_end_though_another_cannot_start_or_end(lab: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    env, make = _make(num_envs=3), lab.Lab
+
+    def two(*args: Any, **kwargs: Any) -> Any:
+        if len(lab.made) == 2:
+            raise RuntimeError("no memory")
+        return make(*args, **kwargs)
+
+    def fail() -> None:
+        raise RuntimeError("stuck")
+
+    monkeypatch.setattr(lab, "Lab", two)
+    with pytest.raises(errors.EnvironmentFailure, match="no memory"):
+        env.reset([0, 1, 2])
+    lab.made[0].close = fail
+    with pytest.raises(RuntimeError, match="stuck"):
+        env.close()
+    assert lab.made[1].is_closed
+
+
 def test_the_picture_is_the_image_enlarged(lab: Any) -> None:
     env = _make()
     images, _ = _arrays(env, env.reset([0, 1]))

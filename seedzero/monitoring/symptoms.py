@@ -367,6 +367,7 @@ def worse_greedily(case: RunCase) -> str:
     is_baseline = baseline is not None and curve.evaluation == curve.first_evaluation
     if (
         curve.evaluation is None
+        or case.config.env.checkpoint_rewards  # which only training pays
         or case.config.evaluation.policy == "sample"
         or not tells_by_return(case)
         or is_baseline

@@ -284,6 +284,12 @@ def test_greedy_play_is_worse_by_more_than_the_errors(
     assert ("--policy=sample" in found) is (sick and agent != "apex")
 
 
+def test_evaluations_without_the_rewards_of_training_are_not_compared_with_it() -> None:
+    rows = [*_returns(0.2, 1.4, 1.4, 1.4), {"update": 4_000, "evaluation_mean_return": 0.4}]
+    assert symptoms.worse_greedily(_case(*rows, agent="vtrace"))
+    assert not symptoms.worse_greedily(_case(*rows, agent="vtrace", env__checkpoint_rewards=True))
+
+
 def test_a_policy_that_decided_after_the_first_row_is_to_have_a_risen_return() -> None:
     rows = _returns(0.9, 1.0, 1.0, policy_entropy=0.01)
     assert symptoms.decided(_case(*_returns(0.9, policy_entropy=0.69), *rows))

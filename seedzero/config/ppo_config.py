@@ -207,7 +207,7 @@ PARTS: Mapping[str, options.Part] = {
         optimizer=dict(learning_rate=1e-3),
         evaluation=dict(every_updates=20),
     ),
-    "chance": options.part(_SMALL),
+    "chance": options.part(_SMALL, ppo=dict(batch_size=64)),
     "discrete": options.part(_SMALL),
     "memory-cartpole": options.part(_MEMORY, ppo=dict(unroll_length=32), evaluation=dict(every_updates=20)),
     "memory-tmaze": options.part(_MEMORY),

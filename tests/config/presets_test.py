@@ -121,6 +121,12 @@ def test_agents_of_queues_act_with_the_newest_parameters_and_see_four_frames(nam
     assert combinations.imply(found, preset_env=found.env.id, explicit=set()) == (found, [])
 
 
+@pytest.mark.parametrize("name", sorted(presets.PARTS["ppo"].keys() - {"league-goofspiel"}))
+def test_ppo_has_as_many_unrolls_in_a_batch_as_there_are_environments(name: str) -> None:
+    found = presets.get(name, "ppo")
+    assert combinations.imply(found, preset_env=found.env.id, explicit=set()) == (found, [])
+
+
 @pytest.mark.parametrize("name", presets.PARTS["r2d2"])
 def test_r2d2_begins_to_learn_once_there_is_something_to_learn_from(name: str) -> None:
     on_cpu = configs.override(presets.get(name, "r2d2"), presets.cpu_values(name, "r2d2", explicit=set()))

@@ -255,8 +255,9 @@ def look(
     """
     learning, evaluator = dispatcher.everyone.learning, dispatcher.evaluator
     first, running = learning[0], evaluator.running  # another thread may set it to None
-    reanalyse, found = first.place.setup.agent.reanalyse, counts.total([own_counts(dispatcher), *others])
-    num_reanalyses = dispatcher.everyone.num_reanalyses
+    reanalyse, own = first.place.setup.agent.reanalyse, own_counts(dispatcher)
+    found, num_reanalyses = counts.total([own, *others]), dispatcher.everyone.num_reanalyses
+    shares = found.stored / max(1, own.stored)  # as if the other hosts had done as many for each of their steps
     sessions = dispatcher.workers.roster.started(types.Role.TRAIN)
     groups = [slots for session in sessions for slots in session.slots]
     at_home = [[slots for slots in groups if one.mine is None or one.mine[slots].any()] for one in learning]
@@ -276,7 +277,7 @@ def look(
         num_updates=dispatcher.everyone.num_updates,
         owed_updates=sum(last_update(config, learning, player) for player in learning),
         num_samples=found.num_samples,
-        num_reanalysed=num_reanalyses * reanalyse.batch_size if reanalyse else None,
+        num_reanalysed=round(num_reanalyses * reanalyse.batch_size * shares) if reanalyse else None,
         version=first.version,
         last_evaluation=evaluator.last,
         evaluating=running is not None,

@@ -545,6 +545,8 @@ class TestRefreshing:
         snapshot = world.loop.look()
         assert snapshot.counts.stored == 120
         assert snapshot.num_reanalysed == 60  # idle after every step: nothing stays owed
+        world.loop.others.restore({counts.OTHER_HOSTS: {"1": {"stored": 80}}})
+        assert world.loop.look().num_reanalysed == 100  # the ratio is that of all hosts
         means = world.gathered.means()
         assert 0 < means["refreshed_share"] <= 1
         assert 1 < means["refresh_age"] <= world.num_updates

@@ -102,7 +102,7 @@ class LeagueLog:
         with self._file.lock:
             for row in rows.RowReader(rows.cut(self._file.path, size_bytes).splitlines()):
                 # somebody else may have damaged it
-                with contextlib.suppress(ValueError, KeyError, TypeError, AttributeError):
+                with contextlib.suppress(ValueError, KeyError, TypeError, AttributeError, OverflowError):
                     if row["event"] == MATCHES:
                         self._update = int(row["update"])
                         for name, count in row["types"].items():

@@ -170,13 +170,13 @@ def fold(found: rows.RowReader, wanted: Sequence[str]) -> Series:
     for row in found:
         try:
             place = RowPlace(*(_number(row.get(key, 0)) for key in metrics_log.FIRST_KEYS))
+            numbers = [_number(row.get(name)) for name in wanted]
         except OverflowError:
             found.num_damaged += 1
             continue
         place = place._replace(seconds=total.at(row))
         last = RowPlace(*map(max, last, place))
         names |= {name for name, value in row.items() if isinstance(value, (int, float))}
-        numbers = [_number(row.get(name)) for name in wanted]
         if not math.isfinite(numbers[0]) or (wanted[0].startswith("evaluation_") and metrics_log.UNFINISHED in row):
             continue
         while kept and (kept[-1][0].update > place.update or kept[-1][0].env_steps > place.env_steps):

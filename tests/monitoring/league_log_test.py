@@ -95,7 +95,14 @@ def test_a_resume_cuts_back_and_counts_on(tmp_path: pathlib.Path) -> None:
 
 
 @pytest.mark.parametrize(
-    "rest", ['{"event": "mat', "[]\n", '{"event": "matches"}\n', '{"event": "matches", "types": 3}\n']
+    "rest",
+    [
+        '{"event": "mat',
+        "[]\n",
+        '{"event": "matches"}\n',
+        '{"event": "matches", "types": 3}\n',
+        '{"event": "matches", "update": 1e999}\n',
+    ],
 )
 def test_damaged_lines_do_not_keep_a_run_from_its_resume(rest: str, tmp_path: pathlib.Path) -> None:
     log, _ = _log(tmp_path)

@@ -71,6 +71,12 @@ def test_damaged_lines_are_counted_and_an_unfinished_last_one_is_not() -> None:
     assert (found.num_damaged, found.values.tolist()) == (2, [[2.0]])
 
 
+def test_a_number_with_hundreds_of_digits_is_damage() -> None:
+    lines = [b'{"update": 1, "loss": 2}\n', b'{"update": 2, "loss": 1%s}\n' % (b"0" * 400)]
+    found = series.fold(rows.RowReader(lines), ("loss",))
+    assert (found.num_damaged, found.values.tolist()) == (1, [[2.0]])
+
+
 def test_a_run_without_rows_has_an_empty_series(tmp_path: pathlib.Path) -> None:
     found = series.read(tmp_path, ("loss",))
     assert (found.places.shape, found.values.shape, found.names) == ((0, 3), (0, 1), ())

@@ -215,7 +215,7 @@ def spent(config: configs.Config, dispatcher: dispatchers.Dispatcher) -> str:
     owed = sum(
         last_update(config, learning, player)
         for player in learning
-        if player.accounting.num_kept >= config.replay.min_steps
+        if player.accounting.num_kept >= config.replay.min_steps and player.accounting.can_sample
     )
     found = budget.spent(dispatcher.everyone.num_updates, num_steps, owed)
     return f"{found}{of_each_host(config, found)} reached" if found else ""

@@ -13,7 +13,7 @@ import pytest
 
 from seedzero.core import errors, types
 from seedzero.device import apart
-from seedzero.learner.loop import agreement, dispatchers, phase, rate_limiting, scheduler
+from seedzero.learner.loop import agreement, dispatchers, facts, phase, rate_limiting, scheduler, step_accounting
 from seedzero.monitoring.metrics import counts
 from seedzero.storage.checkpoints import trees
 
@@ -203,6 +203,19 @@ def test_a_run_of_steps_makes_the_same_updates_at_any_speed(make: loop_world.Mak
     assert world.loop.run() == "--max_env_steps=200 reached"
     assert ahead[55] == (12 if slow == "environments" else -12)
     assert world.num_updates == 200 // loop_world.BATCH
+
+
+def test_a_run_that_cannot_sample_ends_with_its_last_step(
+    make: loop_world.Make, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    no_sample = property(lambda accounting: False)  # as if another device had no environments
+    monkeypatch.setattr(step_accounting.StepAccounting, "can_sample", no_sample)
+    world = make(run__max_env_steps=4)  # as many as the first update needs
+    session = world.join()
+    for step in range(2):
+        world.show_all(session, float(step), first=step == 0)
+        world.work()
+    assert facts.spent(world.config, world.dispatcher) == "--max_env_steps=4 reached" and world.num_updates == 0
 
 
 def test_a_replay_too_short_to_learn_from_ends_the_run_without_final_updates(make: loop_world.Make) -> None:

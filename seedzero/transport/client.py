@@ -408,7 +408,8 @@ class Connection:
             connect = channel.stream_stream(codec.CONNECT_METHOD, bytes, bytes)
             call = connect(metadata=host.metadata)  # written and read below
             try:
-                await asyncio.wait_for(call.wait_for_connection(), _CONNECT_SECONDS)
+                async with asyncio.timeout(_CONNECT_SECONDS):  # wait_for may swallow a cancellation
+                    await call.wait_for_connection()
                 return await self._use(WorkerStream(call))
             except TimeoutError:
                 return Trouble(f"no connection within {_CONNECT_SECONDS:g} s{addresses.proxy_remark(host.address)}")

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import asyncio
 import collections
 import contextlib
 import dataclasses
 import itertools
 import logging
 import pathlib
-from collections.abc import Callable, Iterator
+import types
+from collections.abc import AsyncIterator, Callable, Iterator
 
 import pytest
 from wire import HELLO, SETTINGS, SPEC, Learner, make_step, receive_actions, serving
@@ -274,3 +276,38 @@ def test_a_host_that_is_away_from_the_beginning_is_waited_for_and_left(tmp_path:
     with running(other) as addresses, member(f"{away},{addresses[0]}", worker_of(away, *addresses)) as (_, play):
         play()
     assert other.num_sessions == 1
+
+
+def test_a_worker_that_leaves_just_as_it_connects_reads_nothing_more(monkeypatch: pytest.MonkeyPatch) -> None:
+    num_reads = 0
+
+    async def meet() -> None:
+        hosts = of("a", ("127.0.0.1:1",))
+        side = client.WorkerSide(hosts, HELLO, lambda event: None, 15.0)
+        connection = client.Connection(hosts, SETTINGS, side)
+        closing = asyncio.Event()
+
+        async def connected() -> None:
+            closing.set()
+            await asyncio.sleep(0)
+
+        async def read() -> None:
+            nonlocal num_reads
+            num_reads += 1
+
+        @contextlib.asynccontextmanager
+        async def channel(*_: object) -> AsyncIterator[types.SimpleNamespace]:
+            call = types.SimpleNamespace(wait_for_connection=connected, read=read, write=write, cancel=lambda: None)
+            yield types.SimpleNamespace(stream_stream=lambda *_: lambda metadata: call)
+
+        async def write(data: bytes) -> None:
+            pass
+
+        monkeypatch.setattr(security, "channel", channel)
+        await connection.open()
+        side.join()
+        await closing.wait()
+        await connection.close("done", False, 5.0)
+
+    asyncio.run(meet())
+    assert not num_reads

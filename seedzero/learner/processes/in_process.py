@@ -43,5 +43,9 @@ class InProcess:
         self._stop.set()
 
     def _live(self) -> None:
-        if self._work(self._server, self._stop) != errors.DONE:
-            self._on_failure("the environments of --debug failed")
+        code = errors.FAILED
+        try:
+            code = self._work(self._server, self._stop)
+        finally:
+            if code != errors.DONE:
+                self._on_failure("the environments of --debug failed")

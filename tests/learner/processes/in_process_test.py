@@ -32,6 +32,19 @@ def test_it_works_once_until_it_is_told_to_stop_and_reports_a_failure(
     worker.kill()
 
 
+@pytest.mark.filterwarnings("ignore::pytest.PytestUnhandledThreadExceptionWarning")
+def test_an_exception_is_a_failure_too() -> None:
+    told = list[str]()
+
+    def work(server: str, stop: threading.Event) -> int:
+        raise KeyboardInterrupt  # as an environment may, whose window was closed
+
+    worker = in_process.InProcess(work, "unix:here", told.append, {})
+    worker.start()
+    worker.stop(60.0)
+    assert told == ["the environments of --debug failed"]
+
+
 def test_one_that_was_never_started_or_waits_at_a_breakpoint_is_left_behind() -> None:
     is_over = threading.Event()
 

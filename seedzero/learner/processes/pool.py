@@ -186,7 +186,8 @@ class Ensemble:
             self._say(f"{self._name(index)}: {cause}; all start again together")
             long_life = now - began > programs.LONG_LIFE_SECONDS
             delay = programs.FIRST_DELAY_SECONDS if long_life else min(2 * delay, programs.MAX_DELAY_SECONDS)
-            self._stopping.wait(delay)
+            if self._stopping.wait(delay):
+                return errors.DONE
 
     def stop(self) -> None:
         """Asks the programs to end by closing their input. Any thread may call it."""

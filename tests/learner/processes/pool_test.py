@@ -240,6 +240,12 @@ def test_stop_asks_all_to_end_and_kill_ends_them_at_once(end: str, code: int) ->
     assert codes == [code] and programs.num_lives == 1
 
 
+def test_a_stop_before_the_next_start_is_the_end(monkeypatch: pytest.MonkeyPatch) -> None:
+    programs = Programs(["raise SystemExit('gone')"], [""])
+    monkeypatch.setattr(programs.runs, "_say", lambda text: programs.runs.stop())
+    assert programs.runs.run() == errors.DONE and programs.num_lives == 1
+
+
 def test_a_program_that_cannot_be_started_is_named(tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(pool.programs, "MAX_DELAY_SECONDS", 0.01)
     said: list[str] = []

@@ -23,10 +23,11 @@ def interrupt(parts: learner_parts.LearnerParts) -> None:
         leave_at_once(parts, "left before all hosts had begun")
         os._exit(errors.INTERRUPTED)
     if loop is not None:
-        stop(parts, loop, _INTERRUPTED)
-        # In deterministic mode, the last state is not saved; a save in progress counts, and so does the last one.
+        # In deterministic mode, the last state is not saved; a save in progress counts. So does the last one, which
+        # begins once the loop has stopped.
         if parts.stage.now is stages.Stage.BUILT and not parts.saves.config.run.deterministic:
             parts.saves.abandon()  # so that the loop ends at once
+        stop(parts, loop, _INTERRUPTED)
 
 
 def stop(parts: learner_parts.LearnerParts, loop: device_loop.DeviceLoop, reason: str) -> None:

@@ -60,9 +60,9 @@ def test_a_signal_while_the_last_state_is_saved_does_not_abandon_it(make_parts: 
 
     world.saves.save = save
     stopping.interrupt(world.parts)
-    assert world.calls == ["interrupted", "abandon"]
+    assert world.calls == ["abandon", "interrupted"]  # once the loop ends, the save in progress may be the last one
     assert stopping.finish(world.parts, "--max_updates=6 reached") == "--max_updates=6 reached"
-    assert world.calls == ["interrupted", "abandon", "wait for saves", "interrupted", "wait for saves"]
+    assert world.calls == ["abandon", "interrupted", "wait for saves", "interrupted", "wait for saves"]
 
 
 def test_an_interrupted_run_saves_its_small_state_first(make_parts: parts_world.Make) -> None:

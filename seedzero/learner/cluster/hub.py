@@ -126,6 +126,8 @@ def common_step(own: Mapping[int, Made], others: Mapping[int, Mapping[int, str] 
 
 _HELLO_SECONDS = 10.0
 _FINISHED_SECONDS = 5.0
+_TELL_SECONDS = 1.0
+"""Longest time for the other hosts to hear why the run ends."""
 _MAX_UNSENT = 10_000
 """Most messages that wait for a host that does not read; after that it counts as gone."""
 
@@ -160,6 +162,7 @@ class Hub(link.Link):
         self._found: dict[str, dict[str, str]] = {}  # by subject: what each host has said so far, by index
         self._leaving: set[int] = set()
         self._begins, self._made = False, made
+        self._losing: asyncio.Task[None] | None = None
         self.address = self._thread.run(self._serve(address, settings, secured))
 
     async def _serve(self, address: str, settings: sections.TransportConfig, secured: security.ServerSecurity) -> str:
@@ -187,9 +190,11 @@ class Hub(link.Link):
     def meet(self, deadline_seconds: float) -> messages.Begin:
         with self._changed:
             self._changed.wait_for(lambda: not self._roll.missing or self._lost, deadline_seconds)
+            missing = self._roll.missing
+            self._begins = not missing
         if self._lost:
             raise errors.TrainingFailure(f"{self._lost}; start all hosts again")
-        if missing := self._roll.missing:
+        if missing:
             raise errors.TrainingFailure(
                 f"host {', '.join(map(str, missing))} did not join within {deadline_seconds:g} s at {self.address}; "
                 f"start {'it' if len(missing) == 1 else 'them'} with the same command, and --cluster.index"
@@ -201,7 +206,6 @@ class Hub(link.Link):
         num_hosts = self._made[step].num_hosts if step in self._made else 1
         parts = [index for index, steps in others.items() if index < num_hosts and steps and step in steps]
         begin = messages.Begin(_free_address(self.address), step, num_hosts, (0, *sorted(parts)))
-        self._begins = True
         self._thread.post(self._tell_all, {"begin": dataclasses.astuple(begin)})
         return begin
 
@@ -246,16 +250,18 @@ class Hub(link.Link):
             reason = f"the connection of host {index} broke: it has ended, or the network does not work"
         finally:
             writing.cancel()
-            if not self._begins and not self._lost:  # it may join again
-                self._roll.leave(index)
-                del self._heard[index], self._unsent[index]
-            elif index not in self._leaving:
+            del self._heard[index], self._unsent[index]
+            with self._changed:  # not between the last look of `meet` and its begin
+                if is_early := not self._begins and not self._lost:
+                    self._roll.leave(index)  # it may join again
+            if not is_early and index not in self._leaving:
                 self._lose_all(reason)
 
     async def _write(self, context: aio.ServicerContext[bytes, bytes], unsent: asyncio.Queue[bytes]) -> None:
         with contextlib.suppress(aio.BaseError):
             while True:
                 await context.write(await unsent.get())
+                unsent.task_done()
 
     def _handle_own(self, message: messages.Message) -> None:
         try:
@@ -309,9 +315,17 @@ class Hub(link.Link):
         self.receive(message)
 
     def _lose_all(self, reason: str) -> None:
+        self._losing = self._losing or asyncio.create_task(self._lose_last(reason))
+
+    async def _lose_last(self, reason: str) -> None:
+        """Tells the other hosts first, because this one may end at once."""
+        told = []
         for unsent in self._unsent.values():
             with contextlib.suppress(asyncio.QueueFull):
                 unsent.put_nowait(messages.encode({"lost": reason}))
+                told.append(asyncio.create_task(unsent.join()))
+        if told:
+            await asyncio.wait(told, timeout=_TELL_SECONDS)
         self.lose(reason)
 
     def _beat(self) -> None:

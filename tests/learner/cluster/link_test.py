@@ -211,11 +211,49 @@ def test_a_host_that_never_comes_is_named(world: World) -> None:
 def test_all_are_told_of_a_host_that_ends(world: World) -> None:
     host, (first, second), _ = world.met(3)
     told: queue.Queue[tuple[int, str]] = queue.Queue()
-    host.when_lost(lambda reason: told.put((0, reason)))
-    second.when_lost(lambda reason: told.put((2, reason)))
+    is_told = threading.Event()
+
+    def end(reason: str) -> None:
+        is_told.wait(LONG)  # like a process that ends, it sends nothing more
+        told.put((0, reason))
+
+    host.when_lost(end)
+    second.when_lost(lambda reason: (told.put((2, reason)), is_told.set()))
     first.stop()
-    found = dict(told.get(timeout=LONG) for _ in range(2))
-    assert sorted(found) == [0, 2] and all("host 1" in reason for reason in found.values())
+    assert dict(told.get(timeout=2 * LONG) for _ in range(2)) == dict.fromkeys((2, 0), "host 1 has ended")
+    assert is_told.is_set()
+
+
+def test_a_host_that_reads_nothing_does_not_keep_the_others_from_the_end(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(hub, "_TELL_SECONDS", 0.0)
+    host, _, _ = world.met(3)
+    told: queue.Queue[str] = queue.Queue()
+    host.when_lost(told.put)
+    for reason in ("host 2 reads nothing", "host 1 has ended"):
+        host._thread.post(host._lose_all, reason)
+    assert told.get(timeout=LONG) == "host 2 reads nothing"
+
+
+def test_a_host_that_ends_just_as_the_others_begin_is_lost(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    host, noted = world.hub(), queue.Queue[str]()
+    other = world.member(host.address)
+    monkeypatch.setattr(host, "_lose_all", noted.put)
+    monkeypatch.setattr(host._roll, "leave", lambda index: noted.put("it may come again"))
+
+    def common_step(*_: object) -> int:
+        other.stop()
+        noted.put(noted.get(timeout=LONG))
+        return -1
+
+    monkeypatch.setattr(hub, "common_step", common_step)
+    with futures.ThreadPoolExecutor(1) as pool:
+        waiting = pool.submit(other.meet, LONG)
+        host.meet(LONG)
+        with pytest.raises(futures.CancelledError):
+            waiting.result(LONG)
+    assert noted.get_nowait() == "host 1 has ended"
 
 
 def test_a_call_that_grpc_cancels_is_the_end_of_its_host(world: World) -> None:

@@ -103,9 +103,10 @@ class Keeper:
         return self._program.pause(seconds)
 
     def renew(self) -> None:
-        """Terminates the program so that it is restarted at once."""
+        """Terminates the program so that it is restarted at once, also one whose start is in progress."""
         with self._changed:
-            process, self._renewed = self._program.process, self._program.process is not None
+            process = self._program.process
+            self._renewed = process is not None or self._snapshot.state is ProgramState.PREPARING
         if process is not None:
             process.send_signal(signal.SIGTERM)
             timer = threading.Timer(KILL_SECONDS, process.send_signal, args=(signal.SIGKILL,))
@@ -139,13 +140,12 @@ class Keeper:
         """Runs the program until its final end; returns None after a stop."""
         while not self._program.stopping.is_set():
             self._change(state=ProgramState.PREPARING)
+            self._renewed = False  # `command` knows all so far
             death = self._program.live(command(), started=self._started)
             if death is None:
                 return None
             self._change(status=death.status, problem="" if death.status == errors.DONE else str(death))
-            with self._changed:
-                renewed, self._renewed = self._renewed, False
-            if self._program.stopping.is_set() or renewed:
+            if self._program.stopping.is_set() or self._renewed:
                 continue
             if (verdict := self._judge(death)) is not None:
                 return verdict
@@ -159,6 +159,8 @@ class Keeper:
 
     def _started(self) -> None:
         self._change(state=ProgramState.RUNNING, starts=self._snapshot.starts + 1, heard="", problem="")
+        if self._renewed:  # since the command was made
+            self.renew()
 
     def _read(self, line: bytes) -> None:
         self._write(line)

@@ -139,6 +139,25 @@ def test_a_renewed_program_is_started_at_once_with_what_the_command_is_then() ->
     assert second.signals == [signal.SIGTERM]
 
 
+def test_a_program_that_is_renewed_while_it_starts_is_started_again() -> None:
+    harness = Harness()
+    first, second = harness.add(), harness.add()
+    addresses, take = iter(["old", "new"]), harness.processes.get
+
+    def get(timeout: float) -> made_up.Process | OSError:
+        if (process := take(timeout=timeout)) is first:
+            harness.keeper.renew()  # after the command was made
+        return process
+
+    harness.processes.get = get  # type: ignore[method-assign,assignment]
+    harness.keeper.start(lambda: [next(addresses)])
+    harness.until(lambda now: now.starts == 2)
+    assert harness.commands == [["old"], ["new"]]
+    assert harness.pauses == [] and first.signals == [signal.SIGTERM]
+    harness.keeper.stop(TIMEOUT_SECONDS)
+    assert second.signals == [signal.SIGTERM]
+
+
 @pytest.mark.parametrize(
     ("error", "problem"),
     [(errors.ResumeError("the disk is gone"), "the disk is gone"), (KeyError("x"), "KeyError: 'x'")],

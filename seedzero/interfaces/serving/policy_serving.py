@@ -326,6 +326,8 @@ def serve(
             say(f"actions by HTTP: {url}/act")
         say("compiling the agent")
         engine.compile()
+        if stopping.requested.is_set():
+            return engine.counts
         undo.callback(server.stop, "the policy server stops")
         address = server.start()
         names = ", ".join(f"{name} of update {version}" for name, version in engine.offer().players.items())

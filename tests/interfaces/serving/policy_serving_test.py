@@ -6,8 +6,10 @@ import contextlib
 import io
 import json
 import pathlib
+import signal
 import ssl
 import threading
+import types as python_types
 import urllib.request
 from collections.abc import Iterator
 from typing import Any, NamedTuple
@@ -295,3 +297,18 @@ def test_an_action_without_a_visit_has_no_value(world: World, monkeypatch: pytes
     monkeypatch.setattr(world.app, "_ask", lambda player, rows, memory: acted)
     _, found = _found(world.app, observation=ONE, action_mask=MASK, findings=True)
     assert (found["visits"], found["q_value"]) == ([0, 3, 0, 1], [None, 0.5, None, -1.0])
+
+
+def test_a_stop_while_the_agent_is_compiled_is_the_end(monkeypatch: pytest.MonkeyPatch) -> None:
+    saved, said = policy_world.agent(policy_world.PLAIN, run__agent="ppo"), list[str]()
+
+    def compile_slowly(engine: acting_engine.ActingEngine) -> None:
+        signal.raise_signal(signal.SIGTERM)
+        with engine._condition:
+            engine._condition.wait_for(lambda: engine._is_over)
+
+    monkeypatch.setattr(acting_engine.ActingEngine, "compile", compile_slowly)
+    agents: Any = python_types.SimpleNamespace(choice=python_types.SimpleNamespace(seed=0), players={"main": saved})
+    options = policy_serving.ServeOptions()
+    policy_serving.serve(agents, policy_world.SETTINGS, security.OPEN, options, said.append)
+    assert said == ["compiling the agent", "stopping"]

@@ -19,7 +19,7 @@ from seedzero.core import descendants, errors, forks
 
 STOP_SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 ECHO_SECONDS = 0.1
-"""A second signal within this time is an echo of the first, because `timeout` signals the process and its group."""
+"""A second signal within this time, once the first is handled, is its echo: `timeout` signals the group, too."""
 
 
 class StopSignals:
@@ -101,13 +101,12 @@ class StopSignals:
                 self._received(byte[0])
 
     def _received(self, number: int) -> None:
-        now = self._clock()
         if not self.requested.is_set():
-            self._first_time = now
             self.requested.set()
             self._on_stop()
+            self._first_time = self._clock()
             self._say("saving and leaving; press Ctrl-C again to leave at once")
-        elif number != signal.SIGHUP and now - self._first_time > ECHO_SECONDS:
+        elif number != signal.SIGHUP and self._clock() - self._first_time > ECHO_SECONDS:
             try:
                 self._cleanup()
             finally:

@@ -30,8 +30,12 @@ class Log:
 
     def __init__(self) -> None:
         self.calls: list[str] = []
-        self.left = threading.Event()
+        self.said, self.left = threading.Event(), threading.Event()
         self.now = 0.0
+
+    def say(self, text: str) -> None:
+        self.calls.append("say")
+        self.said.set()
 
     def leave(self, code: int) -> None:
         self.calls.append(f"leave {code}")
@@ -40,7 +44,7 @@ class Log:
     def handler(self) -> signals.StopSignals:
         return signals.StopSignals(
             lambda: self.calls.append("stop"),
-            say=lambda text: self.calls.append("say"),
+            say=self.say,
             cleanup=lambda: self.calls.append("cleanup"),
             clock=lambda: self.now,
             leave=self.leave,
@@ -68,14 +72,27 @@ def test_first_signal_asks_to_stop_and_says_so(number: int) -> None:
 )
 def test_a_second_signal_cleans_up_and_leaves_at_once(first: int, number: int, seconds: float, leaves: bool) -> None:
     log = Log()
-    with log.handler() as stop:
+    with log.handler():
         signal.raise_signal(first)
-        assert stop.requested.wait(TIMEOUT_SECONDS)
+        assert log.said.wait(TIMEOUT_SECONDS)
         log.now = seconds
         signal.raise_signal(number)
         assert not leaves or log.left.wait(TIMEOUT_SECONDS)
     # The end of the block has waited for the thread.
     assert log.calls == ["stop", "say", *(["cleanup", "leave 130"] if leaves else [])]
+
+
+def test_an_echo_may_wait_until_the_first_signal_is_handled() -> None:
+    log = Log()
+
+    def stop() -> None:
+        signal.raise_signal(signal.SIGTERM)
+        log.now = 1.0  # this machine is busy
+
+    with signals.StopSignals(stop, say=log.say, cleanup=lambda: None, clock=lambda: log.now, leave=log.leave):
+        signal.raise_signal(signal.SIGTERM)
+        assert log.said.wait(TIMEOUT_SECONDS)
+    assert log.calls == ["say"]
 
 
 def test_failing_cleanup_does_not_keep_it_from_leaving(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -85,9 +102,9 @@ def test_failing_cleanup_does_not_keep_it_from_leaving(monkeypatch: pytest.Monke
     def fail() -> None:
         raise OSError
 
-    with signals.StopSignals(lambda: None, say=print, cleanup=fail, clock=lambda: log.now, leave=log.leave) as stop:
+    with signals.StopSignals(lambda: None, say=log.say, cleanup=fail, clock=lambda: log.now, leave=log.leave):
         signal.raise_signal(signal.SIGTERM)
-        assert stop.requested.wait(TIMEOUT_SECONDS)
+        assert log.said.wait(TIMEOUT_SECONDS)
         log.now = 1.0
         signal.raise_signal(signal.SIGINT)
         assert log.left.wait(TIMEOUT_SECONDS)

@@ -144,12 +144,8 @@ class Lease:
         with self._lock:
             if self._lost:
                 raise errors.LeaseLost(self._lost)
-            if self._write(self._mine, self._generation):
-                return
-            holder, generation = self._read()
-            # If the answer to a write was lost, the repeated write fails although the lease is ours.
-            ours = holder is not None and holder.process == self._mine.process
-            if ours and self._write(self._mine, generation):
+            is_ours, holder = self._replace(self._mine)
+            if is_ours:
                 return
             user = f"the learner with pid {holder.pid} on {holder.host}" if holder else "nobody: its lease was deleted"
             self._lost = (
@@ -157,6 +153,15 @@ class Lease:
                 f"{self._clock() - self._renewed:.0f} s and no longer writes there; end one of the two"
             )
             raise errors.LeaseLost(self._lost)
+
+    def _replace(self, mine: Holder) -> tuple[bool, Holder | None]:
+        """Writes this learner's lease; returns whether it still was this learner's, and otherwise its holder."""
+        if self._write(mine, self._generation):
+            return True, mine
+        holder, generation = self._read()
+        # If the answer to a write was lost, the repeated write, or the next one, fails although the lease is ours.
+        is_ours = holder is not None and holder.process == mine.process
+        return is_ours and self._write(mine, generation), holder
 
     def check(self) -> None:
         """Renews the lease unless it was renewed recently. Errors are those of `renew`."""
@@ -166,4 +171,4 @@ class Lease:
     def release(self) -> None:
         """Releases the lease, so that others need not wait. After a BucketError they wait until it expires."""
         with self._lock:
-            self._write(dataclasses.replace(self._mine, released=True), self._generation)
+            self._replace(dataclasses.replace(self._mine, released=True))

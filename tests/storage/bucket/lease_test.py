@@ -162,6 +162,23 @@ def test_a_write_that_came_twice_is_known_as_ones_own(world: World, monkeypatch:
     held.renew()
 
 
+def test_a_learner_whose_last_renewal_had_no_answer_gives_it_back(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    first, write = world.learner("a"), world.store.write
+    first.acquire()
+
+    def unanswered(key: str, content: bytes, *, if_equal: bytes | None = None) -> bytes | None:
+        write(key, content, if_equal=if_equal)
+        raise errors.BucketError("no answer within 60 s")
+
+    with monkeypatch.context() as patch, pytest.raises(errors.BucketError):
+        patch.setattr(world.store, "write", unanswered)
+        first.renew()
+    first.release()
+    assert world.holder().released
+
+
 def test_a_deleted_lease_is_lost(world: World) -> None:
     held = world.learner("a")
     held.acquire()

@@ -410,10 +410,10 @@ class HumanTable:
             actions = self._rival.look().found["action"].copy()
             if mine is not None:
                 actions[course.row(self.seat)] = mine
-            if self.has_undo:
-                mover = course.movers(len(course.actions))[0]
-                self.names.append(self._face.move(mover, int(actions[course.row(mover)])))
-            course.take(actions)
+            movers = course.movers(len(course.actions))[:1] if self.has_undo else []
+            names = [self._face.move(mover, int(actions[course.row(mover)])) for mover in movers]
+            course.take(actions)  # which Ctrl-C may cut off
+            self.names += names
             mine = None
         if (outcome := self.result()[0]) is not None:
             self._tally[outcome] += 1

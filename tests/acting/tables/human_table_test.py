@@ -231,6 +231,20 @@ def test_games_that_end_at_once_in_two_processes_are_both_recorded(
     assert sorted(written) == sorted(found) == sorted(tmp_path.iterdir())
 
 
+def test_a_move_that_is_cut_off_is_not_recorded(tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def cut_off(actions: np.ndarray) -> None:
+        raise KeyboardInterrupt
+
+    table = _table(TIC_TAC_TOE)
+    table.play(4)
+    with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt):
+        patch.setattr(table._env, "step", cut_off)
+        table.play(table.moves()[0].action)
+    path = table.finish(tmp_path)
+    assert path is not None and records.read_record(path).arrays["move"].tolist() == table.names
+    assert len(table.names) == 2
+
+
 def test_a_game_that_cannot_be_written_leaves_no_file(tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def write(path: pathlib.Path, header: Any, content: Any) -> None:
         raise OSError(errno.ENOSPC, "No space left on device")

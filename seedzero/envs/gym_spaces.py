@@ -8,6 +8,7 @@ Shape letters: E environments of one group, D numbers of a continuous action.
 
 from __future__ import annotations
 
+import json
 import math
 from collections.abc import Callable, Iterator
 from typing import Any, NamedTuple
@@ -223,10 +224,20 @@ def _bounds_remedy(space: spaces.Box, low: np.ndarray, high: np.ndarray) -> str:
     if not low.size:
         return f"this one has no numbers; {_OWN}"
     if not is_finite.all():
-        return f"""give bounds with --env.wrappers='[{{"BoundAction": {{"low": -1, "high": 1}}}}]', or {_OWN}"""
+        # The wrapper replaces all bounds, so numbers that have both keep them; others get those nearest to 0.
+        near = np.clip(0, low, high)
+        lows, highs = np.maximum(low, near - 1), np.minimum(high, near + 1)
+        given = {"low": _listed(np.where(is_finite, low, lows)), "high": _listed(np.where(is_finite, high, highs))}
+        return f"""give bounds, such as --env.wrappers='[{{"BoundAction": {json.dumps(given)}}}]', or {_OWN}"""
     if not (fixed := np.flatnonzero(low >= high)).size:
         return ""
     return f"number {fixed[0]} has the bounds {low.flat[fixed[0]]:g} and {high.flat[fixed[0]]:g}; leave it out: {_OWN}"
+
+
+def _listed(bounds: np.ndarray) -> Any:
+    """Returns bounds for JSON, with as few digits as tell them apart: nested lists, or a number if all are equal."""
+    values = bounds.astype(str).astype(float)  # 0.1 of float32, not 0.10000000149
+    return values.flat[0] if (values == values.flat[0]).all() else values.tolist()
 
 
 def _read_combinations(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import re
 from typing import Any
 
 import numpy as np
@@ -11,7 +12,7 @@ from gymnasium import spaces
 from scripted import Scripted
 
 from seedzero.core import errors, packing, types
-from seedzero.envs import gym_env
+from seedzero.envs import gym_env, gym_wrappers
 
 
 def _make(
@@ -125,9 +126,9 @@ REFUSED: list[tuple[spaces.Space[Any], spaces.Space[Any] | None, str]] = [
     (PART, spaces.Text(3), "action space Text"),
     (PART, spaces.MultiDiscrete([5] * 5), r" 3125 .* 1024 .*gym:MODULE:ID"),
     (PART, spaces.MultiBinary(11), r" 2048 .* 1024 .*gym:MODULE:ID"),
-    (PART, spaces.Box(-np.inf, np.inf, (1,)), "give bounds with .*BoundAction.*gym:MODULE:ID"),
-    (PART, spaces.Box(np.float32([-1, -1]), np.float32([1, np.inf])), "give bounds with .*BoundAction"),
-    (PART, spaces.Box(-3e38, 3e38, (1,)), "give bounds with .*BoundAction"),
+    (PART, spaces.Box(-np.inf, np.inf, (1,)), "give bounds, .*BoundAction.*gym:MODULE:ID"),
+    (PART, spaces.Box(np.float32([-1, -1]), np.float32([1, np.inf])), "give bounds, .*BoundAction"),
+    (PART, spaces.Box(-3e38, 3e38, (1,)), "give bounds, .*BoundAction"),
     (PART, spaces.Box(1, 1, (1,)), "number 0 has the bounds 1 and 1"),
     (PART, spaces.Box(np.float32([-1, 2]), np.float32([1, 2])), "number 1 has the bounds 2 and 2"),
     (PART, spaces.Box(-1, 1, (0,)), "no numbers"),
@@ -143,6 +144,22 @@ def test_spaces_that_are_not_supported_are_refused_by_name_with_the_remedy(
 ) -> None:
     with pytest.raises(errors.EnvironmentFailure, match=message):
         _make(shown, {} if isinstance(shown, spaces.Dict) else 0, taken)
+
+
+@pytest.mark.parametrize(
+    ("low", "high", "bounded"),
+    [
+        ([[0.1, -np.inf, 5]], [[1000, np.inf, np.inf]], ([[0.1, -1, 5]], [[1000, 1, 6]])),
+        ([-3e38, -np.inf], [3e38, 0.5], ([-1, -1], [1, 0.5])),
+    ],
+)
+def test_the_advised_bounds_are_within_those_that_an_action_has(low: Any, high: Any, bounded: Any) -> None:
+    space = spaces.Box(np.float32(low), np.float32(high))
+    with pytest.raises(errors.EnvironmentFailure) as refusal:
+        _make(PART, taken=space)
+    (found,) = re.findall(r"--env.wrappers='(.*?)'", str(refusal.value))
+    ((_, given),) = gym_wrappers.parse(found)
+    assert gym_wrappers.bounded(space, **given) == spaces.Box(*map(np.float32, bounded))
 
 
 @pytest.mark.parametrize(

@@ -70,7 +70,7 @@ def _report(asked: request.Request, num_steps: int, max_seconds: float) -> dict[
     here = configs.override(config, on_cpu)
     timing = advice.timing(here, findings)
     beyond = _beyond_support(config, largest, findings.rewards)
-    paced = advice.of_speed(here, spec, timing, is_chosen="run.agent" in asked.given)
+    paced = advice.of_speed(here, spec, findings, timing, is_chosen="run.agent" in asked.given)
     return {
         "observation_space": seen.space,
         "observations": [

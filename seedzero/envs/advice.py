@@ -58,7 +58,9 @@ def timing(config: configs.Config, findings: check.Findings) -> Timing:
     return Timing(rate, num_steps, first, evaluation, min(ends, default=None))
 
 
-def of_speed(config: configs.Config, spec: types.EnvSpec, found: Timing, *, is_chosen: bool = False) -> Iterator[str]:
+def of_speed(
+    config: configs.Config, spec: types.EnvSpec, findings: check.Findings, found: Timing, *, is_chosen: bool = False
+) -> Iterator[str]:
     """Yields recommendations for the environment's speed. is_chosen: the user named the agent, so none is advised."""
     name = agent_settings.name(config, "min_steps")
     enough = int(float(f"{max(1_000.0, found.steps_per_second * _LONG_SECONDS / 2):.1g}"))
@@ -70,7 +72,9 @@ def of_speed(config: configs.Config, spec: types.EnvSpec, found: Timing, *, is_c
     if is_chosen or spec.num_players > 1 or spec.seats or config.run.agent not in configs.agent_names():
         return
     is_quick = found.steps_per_second >= (_QUICK_IMAGES if types.shown(spec.arrays) == "images" else _QUICK)
-    suits = "ppo" if is_quick else "sac" if spec.is_continuous else "muzero"
+    # SAC flattens images and scales nothing.
+    fits_sac = types.shown(spec.arrays) == "vectors" and not any(_large(spec, findings))
+    suits = "ppo" if is_quick else "sac" if spec.is_continuous and fits_sac else "muzero"
     if config.run.agent != suits:
         why = "learns from as many steps as come" if is_quick else "learns the most from each step"
         yield f"for some minutes on a CPU, --agent={suits} suits {found.steps_per_second:.3g} steps/s: it {why}"
@@ -81,13 +85,11 @@ def of_learning(config: configs.Config, spec: types.EnvSpec, findings: check.Fin
     yield from _ends(config, spec, findings)
     yield from _rewards(config, findings)
     if not agent_settings.value(config, "network.normalize_observations"):
-        for array in spec.arrays:
-            seen = findings.arrays[array.name]
-            if array.dtype == "float32" and (largest := max(-seen.low, seen.high)) > _LARGEST_VALUE:
-                yield (
-                    f"observations reach {largest:g} ({array.name}), and {config.run.agent} takes them as they are: "
-                    "scale them to -1 to 1 in the environment, or take --agent=ppo or muzero, which scale them"
-                )
+        for name, largest in _large(spec, findings):
+            yield (
+                f"observations reach {largest:g} ({name}), and {config.run.agent} takes them as they are: "
+                "scale them to -1 to 1 in the environment, or take --agent=ppo or muzero, which scale them"
+            )
     if not findings.same_reset:
         yield (
             "two resets with the same seed show different observations, so that deterministic runs will not repeat: "
@@ -98,6 +100,14 @@ def of_learning(config: configs.Config, spec: types.EnvSpec, findings: check.Fin
             f"the action mask allowed every action in {findings.num_steps} steps: check that it says what is legal "
             "now, or leave it out"
         )
+
+
+def _large(spec: types.EnvSpec, findings: check.Findings) -> Iterator[tuple[str, float]]:
+    """Yields the name and the largest number of each array of floats that an agent learns only if it scales them."""
+    for array in spec.arrays:
+        seen = findings.arrays[array.name]
+        if array.dtype == "float32" and (largest := max(-seen.low, seen.high)) > _LARGEST_VALUE:
+            yield array.name, largest
 
 
 def _ends(config: configs.Config, spec: types.EnvSpec, findings: check.Findings) -> Iterator[str]:

@@ -13,6 +13,7 @@ from seedzero.envs import advice, check
 
 VECTOR = types.EnvSpec(observation_shape=(2,), observation_dtype="float32", num_actions=2)
 IMAGE = types.EnvSpec(observation_shape=(64, 64, 3), observation_dtype="uint8", num_actions=2)
+CONTINUOUS: Any = {"num_actions": 0, "action_low": (-1.0,), "action_high": (1.0,)}
 
 
 def _findings(*episodes: list[float], **changes: Any) -> check.Findings:
@@ -60,10 +61,10 @@ def test_the_times_are_those_of_the_environment() -> None:
 
 def test_a_long_wait_for_the_first_update_names_the_setting() -> None:
     config = presets.get("discrete")
-    (told, *_) = advice.of_speed(config, VECTOR, advice.timing(config, GOOD))
+    (told, *_) = advice.of_speed(config, VECTOR, GOOD, advice.timing(config, GOOD))
     assert "4 minutes" in told and "--replay.min_steps=3000" in told
     quick = advice.timing(config, dataclasses.replace(GOOD, steps_per_second=1000.0))
-    assert not [*advice.of_speed(config, VECTOR, quick)]
+    assert not [*advice.of_speed(config, VECTOR, GOOD, quick)]
 
 
 @pytest.mark.parametrize(
@@ -74,16 +75,25 @@ def test_a_long_wait_for_the_first_update_names_the_setting() -> None:
         ("muzero", VECTOR, 20_000.0, "ppo"),
         ("muzero", IMAGE, 1_000.0, "ppo"),
         ("ppo", IMAGE, 1_000.0, ""),
-        ("ppo", dataclasses.replace(VECTOR, num_actions=0, action_low=(-1.0,), action_high=(1.0,)), 100.0, "sac"),
+        ("ppo", dataclasses.replace(VECTOR, **CONTINUOUS), 100.0, "sac"),
+        ("ppo", dataclasses.replace(IMAGE, **CONTINUOUS), 100.0, "muzero"),
         ("muzero", dataclasses.replace(VECTOR, num_players=2), 20_000.0, ""),
     ],
 )
 def test_the_agent_for_minutes_on_a_cpu(agent: str, spec: types.EnvSpec, steps_per_second: float, suits: str) -> None:
     config = presets.get("vector", agent)
     found = advice.timing(config, dataclasses.replace(GOOD, steps_per_second=steps_per_second))
-    told = " ".join(advice.of_speed(config, spec, found))
+    told = " ".join(advice.of_speed(config, spec, GOOD, found))
     assert ("--agent=" in told) == bool(suits) and f"--agent={suits}" * bool(suits) in told
-    assert not any("--agent=" in text for text in advice.of_speed(config, spec, found, is_chosen=True))
+    assert not any("--agent=" in text for text in advice.of_speed(config, spec, GOOD, found, is_chosen=True))
+
+
+def test_sac_is_not_advised_for_observations_that_it_would_have_to_scale() -> None:
+    config, spec = presets.get("continuous"), dataclasses.replace(VECTOR, **CONTINUOUS)
+    large = dataclasses.replace(GOOD, arrays={types.OBSERVATION: check.ArrayUse(0.0, 1e6, False, 0)})
+    (told,) = advice.of_speed(config, spec, GOOD, advice.timing(config, GOOD))
+    assert "--agent=sac" in told
+    assert not [*advice.of_speed(config, spec, large, advice.timing(config, large))], "MuZero scales them"
 
 
 def test_a_time_limit_that_looks_like_an_end_is_named_unless_it_is_truncated() -> None:

@@ -287,7 +287,8 @@ def observation_check(space: spaces.Space[Any], place: str = "") -> Callable[[An
         else:
             fits = isinstance(value, Mapping) and parts.keys() <= value.keys()
         if not fits:
-            raise Fault(f"{described(value)} as {title}; its space has the parts {', '.join(map(str, parts))}")
+            has = f" with {', '.join(map(str, value)) or 'nothing'}" if isinstance(value, Mapping) else ""
+            raise Fault(f"{described(value)}{has} as {title}; its space has the parts {', '.join(map(str, parts))}")
         for key, check_part in parts.items():
             check_part(value[key])
 
@@ -299,6 +300,8 @@ def _array_check(space: spaces.Space[Any], title: str) -> Callable[[Any], None]:
 
     def check_array(value: Any) -> None:
         array = value if isinstance(value, np.ndarray) else _array(title, value)
+        if array.dtype == object and array.ndim == 0:  # None, a dict, or another object
+            raise Fault(f"{described(value)} as {title}; its space says {space}")
         if array.shape != shape:
             raise Fault(f"{title} with shape {list(array.shape)}; its space says {list(shape)}")
         if array.dtype != dtype and dtype is not None:

@@ -308,6 +308,6 @@ def add_current_directory() -> None:
 def no_module(name: str) -> str:
     """Describes what is missing, and what to do."""
     return (
-        f"there is no module {name!r} in {os.getcwd()} or among the installed packages; start in the module's "
-        "directory, or install it"
+        f"there is no module {name!r} in {os.getcwd()} or among the installed packages; "
+        f"{'leave out .py, ' * name.endswith('.py')}start in the module's directory, or install it"
     )

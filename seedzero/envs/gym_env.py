@@ -382,7 +382,8 @@ def from_user_code(name: str, settings: sections.EnvConfig, num_envs: int, *, re
         try:
             make_one = user_code.load(name)
         except errors.ConfigError as error:
-            raise errors.EnvironmentFailure(f"environment python:{error}") from None
+            reason = str(error).removeprefix(f"{name!r}: ")
+            raise errors.EnvironmentFailure(f"environment 'python:{name}': {reason}") from None
     return from_function(f"python:{name}", make_one, settings, num_envs, render=render)
 
 

@@ -157,6 +157,7 @@ def _unknown(env_id: str) -> str:
         family = families.of(nearest[0])
         meant = f"{family.form}, as in {family.offers[0].example}{family.hint}" if family.check else family.form
     elif separator and name and not meant:
-        meant = f"gym:{env_id}"
+        module = kind.removeprefix("./").removesuffix(".py").replace("/", ".")
+        meant = f"{'python' if name.isidentifier() else 'gym'}:{module}:{name}"
     hint = f"did you mean {meant}?" if meant else f"expected {families.FORMS};"
     return f"unknown environment {env_id!r}; {hint} `seedzero envs` lists all families"

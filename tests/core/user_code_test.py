@@ -109,7 +109,7 @@ def test_a_module_in_a_directory_is_seen_through_links_and_packages(
         ("of_a_user", "'of_a_user' .*MODULE:FUNCTION.* my_module:make"),
         (":make", "':make' .*MODULE:FUNCTION"),
         ("a.b:", "'a.b:' .*MODULE:FUNCTION"),
-        ("of_a_user.py:make", "no module 'of_a_user.py' in .*install it"),
+        ("of_a_user.py:make", "no module 'of_a_user.py' in .*; leave out .py, .*install it"),
         ("subprocess:run", "'subprocess' is Python's own; expected .*your own function"),
         ("os.path:join", "'os.path' is Python's own"),
         ("of_nobody:make", "no module 'of_nobody' in .*install it"),

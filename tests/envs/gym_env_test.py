@@ -544,6 +544,18 @@ def test_a_user_s_function_is_told_before_wrappers_fail(
         gym_env.from_user_code("of_a_user:make", sections.EnvConfig(**given), 1)
 
 
+@pytest.mark.parametrize(
+    ("name", "reason"),
+    [
+        ("of_nobody:make", "there is no module 'of_nobody' .* start in the module's directory"),
+        ("seedzero.envs.catch:nothing", "module 'seedzero.envs.catch' has no function 'nothing'"),
+    ],
+)
+def test_a_function_that_is_not_found_is_named_once(name: str, reason: str) -> None:
+    with pytest.raises(errors.EnvironmentFailure, match=f"^environment 'python:{name}': {reason}"):
+        gym_env.from_user_code(name, sections.EnvConfig(), 1)
+
+
 @pytest.mark.parametrize("place", ["observation_space", "action_space"])
 @pytest.mark.parametrize("space", [None, _of("gym")], ids=["none", "old"])
 def test_a_space_that_is_not_gymnasium_s_is_named(place: str, space: Any) -> None:

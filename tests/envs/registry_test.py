@@ -59,6 +59,8 @@ def test_right_ids_are_known(env_id):
         ("gym:Pong-v5", "did you mean atari:Pong "),
         ("MinAtar/Breakout-v1", "did you mean gym:MinAtar/Breakout-v1?"),
         ("my_module:MyEnv-v0", "did you mean gym:my_module:MyEnv-v0?"),
+        ("my_module:MyEnv", "did you mean python:my_module:MyEnv?"),
+        ("./envs/my_module.py:MyEnv", "did you mean python:envs.my_module:MyEnv?"),
         ("nonsense", "football:SCENARIO | pettingzoo:module | pettingzoo:module:function | openenv:URL | remote"),
         ("dmlab", "did you mean dmlab:LEVEL, as in dmlab:rooms_watermaze"),
         ("dmlab:watermaze", "'dmlab:watermaze': DeepMind Lab has no game 'watermaze'; did you mean rooms_watermaze"),

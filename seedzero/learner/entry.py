@@ -327,9 +327,10 @@ def _hosted(parts: learner_parts.LearnerParts, caller: callbacks.Caller) -> tupl
     """Trains. Returns the reason of a finished training, or "" for a stop, and whether it had finished before."""
     view, screen, metrics = parts.view, parts.view.screen, parts.config.metrics
     finished = parts.saves.finished_before()
+    if finished or parts.directory.resumed:
+        view.write_finished(finished)
     if finished:
         screen.message(f"this run is finished: {finished}; raise that to continue")
-        view.write_finished(finished)
         if parts.mirrored is not None:  # its last checkpoint may be only on this machine
             parts.mirrored.begin(parts.ending.fail)
         return finished, True

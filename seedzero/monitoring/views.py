@@ -315,9 +315,9 @@ class View:
         self._write_status({**self.status(finished), "alive": alive})
 
     def write_finished(self, reason: str) -> None:
-        """Marks the run as finished in the last status, for a budget that was lowered below what is done."""
+        """Says in the last status why the run is finished, such as a budget that was lowered; "": it is no longer."""
         last = run_dirs.read_status(self.directory.path) or {}
-        self._write_status({**last, "alive": False, "finished": reason})
+        self._write_status({**last, "alive": False, "finished": reason or None})
 
     def _write_status(self, status: Mapping[str, object]) -> None:
         if problem := self.directory.write_status(status):

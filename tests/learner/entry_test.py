@@ -201,6 +201,22 @@ def test_a_finished_run_brings_its_bucket_what_only_this_machine_has(make_parts:
     assert world.calls == ["9 updates of --max_updates=9", "bucket begins"]
 
 
+def test_the_status_of_a_run_that_continues_says_no_longer_that_it_is_finished(make_parts: parts_world.Make) -> None:
+    told: list[str] = []
+
+    def write(reason: str) -> None:
+        told.append(reason)
+        raise errors.TrainingFailure("enough is known")
+
+    for resumed in (True, False):
+        world = make_parts(resumed=resumed)
+        world.saves.finished_before = lambda: ""
+        world.parts.view.write_finished = write  # type: ignore[method-assign]
+        with pytest.raises((errors.TrainingFailure, AttributeError)):
+            entry._hosted(world.parts, QUIET)
+    assert told == [""]  # a new run has no status yet
+
+
 def test_a_resume_that_is_refused_at_once_leaves_the_settings_as_they_were(tmp_path: pathlib.Path) -> None:
     given = {"env.id": "catch", "worker.envs_per_group": 4, "replay.num_slots": 8, "training.num_devices": 1}
     small = configs.override(configs.Config(), given)

@@ -87,6 +87,16 @@ def test_rows_go_to_weights_and_biases_too_while_they_are_sent(
         assert not rows
 
 
+def test_the_last_status_says_why_a_run_is_finished_until_it_continues(tmp_path: pathlib.Path) -> None:
+    shown, _, _ = _view(tmp_path)
+    write: Any = functools.partial(run_dirs.write_json_atomic, tmp_path / run_dirs.STATUS_FILE)
+    shown.directory = cast(Any, type("Directory", (), {"path": tmp_path, "write_status": staticmethod(write)}))
+    write({"updates": 5})
+    for reason, finished in (("5 updates of --max_updates=5", "5 updates of --max_updates=5"), ("", None)):
+        shown.write_finished(reason)
+        assert run_dirs.read_status(tmp_path) == {"updates": 5, "alive": False, "finished": finished}
+
+
 @pytest.mark.parametrize("deterministic", [False, True])
 def test_status_rows_and_console_have_the_links_of_workers(tmp_path: pathlib.Path, deterministic: bool) -> None:
     shown, screen, _ = _view(tmp_path, run__deterministic=deterministic)

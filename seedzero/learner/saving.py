@@ -19,7 +19,7 @@ from seedzero.device import meshes, states
 from seedzero.learner import together
 from seedzero.learner.loop import dispatchers, evaluators, facts, phase, replay_rate
 from seedzero.monitoring import league_log, metrics_log
-from seedzero.monitoring.metrics import counts
+from seedzero.monitoring.metrics import counts, episodes
 from seedzero.replay import ring_store
 from seedzero.storage.bucket import mirrors
 from seedzero.storage.checkpoints import checkpoint, checkpointers, run_dirs, saved_files, trees
@@ -330,8 +330,8 @@ def best_return_of(checkpoints: pathlib.Path, counters: Mapping[str, Any]) -> fl
         _, best, _ = saved_files.find(checkpoints, "best", "params")
     except errors.CheckpointError:  # none, or a damaged one, which the next better one replaces
         return known
-    saved = best.counters.get("mean_return")
-    if saved is None or "task_returns" in best.counters:  # with several tasks, the score may differ
+    saved, tasks = best.counters.get("mean_return"), best.counters.get("task_returns", {})
+    if saved is None or tasks.keys() == episodes.DMLAB_SCORES.keys():  # their score is another number
         return known
     return float(saved) if known is None else max(known, float(saved))
 

@@ -349,7 +349,8 @@ def test_a_last_state_that_could_not_be_saved_is_an_error(tmp_path: pathlib.Path
         ({"mean_return": 9.0}, 3.0, 9.0),
         ({"mean_return": 9.0}, None, 9.0),
         ({"mean_return": 1.0}, 3.0, 3.0),
-        ({"mean_return": 9.0, "task_returns": {"a": 9.0}}, 0.5, 0.5),
+        ({"mean_return": 9.0, "task_returns": {"random": 9.0}}, 0.5, 9.0),
+        ({"mean_return": 9.0, "task_returns": dict.fromkeys(episodes.DMLAB_SCORES, 9.0)}, 0.5, 0.5),  # a capped mean
         (None, 3.0, 3.0),
     ],
 )

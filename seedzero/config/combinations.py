@@ -73,17 +73,18 @@ def implied(
     return case.config, told
 
 
-def check(*variants: configs.Config) -> None:
+def check(*variants: configs.Config, is_begun: bool = False) -> None:
     """Rejects impossible combinations of settings.
 
     Args:
       *variants: the configuration; before the device is known, one for each kind of device, and only what is
         impossible for all of them is rejected.
+      is_begun: as in `check_devices`.
 
     Raises:
       ConfigError: with both names, both values and what to do.
     """
-    _reject([rules.Situation(config) for config in variants], rules.Needs.SETTINGS)
+    _reject([rules.Situation(config, is_begun=is_begun) for config in variants], rules.Needs.SETTINGS)
 
 
 def check_environment(*variants: configs.Config, spec: types.EnvSpec, seated_by: str = "") -> None:

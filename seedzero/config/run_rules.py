@@ -59,6 +59,13 @@ def _waits_for_others(c: rules.Situation) -> object:
     return c.this and c.worker.num == 0 and {"way": way}
 
 
+def _lacks_slots(c: rules.Situation) -> object:
+    remedy = f"give --replay.num_slots={c.worker.num_envs}"
+    if c.is_begun:
+        remedy = "this run keeps its slots: give it fewer environments, or another --run_dir to start a new run"
+    return 0 < c.this < c.worker.num_envs and {"remedy": remedy}
+
+
 def _has_no_window(c: rules.Situation) -> object:
     num_sharing, window = c.replay.num_sharing or c.worker.num_envs, c.agent.window_steps(c.config)
     burn_in = c.muzero.burn_in if c.run.agent == "muzero" and c.muzero.num_before else 0
@@ -202,10 +209,9 @@ RULES = (
         "{it} has an effect only with --deterministic; give --checkpoint.every_seconds=N"),
     rules.warning("checkpoint.every_seconds", lambda c: c.name in c.given and c.run.deterministic,
         "{it} has no effect with --deterministic; give --checkpoint.every_updates=N"),
-    rules.error("replay.num_slots", lambda c: 0 < c.this < c.worker.num_envs,
+    rules.error("replay.num_slots", _lacks_slots,
         "{it} is less than the {worker.num_envs} environments of worker.num={worker.num} x "
-        "worker.num_groups={worker.num_groups} x worker.envs_per_group={worker.envs_per_group}; give "
-        "--replay.num_slots={worker.num_envs}"),
+        "worker.num_groups={worker.num_groups} x worker.envs_per_group={worker.envs_per_group}; {remedy}"),
     rules.error("replay.placement training.acting_devices", lambda c: c.training.acting_devices and c.this == "host",
         "--training.acting_devices={training.acting_devices} keeps the replay on these devices, but {it}; leave one "
         "of them out"),

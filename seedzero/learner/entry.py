@@ -245,7 +245,8 @@ def train(
         directory = dataclasses.replace(directory, saved=dataclasses.replace(directory.saved, config=config))
         parts = None
         try:
-            combinations.check(config)  # with the values that the directory fixes, such as its slots
+            # with the values that the directory fixes, such as its slots
+            combinations.check(config, is_begun=directory.resumed)
             ending = presets.end_sentence(config, preset=asked.preset, explicit=asked.given.keys())
             for note in (*directory.notes, *filter(None, [ending])):
                 screen.message(note)

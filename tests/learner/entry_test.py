@@ -224,10 +224,10 @@ def test_a_resume_that_is_refused_at_once_leaves_the_settings_as_they_were(tmp_p
         (tmp_path / "checkpoints/steps/000000000001").mkdir(parents=True)
     before = (tmp_path / run_dirs.CONFIG_FILE).read_bytes()
     large = configs.override(small, {"worker.num": 4})
-    with pytest.raises(
-        errors.ConfigError, match=r"--replay\.num_slots=8.* 32 .*worker\.num_groups=2.*--replay\.num_slots=32"
-    ):
-        entry.train(run_dirs.SavedConfig("catch", {"worker.num": "4"}, large), tmp_path, "", QUIET)
+    begun = r"--replay\.num_slots=8.* 32 .*worker\.num_groups=2.*; this run keeps its slots: .*--run_dir"
+    for path, told in ((tmp_path, begun), (tmp_path / "new", r"; give --replay\.num_slots=32")):
+        with pytest.raises(errors.ConfigError, match=told):
+            entry.train(run_dirs.SavedConfig("catch", {"worker.num": "4"}, large), path, "", QUIET)
     assert (tmp_path / run_dirs.CONFIG_FILE).read_bytes() == before
 
 

@@ -390,13 +390,15 @@ class Dispatcher:
         """Returns a checkpoint's content; from here on, acting takes the newest parameters, as after a resume."""
         for player in self.players:
             player.publish()
+        num_steps = sum(found.env_steps for found in self.everyone.counts())
+        is_spent = bool(self._config.run.spent(self.everyone.num_updates, num_steps))
         counters = {
             "num_acts": self._num_acts,
             **players.to_json(self.everyone),
             **self.evaluator.to_json(),
             **self.workers.roster.to_json(),
             **self.seating.to_json(),
-            **run_phase.to_json(),
+            **run_phase.to_json(is_spent=is_spent),
             **places.to_json(self.places),
         }
         parts = {player.name: player.state() for player in self.players}

@@ -1,10 +1,9 @@
 """The phase of a run is one value, which only the device loop's thread replaces, by the transitions of one table.
 
-RUNNING --SPENT--> LAST_EVALUATION --EVALUATED, GIVEN_UP--> OVER
+RUNNING --SPENT--> LAST_EVALUATION --EVALUATED, GIVEN_UP, SOLVED--> OVER
    |                      |
-SOLVED, STOPPED         SOLVED: OVER; STOPPED: INTERRUPTED, so that a resume plays it again
-   v
-  OVER
+SOLVED: OVER           STOPPED: INTERRUPTED, so that a resume plays it again
+STOPPED: INTERRUPTED
 """
 
 from __future__ import annotations
@@ -23,7 +22,8 @@ be gone. Training does not wait for such an evaluation either."""
 LEAST_SECONDS = 10.0
 
 IN_LAST = "in_last_evaluation"
-"""In a checkpoint's counters: it was made during the run's last evaluation, which a resume plays again."""
+"""In a checkpoint's counters: it was made during the run's last evaluation, which a resume plays again, or with all
+steps or updates of its budget, but before it."""
 LEFT_OUT = "left_out"
 """In a checkpoint's counters: how many updates an ended run skips after its last step, and replay.min_steps then."""
 CUT_SHORT = "cut_short"
@@ -47,7 +47,7 @@ class Event(enum.Enum):
 
 
 TRANSITIONS: Mapping[Phase, Mapping[Event, Phase]] = {
-    Phase.RUNNING: {Event.SPENT: Phase.LAST_EVALUATION, Event.SOLVED: Phase.OVER, Event.STOPPED: Phase.OVER},
+    Phase.RUNNING: {Event.SPENT: Phase.LAST_EVALUATION, Event.SOLVED: Phase.OVER, Event.STOPPED: Phase.INTERRUPTED},
     Phase.LAST_EVALUATION: {
         Event.SOLVED: Phase.OVER,
         Event.EVALUATED: Phase.OVER,
@@ -124,9 +124,10 @@ class RunPhase:
         silent_since = max(last_step, self.end.began)
         return min(silent_since + SILENCE_SECONDS, self.end.began + self.end.bound.seconds)
 
-    def to_json(self) -> dict[str, Any]:
-        """Returns the part of a checkpoint's counters."""
-        awaits = self.phase in (Phase.LAST_EVALUATION, Phase.INTERRUPTED)
+    def to_json(self, *, is_spent: bool) -> dict[str, Any]:
+        """Returns the part of a checkpoint's counters. is_spent: whether the budget's steps or updates are there."""
+        has_end = is_spent or self.end != RunEnd()  # also one by time, or by the steps of all hosts
+        awaits = has_end and self.phase is not Phase.OVER
         return {IN_LAST: awaits, LEFT_OUT: self.end.left_out, **self.end.kept}
 
 

@@ -205,6 +205,22 @@ def test_a_run_of_steps_makes_the_same_updates_at_any_speed(make: loop_world.Mak
     assert world.num_updates == 200 // loop_world.BATCH
 
 
+def test_a_run_that_is_stopped_between_its_last_step_and_its_last_update_is_unfinished(make: loop_world.Make) -> None:
+    world = make(run__max_env_steps=200, replay__min_steps=100)
+    session, step = world.join(), 0
+    while world.loop.look().counts.stored < 200:
+        assert not world.loop.state().counters[phase.IN_LAST]
+        world.show_all(session, float(step % 4), first=step % 4 == 0, final=step % 4 == 3)
+        world.step()
+        world.complete()
+        step += 1
+    assert world.num_updates < 200 // loop_world.BATCH and world.loop.run_phase.over is None
+    assert world.loop.state().counters[phase.IN_LAST]
+    world.loop.stop("a signal")
+    assert world.loop.run() == "a signal"
+    assert world.loop.state().counters[phase.IN_LAST]
+
+
 def test_a_run_that_cannot_sample_ends_with_its_last_step(
     make: loop_world.Make, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -399,6 +415,13 @@ class TestLockStep:
         assert world.people.epoch == 1
         assert world.rows == list(range(2, 22, 2))
 
+    def test_a_checkpoint_where_the_budget_ends_is_before_the_last_evaluation(self, make: loop_world.Make) -> None:
+        world = make(**self.SETTINGS, checkpoint__every_updates=20, run__max_updates=20)
+        saved: list[dispatchers.CheckpointState] = []
+        _play_to_a_checkpoint(world, world.join(), saved)
+        assert [state.counters[phase.IN_LAST] for state in saved] == [True]
+        assert world.loop.run() == "--max_updates=20 reached" and not world.loop.state().counters[phase.IN_LAST]
+
 
 class TestLastEvaluation:
     """Where a budget ends a run. Evaluations are due after the first update and every thousand."""
@@ -541,7 +564,7 @@ class TestLastEvaluation:
         after = world.loop.state().counters
         assert after["last_evaluation"]["update"] == 6 and before["last_evaluation"]["update"] == 1
         changed = {name for name in after if after[name] != before[name]}
-        assert changed == {"last_evaluation", "best_return"}
+        assert changed == {"last_evaluation", "best_return", phase.IN_LAST}
         assert session.started
 
     def _evaluate(self, world: loop_world.World, watched: Any) -> None:

@@ -16,7 +16,7 @@ END = phase.RunEnd(began=100.0, bound=phase.Bound(seconds=600.0), left_out=(3, 1
 COURSES = {
     phase.Phase.RUNNING: phase.RunPhase(),
     phase.Phase.LAST_EVALUATION: phase.RunPhase().after(phase.Event.SPENT, REASON, END),
-    phase.Phase.OVER: phase.RunPhase().after(phase.Event.STOPPED, "a signal"),
+    phase.Phase.OVER: phase.RunPhase().after(phase.Event.SOLVED, "a return"),
     phase.Phase.INTERRUPTED: phase.RunPhase()
     .after(phase.Event.SPENT, REASON, END)
     .after(phase.Event.STOPPED, "a signal"),
@@ -29,7 +29,7 @@ def test_an_event_leads_where_the_table_says_or_is_refused_by_name(begun: phase.
     expected = {
         (phase.Phase.RUNNING, phase.Event.SPENT): phase.Phase.LAST_EVALUATION,
         (phase.Phase.RUNNING, phase.Event.SOLVED): phase.Phase.OVER,
-        (phase.Phase.RUNNING, phase.Event.STOPPED): phase.Phase.OVER,
+        (phase.Phase.RUNNING, phase.Event.STOPPED): phase.Phase.INTERRUPTED,
         (phase.Phase.LAST_EVALUATION, phase.Event.SOLVED): phase.Phase.OVER,
         (phase.Phase.LAST_EVALUATION, phase.Event.EVALUATED): phase.Phase.OVER,
         (phase.Phase.LAST_EVALUATION, phase.Event.GIVEN_UP): phase.Phase.OVER,
@@ -52,15 +52,20 @@ def test_the_reason_of_the_end_is_the_newest_that_was_told() -> None:
 
 
 def test_a_checkpoint_tells_whether_the_last_evaluation_is_still_to_come() -> None:
-    def told(run_phase: phase.RunPhase) -> dict[str, Any]:
-        return run_phase.to_json()
+    def told(run_phase: phase.RunPhase, *, is_spent: bool = True) -> dict[str, Any]:
+        return run_phase.to_json(is_spent=is_spent)
 
     awaited = {phase.IN_LAST: True, phase.LEFT_OUT: (3, 1_000), "num_acts": 7}
     assert told(COURSES[phase.Phase.LAST_EVALUATION]) == told(COURSES[phase.Phase.INTERRUPTED]) == awaited
     evaluated = COURSES[phase.Phase.LAST_EVALUATION].after(phase.Event.EVALUATED)
     assert told(evaluated) == {**awaited, phase.IN_LAST: False}
     nothing = {phase.IN_LAST: False, phase.LEFT_OUT: (0, 0)}
-    assert told(COURSES[phase.Phase.RUNNING]) == told(COURSES[phase.Phase.OVER]) == nothing
+    stopped = COURSES[phase.Phase.RUNNING].after(phase.Event.STOPPED, "a signal")
+    for begun in (COURSES[phase.Phase.RUNNING], stopped):  # updates may follow the last step
+        assert told(begun, is_spent=False) == nothing and told(begun) == {**nothing, phase.IN_LAST: True}
+    assert told(COURSES[phase.Phase.OVER]) == nothing
+    for last in (COURSES[phase.Phase.LAST_EVALUATION], COURSES[phase.Phase.INTERRUPTED]):
+        assert told(last, is_spent=False) == awaited  # of --max_seconds, or the steps of all hosts
 
 
 def test_the_last_one_is_awaited_while_its_environments_step_but_not_for_ever() -> None:

@@ -350,6 +350,8 @@ def _after_the_last(dispatcher: dispatchers.Dispatcher, run_phase: phase.RunPhas
     evaluator, running = dispatcher.evaluator, dispatcher.evaluator.running
     if running is None and not (run_phase.end.expects and dispatcher.is_evaluation_due(is_last=True)):
         return run_phase.after(phase.Event.GIVEN_UP)
+    if not dispatcher.places[0].programs.sizes:  # a resume that only evaluates compiles acting first
+        return run_phase.begun_again(dispatcher.clock())
     if dispatcher.clock() < facts.last_until(dispatcher, run_phase):
         return run_phase
     if ended := evaluator.cut():

@@ -114,6 +114,10 @@ class RunPhase:
         """Why the run is over; None if it continues."""
         return self.reason if self.phase in (Phase.OVER, Phase.INTERRUPTED) else None
 
+    def begun_again(self, now: float) -> RunPhase:
+        """Returns the phase of a run whose last evaluation has its time from now on. now: in seconds."""
+        return dataclasses.replace(self, end=dataclasses.replace(self.end, began=now))
+
     def last_until(self, last_step: float, num_steps: int) -> float:
         """Returns the time in seconds at which the last evaluation is given up, which may have passed.
 

@@ -487,6 +487,25 @@ class TestLastEvaluation:
         assert world.results == []
         assert not world.loop.state().counters[phase.IN_LAST]
 
+    def test_a_resume_that_only_evaluates_has_as_long_for_it_once_acting_is_compiled(
+        self, device: loop_world.Device
+    ) -> None:
+        compiling: Any = loop_world.replaced(device, sizes=())
+        world = loop_world.World(compiling, **self.SETTINGS)
+        world.player.num_updates = 6
+        watched = world.join(types.Role.EVALUATE, "evaluator")
+        world.show(watched, 0, 0.0, first=True)
+        for _ in range(3):
+            world.work()
+            assert world.loop.run_phase.ends and world.seconds_left() == phase.SILENCE_SECONDS
+            world.now += 3 * phase.SILENCE_SECONDS
+        world.work()
+        compiling.programs.replaced["sizes"] = device.programs.sizes
+        world.work()
+        world.answer(watched, 0, 0.0, reward=2.0, final=True)
+        assert world.loop.run() == "--max_updates=6 reached"
+        assert [result.mean_return for result in world.results] == [2.0]
+
     def test_an_evaluation_that_was_given_up_is_not_owed_to_a_resume(self, make: loop_world.Make) -> None:
         world, watched = self._trained(make)
         world.answer(watched, 0, 0.0, first=True)

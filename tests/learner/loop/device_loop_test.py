@@ -205,7 +205,7 @@ def test_a_run_of_steps_makes_the_same_updates_at_any_speed(make: loop_world.Mak
     assert world.num_updates == 200 // loop_world.BATCH
 
 
-def test_a_run_that_is_stopped_between_its_last_step_and_its_last_update_is_unfinished(make: loop_world.Make) -> None:
+def test_a_run_stopped_between_its_last_step_and_its_last_update_is_unfinished(make: loop_world.Make) -> None:
     world = make(run__max_env_steps=200, replay__min_steps=100)
     session, step = world.join(), 0
     while world.loop.look().counts.stored < 200:

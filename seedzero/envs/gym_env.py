@@ -395,7 +395,15 @@ def from_function(
     wrappers = gym_wrappers.parse(settings.wrappers)
 
     def make_limited() -> gymnasium.Env[Any, Any]:
-        env = checked(env_id, make_one(**given))
+        try:
+            env = checked(env_id, make_one(**given))
+        except TypeError as error:
+            if render or (error.__traceback__ and error.__traceback__.tb_next):  # raised by the function itself
+                raise
+            raise errors.EnvironmentFailure(
+                f"environment {env_id!r} cannot be made with --env.kwargs={settings.kwargs or '{}'}: {error}; "
+                """give all of its arguments that have no default, as in --env.kwargs='{"name": value}'"""
+            ) from None
         known = inspect.signature(env.reset).parameters
         if "options" not in known and not any(each.kind is each.VAR_KEYWORD for each in known.values()):
             env = _WithoutOptions(env)

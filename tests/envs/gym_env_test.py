@@ -545,6 +545,27 @@ def test_a_user_s_function_is_told_before_wrappers_fail(
 
 
 @pytest.mark.parametrize(
+    ("kwargs", "reason"),
+    [
+        ("", r"--env.kwargs=\{\}: .*make\(\) missing 1 .* 'size'; give .*--env.kwargs='\{\"name\": value\}'$"),
+        ('{"sizes": 1}', r"--env.kwargs=\{\"sizes\": 1\}: .*make\(\) got .* 'sizes'; give "),
+        ('{"size": "one"}', r"^(?!.*--env.kwargs).*TypeError: .*\(envs/gym_env_test.py, line \d+, in make\)"),
+    ],
+)
+def test_arguments_that_do_not_fit_a_users_function_are_told(
+    kwargs: str, reason: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def make(size: int) -> gymnasium.Env[Any, Any]:
+        return Scripted(spaces.Discrete(size + 1))
+
+    module: Any = types.ModuleType("of_a_user")
+    module.make = make
+    monkeypatch.setitem(sys.modules, "of_a_user", module)
+    with pytest.raises(errors.EnvironmentFailure, match=reason):
+        gym_env.from_user_code("of_a_user:make", sections.EnvConfig(kwargs=kwargs), 1)
+
+
+@pytest.mark.parametrize(
     ("name", "reason"),
     [
         ("of_nobody:make", "there is no module 'of_nobody' .* start in the module's directory"),

@@ -422,7 +422,11 @@ def make(
     called = callbacks.Callbacks(functions or {}, ending)
     log = metrics_log.MetricsLog(directory.path, tensorboard=config.metrics.tensorboard, report=say, config=config)
     history = league_log.LeagueLog(directory.path, say) if config.league.on else None
-    shared = together.budgeted(config, () if hosts is None else hosts.num_steps)
+    before = together.before_alone(directory.checkpoints) if hosts is None else (*hosts.num_steps, hosts.num_gone)
+    *num_steps, num_gone = before
+    if num_gone and config.run.max_env_steps:
+        say(f"hosts that have left this run made {num_gone:,} of the steps of --max_env_steps")
+    shared = together.budgeted(config, num_steps, num_gone)
     saves = saving.Saves(shared, directory, log, say, mirrored, history, hosts=hosts)
     own = configs.override(config, {"run.seed": together.own_seed(config)})  # of environments
     max_group = min(one.sizes[-1] * one.layout.num_shards for one in planned)

@@ -275,7 +275,7 @@ def _budget(config: configs.Config, hosts: together.Together | None, num_steps: 
     """Returns the budget, and the steps that it counts: of a queue's several hosts all, otherwise this host's."""
     if hosts is None or not hosts.max_env_steps:
         return config.run, num_steps
-    if (total := sum(hosts.num_steps)) < hosts.max_env_steps:
+    if (total := sum(hosts.num_steps) + hosts.num_gone) < hosts.max_env_steps:
         return dataclasses.replace(config.run, max_env_steps=0), num_steps
     if config.agent.SAMPLES:
         return config.run, num_steps

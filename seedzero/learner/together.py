@@ -58,6 +58,7 @@ class Together:
     resolved: str = ""  # digest of the settings, with the machine's values
     processors: tuple[str, ...] = ()  # names of the hosts' CPUs
     num_steps: tuple[int, ...] = ()  # training steps of each host at that checkpoint
+    num_gone: int = 0  # training steps of hosts that have left the run
     max_env_steps: int = 0  # of all hosts
 
     @property
@@ -107,13 +108,14 @@ def of_host(config: configs.Config) -> configs.Config:
     )
 
 
-def budgeted(config: configs.Config, num_steps: Sequence[int] = ()) -> configs.Config:
+def budgeted(config: configs.Config, num_steps: Sequence[int] = (), num_gone: int = 0) -> configs.Config:
     """Returns the settings with this host's share of the steps; those of a queue are added up (`DecisionTally`).
 
     num_steps: the steps of each host before. A host that has more than an equal share leaves less to the others.
+    num_gone: the steps of hosts that have left the run.
     """
-    num, most = config.cluster.num_hosts, config.run.max_env_steps
-    if num == 1 or not most:
+    num, most = config.cluster.num_hosts, config.run.max_env_steps - num_gone
+    if not config.run.max_env_steps or (num == 1 and not num_gone):
         return config
     before = dict(enumerate(num_steps or [0] * num))
     share, sharing = -(-most // num), [*before]
@@ -122,8 +124,21 @@ def budgeted(config: configs.Config, num_steps: Sequence[int] = ()) -> configs.C
         most -= sum(before[host] for host in over)
         sharing = [host for host in sharing if host not in over]
         share = -(-max(0, most) // max(1, len(sharing)))
-    own = max(1, share, before[config.cluster.index])
-    return configs.override(config, {"run.max_env_steps": own if config.agent.SAMPLES else 0})
+    own = max(1, share, before[max(0, config.cluster.index)])
+    return configs.override(config, {"run.max_env_steps": own if config.agent.SAMPLES or num == 1 else 0})
+
+
+def before_alone(checkpoints: pathlib.Path) -> tuple[int, int]:
+    """Returns the training steps of a host that is alone now, and of the hosts that it had in its run before."""
+    newest = max(saved_files.manifests(checkpoints), key=lambda found: found.step, default=None)
+    if newest is None or not (others := _steps_of_others(newest)):
+        return 0, 0
+    return counts.Counts(**newest.counters["ledger"]).env_steps, sum(others.values())
+
+
+def _steps_of_others(found: manifest.Manifest) -> dict[str, int]:
+    others = found.counters.get(counts.OTHER_HOSTS, {})
+    return {name: counts.Counts(**each).env_steps for name, each in others.items()}
 
 
 @contextlib.contextmanager
@@ -168,7 +183,10 @@ def meeting(
             secured=dataclasses.replace(secured, token=token or secured.token),
             silence_seconds=cluster.silence_seconds,
             max_env_steps=most,
-            made={one.step: hub.Made(int(one.counters.get(NUM_HOSTS, 1)), one.state_sha256) for one in found or ()},
+            made={
+                one.step: hub.Made(int(one.counters.get(NUM_HOSTS, 1)), one.state_sha256, _steps_of_others(one))
+                for one in found or ()
+            },
         )
         say(f"host 0 of {cluster.num_hosts} waits for the others at {linked.address}")
     else:
@@ -211,7 +229,7 @@ def meeting(
             said = linked.gather("steps", str(own[0] if own and has_part else 0))
             num_steps = tuple(int(number) for _, number in sorted(said.items()))
             most = config.run.max_env_steps
-            yield Together(linked, begin.step, has_part, begin.parts, "", processors, num_steps, most)
+            yield Together(linked, begin.step, has_part, begin.parts, "", processors, num_steps, begin.num_gone, most)
             if linked.leave():
                 jax.distributed.shutdown()
     finally:

@@ -18,7 +18,7 @@ import pytest
 from seedzero.config import configs, options, sections
 from seedzero.core import errors, opponents, types
 from seedzero.device import batches
-from seedzero.learner import learner_parts, run_memory, stages
+from seedzero.learner import learner_parts, run_memory, stages, together
 from seedzero.learner.loop import evaluators, rosters
 from seedzero.monitoring import background, progress_lines, views
 from seedzero.monitoring.metrics import episodes
@@ -38,6 +38,21 @@ def test_parts_are_made_for_a_run_directory_and_nothing_runs_yet(tmp_path: pathl
     assert status["workers"] == 0 and "worker" in status["stalled"]
     assert parts.stage.now is stages.Stage.PREPARED and not parts.server.has_started and parts.expected is None
     assert (parts.seconds_left() <= 60.0) == bool(max_seconds)
+
+
+def test_steps_of_hosts_that_left_are_told_and_lessen_the_budget(
+    tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    given = {"env.id": "catch", "training.num_devices": 1, "worker.envs_per_group": 4, "replay.num_slots": 8}
+    config = configs.override(configs.Config(), {**given, "run.max_env_steps": 100})
+    said: list[str] = []
+    screen = cast(background.Screen, python_types.SimpleNamespace(message=said.append))
+    monkeypatch.setattr(together, "before_alone", lambda checkpoints: (9, 40))
+    with run_dirs.open_run_dir(tmp_path, config, preset="catch", given={}) as directory:
+        parts = learner_parts.make(directory, screen, f"unix:{tmp_path}/learner.sock")
+        parts.saves.checkpointer.close()
+    assert parts.saves.config.run.max_env_steps == 60 and parts.config.run.max_env_steps == 100
+    assert said == ["hosts that have left this run made 40 of the steps of --max_env_steps"]
 
 
 _Named = python_types.SimpleNamespace

@@ -105,22 +105,28 @@ def test_of_several_hosts_the_common_checkpoint_says_whether_a_run_is_finished(
 
 
 @pytest.mark.parametrize(
-    ("agent", "num_steps", "finished"),
+    ("agent", "num_steps", "num_gone", "finished"),
     [
-        ("ppo", (9, 11), "20 steps of --max_env_steps=20"),
-        ("ppo", (9, 10), ""),
-        ("muzero", (9, 11), "9 steps of --max_env_steps=9 (the share of one of 2 hosts)"),
-        ("muzero", (9, 0), ""),  # the other host begins now
+        ("ppo", (9, 11), 0, "20 steps of --max_env_steps=20"),
+        ("ppo", (9, 10), 0, ""),
+        ("ppo", (9, 10), 1, "20 steps of --max_env_steps=20"),
+        ("muzero", (9, 11), 0, "9 steps of --max_env_steps=9 (the share of one of 2 hosts)"),
+        ("muzero", (9, 0), 0, ""),  # the other host begins now
     ],
 )
 def test_a_run_of_several_hosts_is_finished_by_the_steps_of_all(
-    tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch, agent: str, num_steps: tuple[int, ...], finished: str
+    tmp_path: pathlib.Path,
+    monkeypatch: pytest.MonkeyPatch,
+    agent: str,
+    num_steps: tuple[int, ...],
+    num_gone: int,
+    finished: str,
 ) -> None:
     base = {**COUNTERS, "ledger": {"stored": 9}}
     found = [_Named(step=4, counters=base)]
     link = _Named(gather=lambda subject, found: {0: found})
     several: dict[str, Any] = {"step": 4, "index": 0, "link": link, "parts": (0, 1)}
-    several |= {"num_steps": num_steps, "max_env_steps": 20}
+    several |= {"num_steps": num_steps, "num_gone": num_gone, "max_env_steps": 20}
     shared = {"ppo": 0, "muzero": 9}[agent]  # as in `together.budgeted`
     at = {"cluster__num_hosts": 2, "cluster__index": 0, "cluster__coordinator": "host-0:7000"}
     saved = _saves(tmp_path, hosts=several, run__agent=agent, run__max_env_steps=shared, **at)

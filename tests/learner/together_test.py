@@ -19,8 +19,9 @@ from seedzero.config import configs, sections
 from seedzero.core import errors, types
 from seedzero.learner import together
 from seedzero.learner.cluster import hub, member, messages
+from seedzero.monitoring.metrics import counts
 from seedzero.storage.bucket import bucket, lease
-from seedzero.storage.checkpoints import durable, manifest, run_dirs
+from seedzero.storage.checkpoints import durable, manifest, run_dirs, saved_files
 
 HOSTS = {"cluster.num_hosts": 3, "cluster.coordinator": "host-0:7000"}
 
@@ -158,6 +159,36 @@ def test_what_a_host_did_before_the_others_came_counts(before: tuple[int, ...], 
         for index in range(3)
     ]
     assert [config.run.max_env_steps for config in found] == expected
+
+
+@pytest.mark.parametrize(
+    ("num_hosts", "agent", "before", "expected"),
+    [
+        (2, "muzero", (300, 300), 400),
+        (2, "ppo", (300, 300), 0),  # `DecisionTally` adds them up
+        (1, "muzero", (300,), 800),
+        (1, "ppo", (300,), 800),
+        (1, "muzero", (900,), 900),
+    ],
+)
+def test_steps_of_hosts_that_left_stay_spent(
+    tmp_path: pathlib.Path, num_hosts: int, agent: str, before: tuple[int, ...], expected: int
+) -> None:
+    config = _config(0, **{"run.agent": agent, "run.max_env_steps": 1200, "cluster.num_hosts": num_hosts})
+    found = together.budgeted(config, before, 400)
+    assert found.run.max_env_steps == expected
+
+
+def test_a_host_that_is_alone_now_counts_the_steps_of_earlier_ones(monkeypatch: pytest.MonkeyPatch) -> None:
+    others = {counts.OTHER_HOSTS: {"1": {"stored": 30}, counts.GONE: {"stored": 5}}}
+    counters = ({"mine": 1}, {"ledger": {"stored": 9}, **others})
+    found = [python_types.SimpleNamespace(step=step, counters=each) for step, each in enumerate(counters)]
+    monkeypatch.setattr(saved_files, "manifests", lambda path: found)
+    assert together.before_alone(pathlib.Path()) == (9, 35)
+    del found[1]
+    assert together.before_alone(pathlib.Path()) == (0, 0)
+    del found[0]
+    assert together.before_alone(pathlib.Path()) == (0, 0)
 
 
 def test_lines_tell_of_the_other_hosts() -> None:

@@ -26,6 +26,8 @@ class Made(NamedTuple):
 
     num_hosts: int  # hosts of the run that made it
     state_sha256: str = ""  # digest of its parameters; "" for a single host
+    # training steps of the other hosts by index, and of those that had left before
+    others: Mapping[str, int] = {}
 
 
 class Roll:
@@ -205,7 +207,10 @@ class Hub(link.Link):
         step = common_step(self._made, others)
         num_hosts = self._made[step].num_hosts if step in self._made else 1
         parts = [index for index, steps in others.items() if index < num_hosts and steps and step in steps]
-        begin = messages.Begin(_free_address(self.address), step, num_hosts, (0, *sorted(parts)))
+        made = self._made[step].others if step in self._made else {}
+        num_gone = sum(number for name, number in made.items() if name not in map(str, parts))
+        self._thread.post(self._tally.count_gone, num_gone)
+        begin = messages.Begin(_free_address(self.address), step, num_hosts, (0, *sorted(parts)), num_gone)
         self._thread.post(self._tell_all, {"begin": dataclasses.astuple(begin)})
         return begin
 

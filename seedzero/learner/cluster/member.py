@@ -129,10 +129,10 @@ class HostMember(link.Link):
 
     def _take(self, message: messages.Message) -> None:
         if "begin" in message and self._begin is not None and not self._begin.done():
-            devices, step, num_hosts, parts = message["begin"]
+            devices, step, num_hosts, parts, num_gone = message["begin"]
+            step, num_hosts, num_gone = map(messages.number, (step, num_hosts, num_gone))
             parts = tuple(messages.number(index) for index in parts)
-            begin = messages.Begin(str(devices), messages.number(step), messages.number(num_hosts), parts)
-            self._begin.set_result(begin)
+            self._begin.set_result(messages.Begin(str(devices), step, num_hosts, parts, num_gone))
             return
         self.receive(message)
 

@@ -87,7 +87,7 @@ def only_here(coordinator: str) -> str:
 
 SERVICE = "seedzero.cluster.Hosts"
 METHOD = "Join"
-VERSION = 5
+VERSION = 6
 """Version of these messages; hosts with another one are rejected."""
 MAX_BYTES = 2**20
 MAX_TEXT = 1000
@@ -118,6 +118,7 @@ class Begin:
     step: int  # update of the checkpoint from which all resume, or -1 for a new run
     num_hosts: int = 1  # hosts of the run that made it
     parts: tuple[int, ...] = ()  # hosts that resume from their own parts of it
+    num_gone: int = 0  # training steps of the hosts without such a part
 
 
 def encode(message: Message) -> bytes:

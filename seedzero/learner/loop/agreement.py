@@ -41,6 +41,8 @@ _LENT = 8
 """Updates that a host announces at a time once its own share of a budget is done."""
 _NONE = counts.Counts()
 _FINAL = (Kind.SOLVED, Kind.STOP)
+_GONE = -1
+"""Stands for all hosts that have left the run, where others have a number."""
 
 
 class Decision(NamedTuple):
@@ -73,7 +75,7 @@ class DecisionTally:
         self._built: dict[int, int] = {}  # by host: updates done in earlier processes
         self._resolved = ""
         self._ready: dict[int, tuple[int, counts.Counts]] = {}  # by host: its newest `ready`
-        self._steps: dict[int, int] = {}  # by host
+        self._steps: dict[int, int] = {}  # by host, and of `_GONE`
         self._spent: set[int] = set()  # hosts that have finished their share of a budget
         self._num_updates = 0  # agreed on
         self._last: Kind | None = None  # the newest decision about the end of the run
@@ -133,6 +135,10 @@ class DecisionTally:
         """Notes that a host has finished its share of a budget; decides the end once all have."""
         self._spent.add(host)
         return self.asked(Kind.END, reason) if len(self._spent) == self._num_hosts else []
+
+    def count_gone(self, num_steps: int) -> None:
+        """Notes the training steps of hosts that left the run before it was resumed."""
+        self._steps[_GONE] = num_steps
 
     def stepped(self, host: int, num_steps: int) -> list[Decision]:
         """Notes the training steps of a host so far; decides the end of their budget."""

@@ -96,11 +96,13 @@ def test_all_hosts_know_how_many_made_their_checkpoint(world: World) -> None:
 
 
 def test_all_hosts_know_which_have_their_part_of_the_checkpoint(world: World) -> None:
-    host = world.hub(3, made={20: hub.Made(3, "a")})
+    made = hub.Made(4, "a", {"1": 7, "2": 80, "3": 6, "gone": 500})
+    host = world.hub(3, made={20: made})
     others = [world.member(host.address, index, 3, steps={20: "a"} if index == 2 else None) for index in (1, 2)]
     with futures.ThreadPoolExecutor(3) as pool:
         begins = [pool.submit(one.meet, LONG) for one in (host, *others)]
-        assert {begin.result(LONG).parts for begin in begins} == {(0, 2)}
+        found = {begin.result(LONG) for begin in begins}
+        assert {(begin.parts, begin.num_gone) for begin in found} == {((0, 2), 513)}
 
 
 def test_decisions_come_to_all_hosts_in_the_same_order(world: World) -> None:

@@ -92,6 +92,10 @@ def test_steps_of_all_hosts_spend_a_budget() -> None:
     (ended,) = tally.stepped(1, 40)
     assert ended.kind is Kind.END and "--max_env_steps=100" in ended.reason
     assert tally.stepped(0, 99) == []
+    fewer = _begun(max_env_steps=100)
+    fewer.count_gone(30)  # by hosts that left the run
+    assert fewer.stepped(0, 40) == fewer.stepped(1, 29) == []
+    assert [decision.kind for decision in fewer.stepped(1, 30)] == [Kind.END]
 
 
 def test_the_end_is_decided_once_all_hosts_have_done_their_share() -> None:

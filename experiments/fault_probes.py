@@ -207,7 +207,7 @@ def load_refused() -> str:
             await asyncio.gather(*(refused(address, times) for _ in range(24)))
             async with aio.insecure_channel(address) as channel:
                 began = time.monotonic()
-                await channel.stream_unary(codec.STATUS_METHOD)(iter([b""]), timeout=5)
+                await channel.stream_unary(codec.STATUS_METHOD, None, None)(iter([b""]), timeout=5)
                 times.append(time.monotonic() - began)
 
         await workers.run(address, crowd)

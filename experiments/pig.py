@@ -111,7 +111,7 @@ def judge(run_dir: pathlib.Path, win: int) -> float:
 
 def train(run_dir: pathlib.Path, win: int, codes: int, seed: int, seconds: float) -> None:
     """Trains MuZero in a separate process."""
-    command = [pathlib.Path(sys.executable).parent / "seedzero", "train", "--preset=chance"]
+    command = [str(pathlib.Path(sys.executable).parent / "seedzero"), "train", "--preset=chance"]
     command += [f"--env=spiel:pig(winscore={win})", "--agent=muzero"]
     settings = [
         f"--muzero.chance_codes={codes}",

@@ -20,13 +20,14 @@ import pathlib
 import statistics
 import time
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
-from seedzero.acting.actors import agent_choice
+from seedzero.acting.actors import actor, agent_choice
 from seedzero.acting.tables import match, scoring
 from seedzero.config import configs
+from seedzero.core import types
 from seedzero.envs import turn_games
 from seedzero.search import gumbel
 
@@ -76,6 +77,19 @@ def side(choice: WithSettings) -> tuple[turn_games.TurnGame, match.Player, dict[
     return game, player, cost
 
 
+class Batched(NamedTuple):
+    """Lets a player of batches act."""
+
+    player: match.Player
+    positions: turn_games.Positions
+
+    def act(self, step: types.EnvStep, first: np.ndarray) -> np.ndarray:
+        """Returns the actions, [E] int32, like `Actor.act`."""
+        actions, rows = np.zeros(len(first), np.int32), np.flatnonzero(actor.shown(step))
+        actions[rows] = self.player([self.positions.states[row] for row in rows])
+        return actions
+
+
 def score(totals: Sequence[float]) -> dict[str, Any]:
     """Returns A's results from its returns in pairs of games; an interval needs at least two pairs."""
     signs = np.sign(totals)
@@ -100,7 +114,8 @@ def main() -> None:
     (game, first, cost), (_, second, other) = map(side, choices)
     generator = np.random.default_rng(given.seed)
     begun = [match.opening(game, generator, given.moves) for _ in range(-(-given.games // 2))]
-    games = match.play_games(game, [state for state in begun for _ in range(2)], first, second)
+    positions = turn_games.Positions(game, [state for state in begun for _ in range(2)], generator)
+    games = match.play_games(positions, Batched(first, positions), Batched(second, positions))
     result = {"game": game.name, **score([each.total for each in games])}
     print(json.dumps({**result, "a": cost, "b": other, "load": round(os.getloadavg()[0], 1)}))
 

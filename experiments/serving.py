@@ -260,7 +260,8 @@ def main(words: Sequence[str]) -> None:
         path = pathlib.Path(directory)
         match given.command:
             case "rate":
-                found = rate(*given.names, given.clients, given.rows, given.seconds or 10.0)
+                (run,) = given.names
+                found = rate(run, given.clients, given.rows, given.seconds or 10.0)
             case "acting":
                 found = acting(path / "run", given.seconds or 60.0)
             case "pool":
@@ -268,7 +269,8 @@ def main(words: Sequence[str]) -> None:
             case "follow":
                 found = follow(path / "run", given.changes)
             case "javascript":
-                found = javascript(*given.names, given.games, path)
+                run, player = given.names
+                found = javascript(run, player, given.games, path)
     print(json.dumps({**found, "load": [round(x, 1) for x in os.getloadavg()]}))
 
 

@@ -149,7 +149,7 @@ def _absent(chips: str, topology: str) -> jax.sharding.Mesh:
         topology_name=topology,
         chips_per_host_bounds=roofline.SLICES[chips].topology,
     )
-    devices = sorted(found.devices, key=lambda device: device.process_index)
+    devices = sorted(found.devices, key=lambda device: device.process_index)  # type: ignore[attr-defined]
     return jax.sharding.Mesh(np.array(devices), (meshes.AXIS,))
 
 

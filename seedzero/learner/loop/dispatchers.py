@@ -401,6 +401,8 @@ class Dispatcher:
             **run_phase.to_json(is_spent=is_spent),
             **places.to_json(self.places),
         }
+        if self._lock_step and any(found.pending for found in self.everyone.counts()):
+            counters["epoch"] += 1  # episodes have begun since the last reset, and a resume begins others
         parts = {player.name: player.state() for player in self.players}
         return CheckpointState(parts, places.whole(self.places), counters, self.seating.frozen())
 

@@ -412,7 +412,9 @@ class TestLockStep:
         assert world.restarts == [session.session_id]
         counts = world.loop.look().counts
         assert counts.discarded == {"checkpoint_reset": 4} and counts.pending == 0
-        assert world.people.epoch == 1
+        assert world.people.epoch == world.loop.state().counters["epoch"] == 1
+        world.play(world.join(), 1)
+        assert world.loop.state().counters["epoch"] == 2  # where a budget ends, its seeds are used up
         assert world.rows == list(range(2, 22, 2))
 
     def test_a_checkpoint_where_the_budget_ends_is_before_the_last_evaluation(self, make: loop_world.Make) -> None:

@@ -392,6 +392,7 @@ class Dispatcher:
             player.publish()
         num_steps = sum(found.env_steps for found in self.everyone.counts())
         is_spent = bool(self._config.run.spent(self.everyone.num_updates, num_steps))
+        is_spent |= self._config.cluster.num_hosts > 1 and not self._config.agent.SAMPLES  # all together may be
         counters = {
             "num_acts": self._num_acts,
             **players.to_json(self.everyone),

@@ -23,7 +23,7 @@ LEAST_SECONDS = 10.0
 
 IN_LAST = "in_last_evaluation"
 """In a checkpoint's counters: it was made during the run's last evaluation, which a resume plays again, or with all
-steps or updates of its budget, but before it."""
+steps or updates of its budget, but before it, as those of a queue's several hosts may be."""
 LEFT_OUT = "left_out"
 """In a checkpoint's counters: how many updates an ended run skips after its last step, and replay.min_steps then."""
 CUT_SHORT = "cut_short"

@@ -457,6 +457,22 @@ class TestLastEvaluation:
         assert snapshot.last_evaluation is not None and snapshot.last_evaluation["update"] == 6
         assert (snapshot.num_updates, snapshot.counts.stored) == (6, num_steps)
 
+    @pytest.mark.parametrize("is_stopped", [True, False])
+    def test_hosts_of_a_queue_owe_it_until_it_is_over(self, make_queued: loop_world.Make, is_stopped: bool) -> None:
+        """A host does not know whether all have the steps of the budget together, until their end is decided."""
+        several = {"cluster__num_hosts": 2, "cluster__index": 0, "cluster__coordinator": "host-0:7000"}
+        world = make_queued(**{**self.SETTINGS, "run__max_updates": 0}, **several)
+        world.play(world.join(), 2)
+        assert world.loop.state().counters[phase.IN_LAST]
+        if is_stopped:
+            world.loop.stop("interrupted")
+        else:
+            world.loop.end("--max_env_steps=8 reached")
+            world.work()
+            world.now += phase.SILENCE_SECONDS
+        assert world.loop.run().startswith("interrupted" if is_stopped else "--max_env_steps=8 reached")
+        assert world.loop.state().counters[phase.IN_LAST] == is_stopped
+
     def test_one_that_reaches_the_return_is_not_owed_to_a_resume_either(self, make: loop_world.Make) -> None:
         world, watched = self._trained(make, run__stop_at_return=1.0)
         world.answer(watched, 0, 0.0, first=True)

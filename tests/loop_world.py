@@ -16,7 +16,7 @@ import numpy as np
 
 from seedzero.agents import agent_table, base
 from seedzero.config import configs, options, seats_config
-from seedzero.core import types
+from seedzero.core import env_ids, types
 from seedzero.device import batches, device_programs, meshes, newest_rows, setups, states
 from seedzero.learner.league_play import building
 from seedzero.learner.live import observers
@@ -329,7 +329,7 @@ class World:
         return jax.tree.map(np.asarray, self.player.rings)
 
     def join(self, role: types.Role = types.Role.TRAIN, name: str = "local-0") -> rosters.Session:
-        assignment = self.people.assign(messages.Hello(name, "", (role,), ("catch", "pgx"), 99))
+        assignment = self.people.assign(messages.Hello(name, "", (role,), ("catch", "pgx", env_ids.YOURS), 99))
         return self.people.begin(assignment.session_id)
 
     def show(self, session: rosters.Session, group: int, value: float, **shown: Any) -> None:

@@ -23,6 +23,7 @@ from __future__ import annotations
 
 import contextlib
 import logging
+import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent import futures
 from typing import Any, NamedTuple, TypeAlias
@@ -293,21 +294,22 @@ class DeviceLoop:
             if (found := facts.spent(self._config, dispatcher)) and self.agreed is not None:
                 self.agreed.spend(found)  # a save may come before the end, but then on all hosts
                 found = ""
-            if spent := found or spent:
-                self._begin_to_end(spent)
+            if found or spent:
+                self._begin_to_end(found or spent, may_wait=not spent)
         else:
-            self.run_phase = _after_the_last(dispatcher, self.run_phase, self._hooks)
+            self.run_phase = _after_the_last(dispatcher, self.run_phase, self._hooks, may_wait=not spent)
         if self.run_phase.over is None:
             others = tuple(self.others.counts().values())
             dispatcher.begin_evaluation(is_last=self.run_phase.ends, others=others)
 
-    def _begin_to_end(self, spent: str) -> None:
+    def _begin_to_end(self, spent: str, *, may_wait: bool) -> None:
         left_out, text = facts.left_out(self._config, self.dispatcher.players)
         if text:
             self._hooks.report(text)
         # The end has begun: steps that a lost worker takes away do not undo it.
-        self.run_phase = self.run_phase.after(phase.Event.SPENT, spent, self.dispatcher.end(left_out))
-        self.run_phase = _after_the_last(self.dispatcher, self.run_phase, self._hooks)
+        end = self.dispatcher.end(left_out, may_wait=may_wait)
+        self.run_phase = self.run_phase.after(phase.Event.SPENT, spent, end)
+        self.run_phase = _after_the_last(self.dispatcher, self.run_phase, self._hooks, may_wait=may_wait)
         if self.run_phase.over is None:
             self._hooks.report(f"{spent}: one more evaluation")
             if self.agreed is None and not self._config.run.deterministic:
@@ -342,15 +344,21 @@ class DeviceLoop:
             self._hooks.row()
 
 
-def _after_the_last(dispatcher: dispatchers.Dispatcher, run_phase: phase.RunPhase, hooks: Hooks) -> phase.RunPhase:
+def _after_the_last(
+    dispatcher: dispatchers.Dispatcher, run_phase: phase.RunPhase, hooks: Hooks, *, may_wait: bool
+) -> phase.RunPhase:
     """Returns the phase of a run that waits for or plays its last evaluation.
 
     It is over if the evaluation cannot come, or took too long; then its finished episodes count, if there are any.
+    may_wait: for a resume's first worker, because nothing else has asked for an end.
     """
     evaluator, running = dispatcher.evaluator, dispatcher.evaluator.running
     if running is None and not (run_phase.end.expects and dispatcher.is_evaluation_due(is_last=True)):
         return run_phase.after(phase.Event.GIVEN_UP)
-    if not dispatcher.places[0].programs.sizes:  # a resume that only evaluates compiles acting first
+    if may_wait and dispatcher.workers.roster.awaits_worker:
+        return run_phase.begun_again(math.inf)
+    # a resume that only evaluates compiles acting first
+    if not dispatcher.places[0].programs.sizes or run_phase.end.began == math.inf:
         return run_phase.begun_again(dispatcher.clock())
     if dispatcher.clock() < facts.last_until(dispatcher, run_phase):
         return run_phase

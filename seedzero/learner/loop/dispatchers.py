@@ -364,10 +364,10 @@ class Dispatcher:
             env_steps = sum(found.env_steps for found in (*self.everyone.counts(), *others))
             self.evaluator.begin(session, num_updates, params, now=now, env_steps=env_steps, sides=sides)
 
-    def end(self, left_out: tuple[int, int]) -> phase.RunEnd:
+    def end(self, left_out: tuple[int, int], *, may_wait: bool) -> phase.RunEnd:
         """Returns the facts of the end of a run whose budget is spent; evaluations of older parameters do not count.
 
-        left_out: as in `phase.RunEnd`.
+        left_out: as in `phase.RunEnd`. may_wait: the last evaluation may wait for a first worker.
         """
         evaluator, roster, player = self.evaluator, self.workers.roster, self.players[0]
         kept = {}
@@ -381,7 +381,7 @@ class Dispatcher:
             self.workers.end_session(running.session, "the run's last evaluation starts with fresh episodes")
         run, num_steps = self._config.run, player.env_steps
         bound = phase.bound(run, self._config.evaluation, num_steps)
-        expects = self._config.env.id != env_ids.REMOTE or is_there
+        expects = self._config.env.id != env_ids.REMOTE or is_there or (may_wait and roster.awaits_worker)
         return phase.RunEnd(self.clock(), bound, expects, left_out, kept)
 
     # ------------------------------------------------------------------------------------ checkpoints

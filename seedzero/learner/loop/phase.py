@@ -115,7 +115,10 @@ class RunPhase:
         return self.reason if self.phase in (Phase.OVER, Phase.INTERRUPTED) else None
 
     def begun_again(self, now: float) -> RunPhase:
-        """Returns the phase of a run whose last evaluation has its time from now on. now: in seconds."""
+        """Returns the phase of a run whose last evaluation has its time from now on.
+
+        now: in seconds; infinity: it has yet to begin.
+        """
         return dataclasses.replace(self, end=dataclasses.replace(self.end, began=now))
 
     def last_until(self, last_step: float, num_steps: int) -> float:

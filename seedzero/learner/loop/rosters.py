@@ -82,6 +82,8 @@ class Roster:
             types.Role.EVALUATE: set(range(layout.num_slots, layout.num_slots + layout.num_evaluate)),
         }
         self.has_evaluation = layout.num_evaluate > 0
+        self.awaits_worker = config.env.id == env_ids.REMOTE
+        """Whether a remote environment's first worker has yet to come in this process."""
         self.spec: types.EnvSpec | None = None
         """The environments' spec once it is known; if rows are seats, groups then have whole games."""
         self.num_assigned = 0
@@ -267,6 +269,7 @@ class Roster:
             joined = self._sessions[session_id]
             session = dataclasses.replace(joined, started=True, tasks=tasks, num_seats=num_seats)
             self._sessions[session_id] = session
+            self.awaits_worker = False
             return session
 
     def get(self, session_id: str) -> Session | None:

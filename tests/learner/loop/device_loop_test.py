@@ -567,8 +567,30 @@ class TestLastEvaluation:
 
     def test_a_remote_environment_without_an_evaluator_ends_at_once(self, make: loop_world.Make) -> None:
         world = make(**self.SETTINGS, env__id="remote")
+        world.join()
         world.player.num_updates = 6
         assert world.loop.run() == "--max_updates=6 reached"
+
+    @pytest.mark.parametrize("comes", [True, False])
+    def test_a_resume_with_a_remote_environment_waits_for_a_worker_until_its_time(
+        self, make: loop_world.Make, comes: bool
+    ) -> None:
+        world = make(**self.SETTINGS, env__id="remote")
+        world.player.num_updates = 6
+        for _ in range(3):
+            world.work()
+            assert world.loop.run_phase.ends
+            world.now += 3 * phase.SILENCE_SECONDS
+        if comes:
+            watched = world.join(types.Role.EVALUATE, "evaluator")
+            world.answer(watched, 0, 0.0, first=True)
+            world.answer(watched, 0, 0.0, reward=2.0, final=True)
+        else:
+            world.loop.end("--max_seconds=5 passed")
+            world.work()
+            world.now += phase.SILENCE_SECONDS
+        assert world.loop.run().startswith("--max_updates=6 reached" if comes else "--max_updates=6 reached; ")
+        assert [result.mean_return for result in world.results] == [2.0] * comes
 
     @pytest.mark.parametrize("settings", [{}, {"run__max_updates": 0}])
     def test_a_signal_ends_it_without_waiting(self, make: loop_world.Make, settings: dict[str, int]) -> None:

@@ -481,7 +481,8 @@ def _explained(env_id: str, unknown: type[gymnasium.error.Error]) -> Iterator[No
             hint = f"did you mean {better}{meant}?"
             raise errors.EnvironmentFailure(f"Gymnasium does not know {env_id!r}; {hint}") from error
         raise errors.EnvironmentFailure(
-            f"Gymnasium does not know {env_id!r} ({error}); for your own write gym:MODULE:ID, MODULE registers it"
+            f"Gymnasium does not know {env_id!r} ({error}); for your own write python:MODULE:CLASS, or gym:MODULE:ID "
+            "if MODULE registers ID"
         ) from error
 
 
@@ -493,6 +494,8 @@ def _unregistered(module: str, name: str) -> str:
     if old := registered_with_gym(name):
         return f"module {module!r} registers {name!r} {old}"
     said = f"module {module!r} was imported and registers no {name!r} with Gymnasium"
+    if callable(getattr(sys.modules[module], name, None)):
+        return f"{said}, but it has a function or class of this name; did you mean python:{module}:{name}?"
     if near := difflib.get_close_matches(name, known, n=3, cutoff=0.5):
         return f"{said}; did you mean {' or '.join(f'gym:{module}:{each}' for each in near)}?"
     if known:

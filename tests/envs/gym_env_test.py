@@ -201,6 +201,7 @@ TOWER = {"their_pkg.py": "import gymnasium\ngymnasium.register('Their/Tower-v0',
             "try gym:their_pkg.envs:Cave-v0",
         ),
         ({"their_pkg.py": ""}, "their_pkg:Cave-v0", "nor another; .*--env=python:MODULE:FUNCTION"),
+        ({"their_pkg.py": "class Cave: pass"}, "their_pkg:Cave", r"did you mean python:their_pkg:Cave\?$"),
     ],
 )
 def test_a_module_that_registers_no_such_id_is_told_what_it_registers(modules, wanted, message, tmp_path, monkeypatch):

@@ -41,6 +41,7 @@ def test_right_ids_are_known(env_id):
         ("gym:", "gym:CartPole-v1"),
         ("gym:CartPol-v1", "Did you mean: `CartPole`"),
         ("gym:CartPole-v7", "Gymnasium does not know 'CartPole-v7'; did you mean gym:CartPole-v1?"),
+        ("gym:MyEnv", "for your own write python:MODULE:CLASS, or gym:MODULE:ID if MODULE registers ID"),
         ("gym::CartPole-v1", "gym:MODULE:ID"),
         ("gym:module:", "gym:MODULE:ID"),
         ("gym:minatar/Breakout-v1", "Did you mean: `MinAtar`"),

@@ -190,7 +190,7 @@ class GymVectorEnv:
         """Makes each environment by calling its function. If masks are in infos, the spec is complete after a reset.
 
         name: for errors. render: whether they were asked for pictures. masks: whether action masks are used.
-        info_keys: as in `gym_infos.read`.
+        info_keys: as in `gym_protocol.read_infos`.
 
         Raises EnvironmentFailure for an unknown id, a missing package, an unsupported space, or the environment's
         exception.

@@ -47,7 +47,7 @@ def _name(name: object) -> str:
 
 
 def _number(name: str, value: Any) -> float:
-    array = np.asarray(value)
+    array = _array(f"{name!r} in its info", value)
     is_number = array.dtype.kind in "biuf" and array.size == 1
     if not is_number or abs(found := float(array.item())) > _LARGEST:
         raise ValueError(f"{str(value)[:100]!r} as {name!r} in its info; expected one finite number, or NaN for none")
@@ -98,7 +98,7 @@ class Checked:
     ) -> None:
         """sizes: the numbers of values of each whole number in an action; if empty, masks are not read.
 
-        info_keys: see `gym_infos.read`.
+        info_keys: see `read_infos`.
         """
         self.env, self._name, self._num_steps, self._sizes = env, name, 0, sizes
         self.info: dict[str, float] = {}

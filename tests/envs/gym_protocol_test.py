@@ -288,6 +288,7 @@ def test_no_number_is_none_and_numbers_of_any_kind_are_taken() -> None:
         ({"metrics": 3}, (), "int"),
         ({"metrics": {"a": "text"}}, (), "text"),
         ({"metrics": {"a": [1, 2]}}, (), "1, 2"),
+        ({"metrics": {"a": [[1], [1, 2]]}}, (), "^a list as 'a' in its info, which numpy cannot read"),
         ({"metrics": {"a": math.inf}}, (), "inf"),
         ({"metrics": {"a": 1e300}}, (), "1e.300"),
         ({"metrics": {"": 1}}, (), "name ''"),

@@ -96,6 +96,10 @@ def test_ticks_of_a_zoomed_axis_differ() -> None:
     assert _value("format.ticks(format.clock)(null, [60, 120], 0, 0, 60)") == ["1:00", "2:00"]
 
 
+def test_zero_has_no_sign() -> None:
+    assert _value("[-0, 0, -3, 1234].map((value) => format.number(value))") == ["0", "0", "-3", "1,234"]
+
+
 def test_of_many_actions_the_likeliest_are_shown() -> None:
     asked = "game.choicesOf({ policy: Array.from({ length: SIZE }, (_, place) => place / 9), action: 44 }, {})"
     told = ".map((one) => [one.name, one.is_taken])"

@@ -241,7 +241,7 @@ class EnvConfig(options.Section):
 
     @property
     def max_episode_frames(self) -> int:
-        """Frames after which an episode of Atari is truncated; by default half an hour (Machado et al. 2018)."""
+        """Frames after its no-ops at which Atari truncates an episode; default: half an hour (Machado et al. 2018)."""
         return self.max_episode_steps * self.frame_skip or 108_000
 
     @property

@@ -3,7 +3,7 @@
 This file corrects ALE 0.12's deviations from types.EnvStep:
 - an action out of range kills the emulator thread, and the next step waits forever: actions are checked first;
 - at its own frame limit ALE repeats an older frame, from which a truncated episode must not bootstrap: this file
-  counts the frames and resets the game by a mask;
+  counts the frames, without the no-ops at a game's beginning, and resets the game by a mask;
 - ALE's own life-loss option restarts the whole game: here the life-loss signal ends the episode and the next
   episode continues the game, so that later lives are played too (Mnih et al. 2015, Methods);
 - `noop_max` is exclusive.
@@ -52,7 +52,7 @@ class Atari:
         names = tuple(action.name for action in self._envs.ale.get_action_set())
         others: dict[str, Any] = {"frames_per_step": settings.frame_skip, "action_names": names}
         self.spec = types.EnvSpec((size, size, 1), "uint8", len(names), 0, 255, **others)
-        self.frame_numbers = np.zeros(num_envs, np.int32)
+        self.frame_numbers = self._game_frames = self._noops = np.zeros(num_envs, np.int32)
         self._frame_limit = settings.max_episode_frames
         self._picture = np.zeros((*_SCREEN, 3), np.uint8)
         self._final = self._timed_out = self._ended_unseen = np.zeros(num_envs, bool)
@@ -64,7 +64,8 @@ class Atari:
             observation, info = self._envs.reset(seed=emulator_seeds)
             if self._colour is not None:
                 self._picture = self._colour.reset(seed=emulator_seeds[:1])[0][0, 0]
-        self.frame_numbers = info["frame_number"]
+        self.frame_numbers, self._game_frames = info["frame_number"], info["episode_frame_number"]
+        self._noops = self._game_frames
         self._final = self._timed_out = self._ended_unseen = np.zeros(self.num_envs, bool)
         return types.EnvStep.first(self._frames(observation))
 
@@ -82,7 +83,10 @@ class Atari:
                     picture = self._colour.reset(options={"reset_mask": self._timed_out[:1]})[0]
                 self._picture = picture[0, 0]
         terminated = (ended | self._ended_unseen) & ~first
-        truncated = (info["episode_frame_number"] >= self._frame_limit) & ~first & ~terminated
+        is_new = self._timed_out | (info["episode_frame_number"] < self._game_frames)
+        self._game_frames = info["episode_frame_number"]
+        self._noops = np.where(is_new, self._game_frames, self._noops)
+        truncated = (self._game_frames - self._noops >= self._frame_limit) & ~first & ~terminated
         # After a lost life the game continues during the first observation; the next step reports an end there.
         self._ended_unseen = ended & first & ~self._timed_out
         self._timed_out = truncated

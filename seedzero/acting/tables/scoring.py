@@ -226,11 +226,11 @@ def _evaluate_alone(
 
 def _num_envs(config: configs.Config, spec: types.EnvSpec | None, num_episodes: int) -> int:
     """Returns the number of environments that step at the same time, equal for every task."""
-    # A run that needs few environments in training gets few here, too.
-    most = min(num_episodes, MAX_ENVS, max(config.evaluation.num_envs, config.worker.envs_per_group))
+    num_tasks = spec.num_tasks if spec else 1
+    # A run that needs few environments in training gets few here, too, but one for each task.
+    most = min(num_episodes, MAX_ENVS, max(config.evaluation.num_envs, config.worker.envs_per_group, num_tasks))
     if spec and spec.fixed_seats:
         return whole_games(most, spec)
-    num_tasks = spec.num_tasks if spec else 1
     return most if most < num_tasks else most // num_tasks * num_tasks
 
 

@@ -236,6 +236,12 @@ def test_games_of_two_players_with_chance_are_played_against_random_moves(
         scoring.evaluate(agent_choice.AgentChoice(path), 1, "mcts-10")
 
 
+def test_each_task_has_an_environment_if_there_are_episodes_for_all() -> None:
+    spec = types.EnvSpec((4,), "float32", 2, tasks=tuple(map(str, range(30))))
+    few = configs.override(presets.get("catch"), {"worker.envs_per_group": 4, "evaluation.num_envs": 5})
+    assert [scoring._num_envs(few, spec, number) for number in (5, 30, 100)] == [5, 30, 30]
+
+
 def test_agents_of_an_environment_play_together() -> None:
     agents = types.EnvSpec((4,), "float32", 2, tasks=("a", "b", "c"), seats=("a", "b", "c"), fixed_seats=True)
     few = configs.override(presets.get("agents"), {"worker.envs_per_group": 9, "evaluation.num_envs": 9})

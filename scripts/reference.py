@@ -129,8 +129,8 @@ def _range(value: options.Value, choices: tuple[str, ...], low: float, high: flo
         return ", ".join(f"`{choice}`" for choice in choices)
     if isinstance(value, bool | str):
         return ""  # the default shows that it is a switch or a text
-    if high in (math.inf, options.LARGEST, options.LARGEST_COUNT):
-        return "any number" if low == -math.inf else f"at least {_number(low)}" if low else ""
+    if high in (math.inf, options.LARGEST_FLOAT, options.LARGEST, options.LARGEST_COUNT):
+        return "any number" if low <= -options.LARGEST_FLOAT else f"at least {_number(low)}" if low else ""
     return f"{_number(low)} to {_number(high)}"
 
 

@@ -16,6 +16,9 @@ Value = bool | int | float | str
 LARGEST, LARGEST_COUNT = 2**31 - 1, 2**63 - 1
 """Largest whole number, because devices and messages have 32 bits; largest count of steps, updates or bytes."""
 
+LARGEST_FLOAT = (2 - 2**-23) * 2.0**127
+"""Largest number that is not whole, because devices compute with 32 bits."""
+
 LONGEST_WAIT = 1e9
 """Longest time in seconds that a thread can wait, with a margin."""
 
@@ -29,8 +32,8 @@ def at_creation(
     unit: str = "",
     *,
     choices: tuple[str, ...] = (),
-    low: float = -math.inf,
-    high: float = math.inf,
+    low: float = -LARGEST_FLOAT,
+    high: float = LARGEST_FLOAT,
     resumable: str = "",
 ) -> Any:
     """Returns a field whose value never changes in a run directory, because it is chosen when the run is created.
@@ -39,11 +42,13 @@ def at_creation(
       default: the default value, whose type is the field's.
       help_text: one line, without the unit.
       choices: allowed values; empty allows any.
-      high: largest allowed number; whole numbers are at most LARGEST by default.
+      high: largest allowed number; by default LARGEST for whole numbers, and no infinity unless it is the default.
       resumable: ANY_TIME, ON_RESUME or "", see `any_time` and `on_resume`.
     """
-    if isinstance(default, int) and high == math.inf:
+    if isinstance(default, int) and high == LARGEST_FLOAT:
         high = LARGEST
+    if default == math.inf:
+        high = math.inf
     metadata = dict(help=help_text, unit=unit, choices=choices, low=low, high=high, resumable=resumable)
     return dataclasses.field(default=default, metadata=metadata)
 
@@ -122,7 +127,9 @@ def shown(value: Value) -> str:
 
 
 def _range(low: float, high: float) -> str:
-    """Describes bounds in words; the largest whole numbers are no bound that a user sets."""
+    """Describes bounds in words; the largest numbers are no bound that a user sets."""
+    if high == LARGEST_FLOAT:
+        return (f"at least {low:g} and " if low > -LARGEST_FLOAT else "") + "finite"
     if high in (math.inf, LARGEST, LARGEST_COUNT):
         return f"at least {low:g}" + (f" and at most {high}" if high != math.inf else "")
     return f"from {low:g} to {high:g}"

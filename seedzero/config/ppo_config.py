@@ -7,6 +7,7 @@ clipped, and the learning rate is constant.
 from __future__ import annotations
 
 import dataclasses
+import math
 from collections.abc import Mapping
 from typing import Any, ClassVar
 
@@ -41,7 +42,7 @@ class PPOConfig(options.AgentSection):
     num_minibatches: int = options.on_resume(
         4, "parts of an epoch, in random order, each with one optimizer step; with an LSTM, of whole unrolls", low=1
     )
-    clip_ratio: float = options.on_resume(0.2, "clip range of the probability ratio (epsilon)", low=0)
+    clip_ratio: float = options.on_resume(0.2, "clip range of the probability ratio (epsilon)", low=0, high=math.inf)
     trace_decay: float = options.on_resume(0.95, "lambda of generalized advantage estimation", low=0, high=1)
     entropy_weight: float = shared.entropy_weight(0.01)
     value_loss_weight: float = shared.value_loss_weight(0.5)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import math
 from collections.abc import Mapping
 from typing import Any, ClassVar
 
@@ -33,8 +34,10 @@ class VTraceConfig(options.AgentSection):
     wait_seconds: float = shared.wait_seconds(1.0)
     entropy_weight: float = shared.entropy_weight(0.01)
     value_loss_weight: float = shared.value_loss_weight(0.5)
-    clip_rho: float = options.on_resume(1.0, "largest importance weight of a temporal difference (rho-bar)", low=0)
-    clip_c: float = options.on_resume(1.0, "largest importance weight of a trace (c-bar)", low=0)
+    clip_rho: float = options.on_resume(
+        1.0, "largest importance weight of a temporal difference (rho-bar)", low=0, high=math.inf
+    )
+    clip_c: float = options.on_resume(1.0, "largest importance weight of a trace (c-bar)", low=0, high=math.inf)
     trace_decay: float = options.on_resume(1.0, "lambda of the traces", low=0, high=1)
     popart: bool = options.at_creation(
         False, "PopArt: learn a value for each task, in units of that task's returns; off: one value for all"

@@ -48,6 +48,7 @@ def test_a_short_name_sets_its_field(alias: str) -> None:
         ("run.seed", "abc", "--seed=abc: "),
         ("replay.batch_size", "0", "--replay.batch_size .* 0; .* 1 .* 2147483647"),
         ("reward.discount", "1.5", "--reward.discount .* 1.5; .* 0 to 1"),
+        ("optimizer.learning_rate", "inf", "--optimizer.learning_rate .* inf; .* finite"),
         ("vtrace.wait_seconds", "inf", "--vtrace.wait_seconds .* inf; "),
         ("ppo.wait_seconds", "1e10", "--ppo.wait_seconds .* 10000000000.0; "),
         ("bucket.lease_seconds", "inf", "--bucket.lease_seconds .* inf; "),

@@ -181,7 +181,7 @@ MECHANISMS: tuple[tuple[str, str, str], ...] = (
     ),
     (
         "Atari's frame limit is not an end of the game",
-        'truncated = (info["episode_frame_number"] >= self._frame_limit) & ~first & ~terminated',
+        "truncated = (self._game_frames - self._noops >= self._frame_limit) & ~first & ~terminated",
         "truncated = np.zeros_like(first)",
     ),
     (

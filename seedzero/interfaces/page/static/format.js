@@ -1,8 +1,8 @@
-// Numbers as texts, and curves smoothed: functions without the browser.
+// Numbers as texts, and smoothed curves, without the browser.
 
 export function number(value, digits = 4) {
   if (!Number.isFinite(value)) return "–";
-  if (Number.isInteger(value) && Math.abs(value) < 1e15) return (value + 0).toLocaleString("en-US"); // of -0, too, it is 0
+  if (Number.isInteger(value) && Math.abs(value) < 1e15) return (value || 0).toLocaleString("en-US"); // -0 is 0
   const size = Math.abs(value);
   return size >= 1e6 || size < 1e-3 ? value.toExponential(2) : Number(value.toPrecision(digits)).toLocaleString("en-US", { maximumFractionDigits: 6 });
 }

@@ -23,7 +23,7 @@ async function answered(asked) {
   return value;
 }
 
-// Returns an answer about runs once their history is read; null: nobody is alive to wait for it. told: receives every answer.
+// Returns an answer about runs once their history is read; null: nobody is alive to wait for it. told: gets every answer.
 export async function whole(path, parameters, alive, told = () => {}) {
   for (;;) {
     const found = await get(path, parameters);

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import os
 import threading
@@ -80,7 +81,8 @@ class ProgramPool:
 
     def _work(self, share: Sequence[int]) -> None:
         if share:
-            os.sched_setaffinity(0, share)  # for this thread, and so for the programs that it starts
+            with contextlib.suppress(OSError):  # some containers forbid it; the programs then share all cores
+                os.sched_setaffinity(0, share)  # for this thread, and so for the programs that it starts
         try:
             while (drawn := self._draw()) is not None:
                 task, program = drawn

@@ -136,6 +136,17 @@ def test_a_program_sees_its_share_of_the_cores_alone() -> None:
     assert log.lines == {"a": ["1"], "b": ["1"]} and os.sched_getaffinity(0) == before
 
 
+def test_programs_run_where_cores_cannot_be_chosen(monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(*arguments: object) -> None:
+        raise PermissionError(1, "Operation not permitted")
+
+    log = _Log()
+    monkeypatch.setattr(os, "sched_setaffinity", refuse)
+    running = pool.ProgramPool([log.task("a", "print('up')")], 1)
+    running.start()
+    assert running.wait(_SECONDS) and log.lines == {"a": ["up"]}
+
+
 WAITS = "import sys; print('waits', flush=True); sys.stdin.read()"
 
 

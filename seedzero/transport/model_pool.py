@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
+from concurrent import futures
 from typing import NamedTuple, Protocol, TypeVar
 
 import grpc
@@ -73,6 +74,8 @@ class ModelService:
     def __init__(self, pool: ModelPool, guard: security.Guard) -> None:
         self._pool, self._guard = pool, guard
         self._turn, self._num_asking = asyncio.Lock(), 0
+        # A cancelled call loses its turn while the pool still copies for it; the next one then waits for this thread.
+        self._thread = futures.ThreadPoolExecutor(1, thread_name_prefix="model-pool")
 
     def methods(self) -> grpc.GenericRpcHandler[bytes, bytes]:
         """Returns the methods for a grpc.aio server as streams, because gRPC would read a unary request."""
@@ -87,7 +90,7 @@ class ModelService:
         """Returns the run's configuration, spec and players."""
 
         async def respond() -> inference_pb2.PlayersReply:
-            found = await asyncio.to_thread(self._pool.offer)
+            found = await asyncio.get_running_loop().run_in_executor(self._thread, self._pool.offer)
             learning = policy_codec.served(found.learning)
             return inference_pb2.PlayersReply(
                 config=found.config, spec=found.spec, learning=learning, frozen=found.frozen
@@ -101,7 +104,8 @@ class ModelService:
         async def respond() -> None:
             async with asyncio.timeout(_WAIT_SECONDS):
                 asked = policy_codec.parsed(inference_pb2.FetchRequest, await context.read())
-            found = await asyncio.to_thread(self._pool.parameters, asked.player)
+            loop = asyncio.get_running_loop()
+            found = await loop.run_in_executor(self._thread, self._pool.parameters, asked.player)
             for reply in _replies(found):
                 async with asyncio.timeout(_WAIT_SECONDS):
                     await context.write(reply)  # type: ignore[arg-type]

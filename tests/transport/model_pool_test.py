@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import queue
 import threading
@@ -10,10 +11,10 @@ from collections.abc import Iterator
 import grpc
 import numpy as np
 import pytest
-from wire import SETTINGS, Learner, serving
+from wire import SETTINGS, Learner, in_a_loop, serving
 
 from seedzero.core import errors
-from seedzero.transport import codec, model_pool, security
+from seedzero.transport import codec, inference_pb2, model_pool, security
 
 SECONDS = 600.0
 WORKERS, POOL = "0123456789abcdef", "fedcba9876543210"
@@ -26,14 +27,17 @@ class Pool:
 
     def __init__(self) -> None:
         self.asked: list[str] = []
-        self.may_go_on = threading.Semaphore(0)
+        self.threads: set[int] = set()
+        self.is_slow, self.may_go_on = threading.Event(), threading.Semaphore(0)
 
     def offer(self) -> model_pool.PoolOffer:
         return model_pool.PoolOffer('{"a": 1}', "{}", {"main": 12}, ("main-0123456789ab",))
 
     def parameters(self, player: str) -> model_pool.Parameters:
         self.asked.append(player)
+        self.threads.add(threading.get_ident())
         if player == "slow":
+            self.is_slow.set()
             assert self.may_go_on.acquire(timeout=SECONDS)
         if player == "nobody":
             raise errors.UsageError("no player 'nobody' is in this run")
@@ -114,3 +118,40 @@ def test_transfers_come_one_at_a_time_and_few_wait() -> None:
             thread.join(SECONDS)
         assert [len(ended.get()) for _ in threads[1:]] == [NUM_BYTES] * model_pool._MAX_ASKING  # type: ignore[arg-type]
         assert pool.asked == ["slow"] * model_pool._MAX_ASKING
+
+
+class _Call:
+    """The server's end of a Fetch."""
+
+    def __init__(self, player: str) -> None:
+        self.was_read, self.num_bytes = asyncio.Event(), 0
+        self._request = inference_pb2.FetchRequest(player=player).SerializeToString()
+
+    def invocation_metadata(self) -> tuple[()]:
+        return ()
+
+    def peer(self) -> str:
+        return "test"
+
+    async def read(self) -> bytes:
+        self.was_read.set()
+        return self._request
+
+    async def write(self, reply: inference_pb2.FetchReply) -> None:
+        self.num_bytes += len(reply.chunk)
+
+
+@in_a_loop
+async def test_the_copy_of_a_cancelled_transfer_ends_before_the_next_begins() -> None:
+    pool, first, second = Pool(), _Call("slow"), _Call("main")
+    service = model_pool.ModelService(pool, security.Guard(""))
+    cancelled = asyncio.create_task(service.fetch(None, first))  # type: ignore[arg-type]
+    await asyncio.to_thread(pool.is_slow.wait, SECONDS)
+    cancelled.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await cancelled
+    following = asyncio.create_task(service.fetch(None, second))  # type: ignore[arg-type]
+    await second.was_read.wait()  # and so it asks the pool
+    pool.may_go_on.release()
+    await following
+    assert pool.asked == ["slow", "main"] and len(pool.threads) == 1 and second.num_bytes == NUM_BYTES

@@ -127,11 +127,12 @@ def warnings(transport: sections.TransportConfig, tls: sections.TlsConfig) -> li
     found = [text] if (text := exposure(transport.token_file)) else []
     if not transport.listen or run_rules.is_of_this_machine(transport.listen):
         return found
+    place = transport.listen.removesuffix(":0")  # the port is not chosen yet
     if not transport.token_file:
-        found.append(f"--insecure: whoever reaches {transport.listen} may join")
+        found.append(f"--insecure: whoever reaches {place} may join")
     elif not tls.cert_file:
         found.append(
-            f"the token comes in plain text to {transport.listen}: fine in a private network; elsewhere give "
+            f"the token comes in plain text to {place}: fine in a private network; elsewhere give "
             "--tls.cert_file and --tls.key_file"
         )
     return found

@@ -442,3 +442,13 @@ def test_a_name_that_nobody_has_is_waited_for(names: NameServer) -> None:
             names.answer = "127.0.0.1"
             joined.join(wire.TIMEOUT_SECONDS)
             assert not joined.is_alive()
+
+
+@pytest.mark.parametrize(
+    ("listen", "place"),
+    [("127.0.0.1:0", None), ("0.0.0.0:0", "0.0.0.0"), ("[::]:0", "[::]"), ("0.0.0.0:7700", "0.0.0.0:7700")],
+)
+def test_a_warning_names_no_port_that_is_still_to_be_chosen(listen: str, place: str | None) -> None:
+    given = sections.TransportConfig(listen=listen, insecure=True)
+    expected = [f"--insecure: whoever reaches {place} may join"] if place else []
+    assert security.warnings(given, sections.TlsConfig()) == expected

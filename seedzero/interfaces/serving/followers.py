@@ -26,6 +26,8 @@ _SHARE = 0.1
 """Largest share of the time that looking may take, so large parameters are loaded less often."""
 REPORT_SECONDS = 60.0
 """The user gets a message after this time without a successful look."""
+STOP_SECONDS = 2.0
+"""Longest wait for the end of a look, because a download may take minutes."""
 _TRANSIENT = (
     errors.CheckpointError,
     errors.BucketError,
@@ -133,15 +135,16 @@ class Follower:
         self._agents, self._change, self._report, self._fail, self._clock = agents, change, report, fail, clock
         self._versions = {name: saved.update for name, saved in agents.players.items()}
         self._is_over, self._succeeded_at, self._is_failing = threading.Event(), clock(), False
-        self._thread = threading.Thread(target=self._run, name="follow", daemon=True)
+        # Not a daemon, which could crash when Python exits during a look; `errors.leave` waits for no thread.
+        self._thread = threading.Thread(target=self._run, name="follow")
 
     def start(self) -> None:
         self._thread.start()
 
     def stop(self) -> None:
-        """Ends the thread after its present look."""
+        """Ends the thread after its present look, without waiting for a long one."""
         self._is_over.set()
-        self._thread.join()
+        self._thread.join(STOP_SECONDS)
 
     def look(self) -> float:
         """Loads newer players, leaving failures to the next look; returns the seconds until then."""
@@ -168,7 +171,8 @@ class Follower:
             while not self._is_over.wait(pause):
                 pause = self.look()
         except Exception as error:  # otherwise the server would silently keep old parameters
-            self._fail("following the run", error)
+            if not self._is_over.is_set():
+                self._fail("following the run", error)
 
 
 def load_from_learner(

@@ -167,7 +167,9 @@ def local(place: str, fetch: Callable[[Copy], object] = lambda copy: None) -> It
         plain_files.check_name(path)
         yield path
         return
-    with tempfile.TemporaryDirectory(prefix="seedzero-") as name, bucket.naming(pathlib.Path(name), url):
+    # A download that a stopping policy server leaves behind may still write there.
+    directory = tempfile.TemporaryDirectory(prefix="seedzero-", ignore_cleanup_errors=True)
+    with directory as name, bucket.naming(pathlib.Path(name), url):
         copy = Copy(url, bucket.open_store(url, RETRY_SECONDS), pathlib.Path(name))
         fetch(copy)
         yield copy.path

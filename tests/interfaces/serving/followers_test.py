@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import pathlib
 import shutil
+import threading
 from collections.abc import Iterator, Mapping
 from typing import Any, cast
 
@@ -154,6 +155,31 @@ def test_an_unexpected_error_is_handed_on(run: pathlib.Path, monkeypatch: pytest
     follower._thread.join()
     follower.stop()
     assert failures == ["following the run: no room"]
+
+
+def test_a_stop_does_not_wait_for_a_long_download(run: pathlib.Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(followers, "LOOK_SECONDS", 0.0)
+    monkeypatch.setattr(followers, "STOP_SECONDS", 0.0)
+    has_begun, may_end, failures = threading.Event(), threading.Event(), list[Exception]()
+
+    class Stuck:
+        players = followers.load(agent_choice.AgentChoice(run), ()).players
+
+        def newer(self, versions: Mapping[str, int]) -> Iterator[tuple[str, saved_agents.SavedAgent]]:
+            has_begun.set()
+            may_end.wait(600.0)
+            raise RuntimeError("the server has gone")
+
+    follower = followers.Follower(
+        cast(Any, Stuck()), lambda name, saved: None, print, lambda subject, error: failures.append(error)
+    )
+    follower.start()
+    has_begun.wait()
+    follower.stop()
+    is_left_behind = follower._thread.is_alive()
+    may_end.set()
+    follower._thread.join()
+    assert is_left_behind and failures == []
 
 
 def test_looks_take_at_most_a_tenth_of_the_time(run: pathlib.Path) -> None:

@@ -45,6 +45,7 @@ class Uploads:
         self._report, self._clock = report, clock
         self._reports_progress = False
         self._sent: dict[str, tuple[int, int]] = {}
+        self._damaged: set[str] = set()  # the reported prefixes
         self._sending = threading.Lock()
 
     def report_progress(self) -> None:
@@ -54,8 +55,9 @@ class Uploads:
     def upload(self, step: int | None) -> None:
         """Uploads a checkpoint, the best one, and earlier permanent checkpoints that the bucket lacks.
 
-        After an error, the next call uploads what is missing. Without a step, only the best one is uploaded. Raises
-        BucketError if an upload fails; OSError or CheckpointError if the local copy cannot be read.
+        After an error, the next call uploads what is missing. Without a step, only the best one is uploaded. A damaged
+        local copy of another checkpoint than the step's is reported once and left out. Raises BucketError if an upload
+        fails; OSError or CheckpointError if the local copy of the step's cannot be read.
         """
         local = self._path / "checkpoints"
         best = [remote.best_prefix(found) for found in saved_files.finished(local / saved_files.BEST)[-1:]]
@@ -65,10 +67,18 @@ class Uploads:
             uploaded = self._objects.steps()
             steps = [step, *(found.step for found in earlier if found.step not in uploaded)]
         for prefix in [*best, *map(remote.step_prefix, steps)]:  # the best before the counters that know its return
-            content = (self._path / prefix / manifest.NAME).read_bytes()
-            known = self._objects.manifests.get(prefix)
-            if known is None or known.content != content:
-                self._upload(prefix, remote.Known(content, manifest.parse(content, remote.number(prefix))))
+            try:
+                content = (self._path / prefix / manifest.NAME).read_bytes()
+                known = self._objects.manifests.get(prefix)
+                if known is None or known.content != content:
+                    self._upload(prefix, remote.Known(content, manifest.parse(content, remote.number(prefix))))
+            except (OSError, errors.CheckpointError) as error:
+                if step is not None and prefix == remote.step_prefix(step):
+                    raise
+                if prefix not in self._damaged:
+                    self._damaged.add(prefix)
+                    damaged = f"{self._path / prefix} cannot be uploaded: {error}"
+                    self._report(f"{damaged}; the other checkpoints are uploaded, and you may delete this one")
         if step is not None and self._reports_progress:
             self._report(f"checkpoint {step} is in {self._store.url}")
 

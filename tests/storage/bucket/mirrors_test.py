@@ -521,6 +521,24 @@ def test_the_best_checkpoint_is_there_before_the_counters_that_know_its_return(h
     assert written == [saved_files.BEST, saved_files.STEPS]
 
 
+@pytest.mark.parametrize("file", [manifest.NAME, "params/data"])
+@pytest.mark.parametrize("best", [True, False])
+def test_a_damaged_local_checkpoint_is_reported_once_and_the_others_are_uploaded(
+    here: Machine, gcs: FakeGcs, best: bool, file: str
+) -> None:
+    here.open()
+    here.write(9, best=best, for_good=True)
+    damaged = here.path / "checkpoints" / ("best" if best else "steps") / f"{9:012d}"
+    (damaged / file).unlink()
+    if file == manifest.NAME:
+        (damaged / file).write_text("not a manifest")
+    for step in (10, 20):
+        here.upload(step)
+    assert steps(gcs) == [10, 20] and not [name for name in names(gcs) if f"{9:012d}" in name]
+    told = [text for text in here.said if text.startswith(f"{damaged} cannot be uploaded: ")]
+    assert len(told) == (best or file != manifest.NAME)  # without its manifest, no one knows that it is permanent
+
+
 def test_a_refused_listing_is_not_a_new_run(machine: Make, gcs: FakeGcs) -> None:
     with (
         gcs.failing(403, kind="list"),

@@ -40,12 +40,13 @@ def run(
     threads = config.worker.threads if config.worker.threads != options.AUTO else machines.num_cores()
     size = (config.worker.num_groups, config.worker.envs_per_group)
     with contextlib.ExitStack() as stack:
-        address = transport.receive(stack.enter_context(transport.process(_serve, spec, *size)))
-        worker = stack.enter_context(transport.process(_work, address, config.env, threads, *size))
+        server = stack.enter_context(transport.process(_serve, spec, *size))
+        arguments = (transport.receive(server), config.env, threads, *size)
+        worker = stack.enter_context(transport.process(_work, *arguments))
 
         def measure(kind: str, length: float) -> float:
             worker.send((kind, length))
-            return float(transport.receive(worker))
+            return float(transport.receive(worker, server))
 
         wire, alone, share = transport.alternate(measure, "wire", "alone", seconds)
     return {

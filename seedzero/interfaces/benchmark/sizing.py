@@ -129,11 +129,11 @@ def _message_us(observation_bytes: int, num_envs: int, seconds: float) -> tuple[
         arguments = (str(transport.receive(server)), num_envs, observation_bytes)
         with transport.process(_work, *arguments) as worker:
             worker.send(transport.WARM_UP_SECONDS)
-            transport.receive(worker)
+            transport.receive(worker, server)
             server.send(None)
             before = float(transport.receive(server))
             worker.send(seconds)
-            count, used = transport.receive(worker)
+            count, used = transport.receive(worker, server)
             server.send(None)
             return 1e6 * (float(transport.receive(server)) - before) / count, 1e6 * used / count
 

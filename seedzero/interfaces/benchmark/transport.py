@@ -56,11 +56,12 @@ def run(
     with contextlib.ExitStack() as stack:
         teams = {}
         for kind, (serve, work) in kinds.items():
-            address = receive(stack.enter_context(process(serve, num_envs)))
-            arguments = (address, num_envs, observation_bytes)
-            teams[kind] = [stack.enter_context(process(work, *arguments)) for _ in range(num_workers)]
-            _slice(teams[kind], WARM_UP_SECONDS)
-        real, bare, ratio = alternate(lambda kind, length: _slice(teams[kind], length), "real", "bare", seconds)
+            server = stack.enter_context(process(serve, num_envs))
+            arguments = (receive(server), num_envs, observation_bytes)
+            workers = [stack.enter_context(process(work, *arguments)) for _ in range(num_workers)]
+            teams[kind] = (server, workers)
+            _slice(*teams[kind], WARM_UP_SECONDS)
+        real, bare, ratio = alternate(lambda kind, length: _slice(*teams[kind], length), "real", "bare", seconds)
     return {
         "observations_per_second": real * num_envs,
         "bare_observations_per_second": bare * num_envs,
@@ -95,16 +96,19 @@ def calls_per_second(call: Callable[[], None], seconds: float) -> float:
     return count / elapsed
 
 
-def _slice(workers: Sequence[Pipe], seconds: float) -> float:
+def _slice(server: Pipe, workers: Sequence[Pipe], seconds: float) -> float:
     """Returns the answered messages a second of all workers in one slice."""
     for worker in workers:
         worker.send(seconds)
-    return float(sum(map(receive, workers)))
+    return float(sum(receive(worker, server) for worker in workers))
 
 
 @contextlib.contextmanager
 def process(function: Callable[..., None], *arguments: Any) -> Iterator[Pipe]:
-    """Starts a process that calls function(its end of the pipe, *arguments), and that ends when our end closes."""
+    """Starts a process that calls function(its end of the pipe, *arguments), and that ends when our end closes.
+
+    An error kills it, because it may wait for one that has ended.
+    """
     context = multiprocessing.get_context("spawn")
     ours, theirs = context.Pipe()
     process = context.Process(target=function, args=(theirs, *arguments))
@@ -112,16 +116,24 @@ def process(function: Callable[..., None], *arguments: Any) -> Iterator[Pipe]:
     theirs.close()
     try:
         yield ours
+    except BaseException:
+        process.kill()
+        raise
     finally:
         ours.close()
         process.join()
 
 
-def receive(pipe: Pipe) -> Any:
-    try:
-        return pipe.recv()
-    except EOFError:
-        raise errors.Error("a process of the benchmark ended early; see its message above") from None
+def receive(pipe: Pipe, server: Pipe | None = None) -> Any:
+    """Waits for a process's next message. server: of one that sends nothing meanwhile, without which none would come.
+
+    Raises Error if a process has ended.
+    """
+    ready = connection.wait([pipe] if server is None else [pipe, server])
+    with contextlib.suppress(EOFError):
+        if pipe in ready:
+            return pipe.recv()
+    raise errors.Error("a process of the benchmark ended early; see its message above")
 
 
 def asked(pipe: Pipe) -> Iterator[Any]:

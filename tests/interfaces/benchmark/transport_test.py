@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import multiprocessing
+
 import pytest
 
+from seedzero.core import errors
 from seedzero.interfaces.benchmark import transport
 
 
@@ -22,3 +25,18 @@ def test_benchmark_reports_both_rates_and_their_ratio() -> None:
     assert figures["observations_per_second"] > 0
     assert figures["bare_observations_per_second"] > 0
     assert 0 < figures["ratio"] < 5
+
+
+def test_a_server_that_dies_ends_the_benchmark() -> None:
+    others = multiprocessing.active_children()
+    with (
+        pytest.raises(errors.Error, match="a process of the benchmark ended early"),
+        transport.process(transport.serve_real, 4) as server,
+    ):
+        (process,) = (child for child in multiprocessing.active_children() if child not in others)
+        with transport.process(transport._work_real, transport.receive(server), 4, 64) as worker:
+            worker.send(1e-6)
+            transport.receive(worker, server)
+            worker.send(600.0)
+            process.kill()
+            transport.receive(worker, server)

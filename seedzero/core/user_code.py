@@ -300,9 +300,17 @@ def line_of(name: str) -> str:
 
 
 def add_current_directory() -> None:
-    """Lets imports find modules in the current directory, which a console command's path lacks, unlike `python -m`."""
-    if os.getcwd() not in sys.path and "" not in sys.path:
-        sys.path.insert(0, os.getcwd())
+    """Lets imports find modules in the current directory, which a console command's path lacks, unlike `python -m`.
+
+    Raises ConfigError if that directory was deleted.
+    """
+    try:
+        here = os.getcwd()
+    except FileNotFoundError:
+        gone = "the current directory, where your module may be, was deleted; start again in another directory"
+        raise errors.ConfigError(gone) from None
+    if here not in sys.path and "" not in sys.path:
+        sys.path.insert(0, here)
 
 
 def no_module(name: str) -> str:

@@ -145,3 +145,11 @@ def test_a_function_has_the_name_by_which_other_processes_import_it(monkeypatch:
     assert {each: user_code.named_by(each) for each in (*named, *unnamed)} == named | unnamed
     monkeypatch.setattr(sys.modules["__main__"], "__file__", None, raising=False)
     assert user_code.named_by(of_script) == ""
+
+
+def test_a_deleted_current_directory_is_named(tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "gone").mkdir()
+    monkeypatch.chdir(tmp_path / "gone")
+    (tmp_path / "gone").rmdir()
+    with pytest.raises(errors.ConfigError, match="the current directory, where your module may be, was deleted"):
+        user_code.load("my_env:make")

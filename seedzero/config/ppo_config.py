@@ -47,7 +47,7 @@ class PPOConfig(options.AgentSection):
     entropy_weight: float = shared.entropy_weight(0.01)
     value_loss_weight: float = shared.value_loss_weight(0.5)
     clip_value: float = options.on_resume(
-        0.0, "largest change of a value in one update; 0: no limit", "scaled return", low=0
+        0.0, "largest change of a value in one update; 0: no limit", "scaled return", low=0, high=math.inf
     )
     central_value: bool = options.at_creation(
         False, "several agents (MAPPO): the value sees the joint observation of all while training; acting never does"

@@ -56,6 +56,7 @@ class ClusterConfig(options.Section):
         "a host that sends nothing for this long counts as dead; then all end and start again together",
         "s",
         low=3,
+        high=math.inf,
     )
 
 
@@ -77,6 +78,7 @@ class EvaluationConfig(options.Section):
         "every_updates comes first; 0, and in deterministic mode: only every_updates counts",
         "s",
         low=0,
+        high=math.inf,
     )
     episodes: int = options.any_time(20, "episodes in one evaluation", "episodes", low=1)
     num_envs: int = options.any_time(
@@ -135,6 +137,7 @@ class RunConfig(options.Section):
         "counts from 0; 0: no limit",
         "s",
         low=0,
+        high=math.inf,
     )
     stop_at_return: float = options.any_time(
         math.inf, "end when an evaluation's mean return reaches this; inf: never", "return"
@@ -291,7 +294,7 @@ class TransportConfig(options.Section):
         "", "address to listen on, HOST:PORT or unix:PATH; empty: a unix socket in the run directory"
     )
     lease_seconds: float = options.any_time(
-        15.0, "abandon a worker's environments after this long without a message", "s", low=0.1
+        15.0, "abandon a worker's environments after this long without a message", "s", low=0.1, high=math.inf
     )
     step_seconds: float = options.any_time(
         600.0,
@@ -299,6 +302,7 @@ class TransportConfig(options.Section):
         "0: no limit",
         "s",
         low=0,
+        high=math.inf,
     )
     max_workers: int = options.any_time(1024, "workers served at the same time", low=1)
     max_message_bytes: int = options.any_time(
@@ -432,6 +436,7 @@ class CheckpointConfig(options.Section):
         "time between checkpoints; 0: only at the end. In deterministic mode every_updates counts instead",
         "s",
         low=0,
+        high=math.inf,
     )
     every_updates: int = options.at_creation(
         1_000,
@@ -476,7 +481,9 @@ class BucketConfig(options.Section):
 class MetricsConfig(options.Section):
     ADVANCED = "host"
 
-    every_seconds: float = options.any_time(10.0, "time between rows of metrics.jsonl and TensorBoard", "s", low=0.1)
+    every_seconds: float = options.any_time(
+        10.0, "time between rows of metrics.jsonl and TensorBoard", "s", low=0.1, high=math.inf
+    )
     console: str = options.any_time(
         "", "more metrics on the console, by their names, such as epsilon,loss; empty: none"
     )

@@ -8,6 +8,7 @@ from __future__ import annotations
 import dataclasses
 import functools
 import json
+import math
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, ClassVar
 
@@ -72,7 +73,9 @@ def _declared(kind: Callable[..., Any], help_text: str, unit: str = "", **limits
 
 discount = _declared(options.at_creation, "discount for one environment step", low=0, high=1)
 reward_scale = _declared(options.at_creation, "factor of rewards in training", low=1e-6)
-clip_reward = _declared(options.at_creation, "largest absolute reward, after scaling; 0: no limit", "reward", low=0)
+clip_reward = _declared(
+    options.at_creation, "largest absolute reward, after scaling; 0: no limit", "reward", low=0, high=math.inf
+)
 entropy_weight = _declared(options.on_resume, "weight of the entropy bonus", low=0)
 value_loss_weight = _declared(options.on_resume, "weight of the value loss", low=0)
 
@@ -106,7 +109,7 @@ learning_rate = _declared(options.on_resume, "learning rate; with a schedule, th
 decay_updates = _declared(
     options.on_resume, "updates for the learning rate to fall linearly to 0; 0: constant", "updates", low=0
 )
-clip_norm = _declared(options.on_resume, "largest global norm of the gradients; 0: no limit", low=0)
+clip_norm = _declared(options.on_resume, "largest global norm of the gradients; 0: no limit", low=0, high=math.inf)
 
 width = _declared(options.at_creation, "size of a hidden state, units of a hidden layer", low=1)
 frame_stack = _declared(options.at_creation, "newest frames in one observation", "frames", low=1, high=16)

@@ -95,5 +95,12 @@ PARTS: Mapping[str, options.Part] = {
     ),
     "hex": options.part(_BOARD, search=dict(num_considered=16), alphazero=dict(n_step=26)),
     "othello": options.part(_BOARD, alphazero=dict(n_step=64)),
-    "go9": options.part(_BOARD, search=dict(num_considered=16), alphazero=dict(n_step=162)),
+    # With 32 simulations, 64 channels and 8 samples a core played 80 moves a second instead of 200.
+    "go9": options.part(
+        _BOARD,
+        search=dict(num_simulations=16),
+        network=dict(channels=32),
+        replay=dict(samples_per_insert=4.0),
+        alphazero=dict(n_step=162),
+    ),
 }

@@ -184,7 +184,11 @@ PRESETS: Mapping[str, Preset] = {
     ),
     "hex": _preset("hex on a board of 5x5, against itself", _PGX, env=dict(id="pgx:hex(size=5)", random_opening=4)),
     "othello": _preset("othello, against itself", _PGX, env=dict(id="pgx:othello", random_opening=8)),
-    "go9": _preset("Go on a board of 9x9, against itself", _PGX, env=dict(id="pgx:go", random_opening=4)),
+    "go9": _preset(
+        "Go on a board of 9x9, against itself; nobody passes before move 40",
+        _PGX,
+        env=dict(id="pgx:go(first_pass=40)", random_opening=4),
+    ),
     "minatar": _preset(
         "MinAtar, Atari's games on a grid of 10x10",
         env=dict(id="gym:MinAtar/Breakout-v1"),

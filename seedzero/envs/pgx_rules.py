@@ -285,9 +285,31 @@ def _load(name: str) -> Any:
     if game_name in _HIDDEN:
         raise errors.EnvironmentFailure(f"game {name!r} hides cards from its players{_HIDDEN[game_name]}")
     made = pgx.make(game_name)
+    first_pass = arguments.pop("first_pass", 1) if game_name.startswith("go_") else 1
+    if type(first_pass) is not int:
+        raise errors.EnvironmentFailure(f"game {name!r}: first_pass is {first_pass!r}; expected the number of a move")
     with env_base.failures_of(f"Pgx cannot make {name!r}"):
         made = type(made)(**arguments) if arguments else made
+    if first_pass > 1:
+        return _without_early_passes(made, first_pass)
     return _mended_hex(made) if game_name == "hex" else made
+
+
+def _without_early_passes(made: Any, first_pass: int) -> Any:
+    """Returns Pgx's Go in which nobody passes before a move, counted from 1, unless nothing else is legal.
+
+    A pass is legal in every position, so a young network learns it first, and plays out no games. ELF OpenGo trained
+    the same way (`ply_pass_enabled`).
+    """
+    begin, step = made._init, made._step
+
+    def limited(state: State) -> State:
+        may_pass = (state._x.step_count + 1 >= first_pass) | ~state.legal_action_mask[:-1].any()
+        return state.replace(legal_action_mask=state.legal_action_mask.at[-1].set(may_pass))
+
+    made._init = lambda key: limited(begin(key))
+    made._step = lambda state, action, key: limited(step(state, action, key))
+    return made
 
 
 def _mended_hex(made: Any) -> Any:

@@ -42,6 +42,20 @@ def test_observations_are_those_of_a_group_with_the_game_s_state() -> None:
         assert decoded._x.board[0].tolist() == state.arrays._x.board.tolist()
 
 
+def test_nobody_passes_in_go_before_a_move_unless_nothing_else_is_legal() -> None:
+    game, generator = pgx_games.PgxGame("go(size=3, first_pass=30)"), np.random.default_rng(0)
+    state, forced, number = game.initial(), 0, 0
+    while not state.is_terminal():
+        number += 1
+        legal, can_pass = state.legal_actions(), 9 in state.legal_actions()
+        assert can_pass == (number >= 30 or legal == [9])
+        forced += number < 30 and can_pass
+        state = game.apply(state, 9 if can_pass else bots.random_move(state, generator))
+    assert number >= 31 or forced
+    with pytest.raises(errors.EnvironmentFailure, match="first_pass is '3'; expected the number of a move"):
+        pgx_games.PgxGame("go(first_pass='3')")
+
+
 def test_what_an_opponent_earns_in_its_opening_counts_as_in_single_games() -> None:
     game = pgx_games.PgxGame("jax_nim:PAID")
     group = pgx_env.PgxGames(pgx_rules.game("jax_nim:PAID"), 2, against=("random",))

@@ -17,7 +17,7 @@ LARGEST, LARGEST_COUNT = 2**31 - 1, 2**63 - 1
 """Largest whole number, because devices and messages have 32 bits; largest count of steps, updates or bytes."""
 
 LARGEST_FLOAT = (2 - 2**-23) * 2.0**127
-"""Largest number that is not whole, because devices compute with 32 bits."""
+"""Largest finite number of 32 bits, in which devices compute."""
 
 LONGEST_WAIT = 1e9
 """Longest time in seconds that a thread can wait, with a margin."""

@@ -16,6 +16,7 @@ from seedzero.core import errors
         ("search.num_simulations", "1_000", 1000),
         ("optimizer.learning_rate", "1e-3", 1e-3),
         ("run.stop_at_return", "inf", math.inf),
+        ("reward.clip", "inf", math.inf),
         ("run.deterministic", "True", True),
         ("metrics.tensorboard", "0", False),
         ("env.id", "gym:CartPole-v1", "gym:CartPole-v1"),

@@ -105,6 +105,16 @@ def test_all_hosts_know_which_have_their_part_of_the_checkpoint(world: World) ->
         assert {(begin.parts, begin.num_gone) for begin in found} == {((0, 2), 513)}
 
 
+def test_steps_of_hosts_without_a_part_count_for_the_budget(world: World) -> None:
+    host, (other,), _ = world.met(made={20: hub.Made(2, "a", {"1": 93})}, max_env_steps=100)
+    taken = _taken(host)
+    with futures.ThreadPoolExecutor(2) as pool:
+        list(pool.map(lambda one: one.agreed.begin(0, "same"), (host, other)))
+    other.send({"beat": {"steps": STEPS}})  # of 7 steps
+    kinds = [taken.get(timeout=LONG).kind for _ in range(2)]
+    assert kinds == [agreement.Kind.BEGIN, agreement.Kind.END]
+
+
 def test_decisions_come_to_all_hosts_in_the_same_order(world: World) -> None:
     host, others, _ = world.met(3)
     hosts = [host, *others]

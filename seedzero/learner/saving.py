@@ -323,7 +323,8 @@ def reading_counters(step: int) -> Iterator[None]:
 def best_return_of(checkpoints: pathlib.Path, counters: Mapping[str, Any]) -> float | None:
     """Returns the mean return that a resumed run must exceed for new best parameters, or None.
 
-    After a crash, the saved best may be newer and better than the checkpoint's counters know.
+    After a crash, the saved best may be newer and better than the checkpoint's counters know. It is worse if the run
+    ended before a better one could be written.
     """
     known: float | None = counters["best_return"]
     try:
@@ -333,7 +334,7 @@ def best_return_of(checkpoints: pathlib.Path, counters: Mapping[str, Any]) -> fl
     saved, tasks = best.counters.get("mean_return"), best.counters.get("task_returns", {})
     if saved is None or tasks.keys() == episodes.DMLAB_SCORES.keys():  # their score is another number
         return known
-    return float(saved) if known is None else max(known, float(saved))
+    return float(saved)
 
 
 def _mark(counters: Mapping[str, Any], frozen: Collection[str] = ()) -> tuple[object, ...]:

@@ -354,13 +354,13 @@ def test_a_last_state_that_could_not_be_saved_is_an_error(tmp_path: pathlib.Path
     [
         ({"mean_return": 9.0}, 3.0, 9.0),
         ({"mean_return": 9.0}, None, 9.0),
-        ({"mean_return": 1.0}, 3.0, 3.0),
+        ({"mean_return": 1.0}, 3.0, 1.0),  # a better one could not be written
         ({"mean_return": 9.0, "task_returns": {"random": 9.0}}, 0.5, 9.0),
         ({"mean_return": 9.0, "task_returns": dict.fromkeys(episodes.DMLAB_SCORES, 9.0)}, 0.5, 0.5),  # a capped mean
         (None, 3.0, 3.0),
     ],
 )
-def test_a_best_that_is_newer_than_the_checkpoint_must_be_exceeded(
+def test_a_resumed_run_must_exceed_the_best_that_is_saved(
     tmp_path: pathlib.Path, info: dict[str, Any] | None, known: float | None, expected: float
 ) -> None:
     writer = checkpoint_dir.CheckpointDir(tmp_path, configs.Config().checkpoint, lambda: 0.0)

@@ -332,6 +332,8 @@ def evaluated(
     """Shows and writes the result of an evaluation, and saves the best parameters."""
     result, update = ended.result, ended.running.update
     values = {f"evaluation_{name}": value for name, value in result.flat().items()}
+    if ended.cut_short:
+        values[metrics_log.UNFINISHED] = result.unfinished or result.cut_off
     normalized = ended.human_normalized
     if normalized is not None:
         values["evaluation_human_normalized"] = normalized
@@ -347,7 +349,7 @@ def evaluated(
             f"; cut short, since {result.unfinished} more had not ended in time: give it more time, or "
             "--evaluation.max_episode_steps=N to end them earlier"
         )
-    score = "" if normalized is None else f", human-normalized {normalized:.3f}"
+    score = "" if normalized is None or ended.cut_short else f", human-normalized {normalized:.3f}"
     shown = _against(opponents.mean_returns(result.task_returns))
     shown += "".join(f", {name} {value:.4g}" for name, value in result.info.items())
     scored = episodes.with_error(result.to_json(), len(ended.running.policies))

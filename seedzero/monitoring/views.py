@@ -198,7 +198,7 @@ class View:
         """Returns the state for the console. last: the run is over."""
         spec, snapshot, seconds = self.progress.spec, self.progress.snapshot(), self.progress.seconds()
         recent, rates, budget = self.gathered.means(), self._rates(snapshot), self.config.run
-        updates = snapshot.num_updates
+        updates, evaluated = snapshot.num_updates, snapshot.last_evaluation or {}
         steps_budget = (budget.max_env_steps, snapshot.counts.env_steps, rates["env_steps_per_second"])
         if snapshot.owed_updates and rates["updates_per_second"]:
             steps_budget = (snapshot.owed_updates, updates, rates["updates_per_second"])
@@ -210,7 +210,7 @@ class View:
             updates_per_second=rates["updates_per_second"],
             mean_return=self.gathered.recent_return(),
             num_players=spec.num_players if spec else 1,
-            evaluation=snapshot.last_evaluation["mean_return"] if snapshot.last_evaluation else None,
+            evaluation=None if counts.CUT_SHORT in evaluated else evaluated.get("mean_return"),
             samples_per_insert=rates["samples_per_insert"],
             batch_fill=recent.get("batch_fill"),
             policy_age=recent.get("policy_age"),

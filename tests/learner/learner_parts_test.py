@@ -20,7 +20,7 @@ from seedzero.core import errors, opponents, types
 from seedzero.device import batches
 from seedzero.learner import learner_parts, run_memory, stages, together
 from seedzero.learner.loop import evaluators, rosters
-from seedzero.monitoring import background, progress_lines, views
+from seedzero.monitoring import background, metrics_log, progress_lines, views
 from seedzero.monitoring.metrics import episodes
 from seedzero.storage.checkpoints import player_files, run_dirs, trees
 from seedzero.transport import links, messages, model_pool, security
@@ -129,8 +129,10 @@ def test_an_evaluation_says_whether_it_beats_all_before_or_was_cut(is_record: bo
 def test_an_evaluation_says_why_episodes_were_cut_off(unfinished: int, cut_short: bool, reason: str) -> None:
     told = Told()
     result = episodes.Scores(5, 1.0, 0.0, 1.0, 1.0, 5.0, cut_off=2, unfinished=unfinished)
-    told.evaluated(_ended(result, cut_short=cut_short))
-    assert f", 2 of them cut off {reason}" in told.said[0]
+    told.evaluated(_ended(result, cut_short=cut_short)._replace(human_normalized=0.3))
+    assert f", 2 of them cut off {reason}" in told.said[0] and ("human-normalized" in told.said[0]) != cut_short
+    # Such a row has no score for charts and tables.
+    assert told.rows[0][0].get(metrics_log.UNFINISHED) == ((unfinished or 2) if cut_short else None)
 
 
 _SEVEN = {f"mcts-{number}/{side}": 1.0 - number for number in range(1, 8) for side in ("first", "second")}

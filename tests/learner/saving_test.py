@@ -17,7 +17,7 @@ from seedzero.core import errors
 from seedzero.device import states
 from seedzero.learner import saving
 from seedzero.learner.loop import dispatchers, evaluators, phase
-from seedzero.monitoring.metrics import episodes
+from seedzero.monitoring.metrics import counts, episodes
 from seedzero.storage.checkpoints import checkpoint, checkpoint_dir, player_files, run_dirs, saved_files
 
 _Named = python_types.SimpleNamespace
@@ -140,7 +140,7 @@ def test_a_run_of_several_hosts_is_finished_by_the_steps_of_all(
     ("settings", "more", "counters", "finished"),
     [
         ({"run.stop_at_return": -5.0}, {}, {}, "evaluation returned -1, --stop_at_return=-5"),
-        ({"run.stop_at_return": -5.0}, {phase.CUT_SHORT: True}, {}, ""),
+        ({"run.stop_at_return": -5.0}, {counts.CUT_SHORT: True}, {}, ""),
         ({"run.max_updates": 4}, {}, {}, "4 updates of --max_updates=4"),
         ({"run.max_updates": 4}, {}, {phase.IN_LAST: False}, "4 updates of --max_updates=4"),
         ({"run.max_updates": 4}, {}, {phase.IN_LAST: True}, ""),

@@ -115,6 +115,15 @@ def test_status_rows_and_console_have_the_links_of_workers(tmp_path: pathlib.Pat
     assert " far: " in text
 
 
+@pytest.mark.parametrize(("cut", "expected"), [({}, 7.0), ({counts.CUT_SHORT: True}, None)])
+def test_the_line_has_returns_of_whole_episodes(
+    tmp_path: pathlib.Path, cut: dict[str, bool], expected: object
+) -> None:
+    shown, _, _ = _view(tmp_path)
+    shown.progress.follow(lambda: counts.Snapshot(last_evaluation={"mean_return": 7.0, **cut}))
+    assert shown.shown().evaluation == expected
+
+
 def test_metrics_of_the_user_s_choice_stand_in_the_line(tmp_path: pathlib.Path) -> None:
     rows: list[Any] = []
     shown, screen, gathered = _view(tmp_path, metrics__console="loss, batch_fil, evaluation_mean_return")

@@ -13,7 +13,7 @@ from seedzero.config import sections
 from seedzero.core import json_object
 from seedzero.device import batches
 from seedzero.learner.loop import phase, rosters, seatings
-from seedzero.monitoring.metrics import episodes
+from seedzero.monitoring.metrics import counts, episodes
 
 
 class Running(NamedTuple):
@@ -165,7 +165,7 @@ class Evaluator:
         if has_score:
             self._highest = max(self._highest, score)
         shown: dict[str, Any] = {} if normalized is None else {"human_normalized": normalized}
-        shown |= {phase.CUT_SHORT: True} if cut_short else {}
+        shown |= {counts.CUT_SHORT: True} if cut_short else {}
         self.last = {"update": running.update, **result.to_json(), **shown}
         self._due = _due_after(running.update, self._config.every_updates)
         self._due_at = _time_after(running.began, now, self._config.every_seconds)

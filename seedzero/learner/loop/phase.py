@@ -15,6 +15,7 @@ from collections.abc import Mapping
 from typing import Any, NamedTuple
 
 from seedzero.config import sections
+from seedzero.monitoring.metrics import counts
 
 SILENCE_SECONDS = 60.0
 """If the evaluating environments make no step for this time, a run ends without its last evaluation, because they may
@@ -26,8 +27,6 @@ IN_LAST = "in_last_evaluation"
 steps or updates of its budget, but before it, as those of a queue's several hosts may be."""
 LEFT_OUT = "left_out"
 """In a checkpoint's counters: how many updates an ended run skips after its last step, and replay.min_steps then."""
-CUT_SHORT = "cut_short"
-"""In an evaluation's result, as JSON: it is not the return of whole episodes, and ends no run."""
 
 
 class Phase(enum.Enum):
@@ -141,8 +140,8 @@ class RunPhase:
 def solved(run: sections.RunConfig, evaluated: Mapping[str, Any] | None) -> str:
     """Returns a message about an evaluation that reached the requested return, or "".
 
-    evaluated: the result of whole episodes, or of those before a cut (`CUT_SHORT`), as JSON, or None.
+    evaluated: the result of whole episodes, or of those before a cut (`counts.CUT_SHORT`), as JSON, or None.
     """
-    if evaluated is None or CUT_SHORT in evaluated or not evaluated["mean_return"] >= run.stop_at_return:
+    if evaluated is None or counts.CUT_SHORT in evaluated or not evaluated["mean_return"] >= run.stop_at_return:
         return ""
     return f"evaluation returned {evaluated['mean_return']:g}, --stop_at_return={run.stop_at_return:g}"

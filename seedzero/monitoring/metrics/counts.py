@@ -158,6 +158,10 @@ def env_steps_of(saved: Mapping[str, Any]) -> int:
     return sum(Counts(**each).env_steps for each in found)
 
 
+CUT_SHORT = "cut_short"
+"""In an evaluation's result, as JSON: it is not the return of whole episodes, and ends no run."""
+
+
 class PolicyCounts(NamedTuple):
     """The counters of one policy, where agents that share an environment have several."""
 
@@ -174,7 +178,7 @@ class Snapshot(NamedTuple):
     num_samples: int = 0  # windows or steps that updates learned from
     num_reanalysed: int | None = None  # stored rows whose targets were recomputed; None: the agent does not reanalyse
     version: int = 0  # of the acting parameters, in updates
-    last_evaluation: Mapping[str, Any] | None = None  # result of the last evaluation
+    last_evaluation: Mapping[str, Any] | None = None  # result of the last evaluation; see `CUT_SHORT`
     evaluating: bool = False  # an evaluation is under way
     remaining: str = ""  # what an ending run still waits for
     lacking: str = ""  # what updates wait for while environments are missing

@@ -161,7 +161,7 @@ def test_a_baseline_that_is_cut_short_ends_no_run(make: loop_world.Make) -> None
     world.show(watched, 0, 0.0, reward=-1.0)  # of an episode that would return less than -5
     world.work()
     assert [result.mean_return for result in world.results] == [-1.0] and world.loop.run_phase.over is None
-    assert world.loop.look().last_evaluation == {"update": 1, **world.results[0].to_json(), phase.CUT_SHORT: True}
+    assert world.loop.look().last_evaluation == {"update": 1, **world.results[0].to_json(), counts.CUT_SHORT: True}
 
 
 @pytest.mark.parametrize(
@@ -543,7 +543,7 @@ class TestLastEvaluation:
         (result,) = world.results
         assert (result.episodes, result.unfinished, result.mean_return) == (1, 1, 5.0) and world.bests == []
         last = world.loop.look().last_evaluation
-        assert last is not None and last[phase.CUT_SHORT] and not world.loop.state().counters[phase.IN_LAST]
+        assert last is not None and last[counts.CUT_SHORT] and not world.loop.state().counters[phase.IN_LAST]
 
     def test_in_lock_step_they_cost_a_tenth_of_the_steps_however_long_they_take(self, make: loop_world.Make) -> None:
         settings = {**self.SETTINGS, "run__deterministic": True, "evaluation__max_episode_steps": 30}

@@ -14,7 +14,7 @@ import pytest
 from seedzero.config import sections
 from seedzero.core import opponents, types
 from seedzero.learner.loop import evaluators, phase
-from seedzero.monitoring.metrics import episodes
+from seedzero.monitoring.metrics import counts, episodes
 
 SESSION = loop_world.make_session([4, 5], role=types.Role.EVALUATE)
 PARAMS: Any = {"w": 1}
@@ -253,7 +253,7 @@ def test_one_that_is_cut_counts_what_ended_and_is_no_best() -> None:
     ended = evaluator.cut()
     assert ended is not None and (ended.result.episodes, ended.result.mean_return) == (1, 2.0)
     assert (ended.result.unfinished, ended.cut_short, ended.is_best, ended.is_record) == (1, True, False, False)
-    assert evaluator.last == {"update": 8, **ended.result.to_json(), phase.CUT_SHORT: True}
+    assert evaluator.last == {"update": 8, **ended.result.to_json(), counts.CUT_SHORT: True}
     assert evaluator.to_json()["best_return"] == evaluator.to_json()["highest_return"] == -6.0
     assert evaluator.running is None and not evaluator.is_due(8, 0.0, is_last=True)
 

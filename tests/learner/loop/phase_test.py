@@ -10,6 +10,7 @@ import pytest
 
 from seedzero.config import sections
 from seedzero.learner.loop import phase
+from seedzero.monitoring.metrics import counts
 
 REASON = "--max_updates=6 reached"
 END = phase.RunEnd(began=100.0, bound=phase.Bound(seconds=600.0), left_out=(3, 1_000), kept={"num_acts": 7})
@@ -104,7 +105,7 @@ def test_the_bound_of_the_last_one_is_a_tenth_of_the_budget(
         (None, False),
         ({"mean_return": 4.9}, False),
         ({"mean_return": 5.0}, True),
-        ({"mean_return": 9.0, phase.CUT_SHORT: True}, False),
+        ({"mean_return": 9.0, counts.CUT_SHORT: True}, False),
         ({"mean_return": math.nan}, False),
     ],
 )

@@ -15,6 +15,8 @@ from seedzero.core import control_groups, env_ids, types
 MAX_AUTO_BATCH = 1024
 UNKNOWN_WORKERS = 4
 """How many workers to expect if all come from elsewhere and none is announced."""
+_MOST_SHOWN = 8
+"""Settings in the note about a preset on a CPU; of more, those to change first are shown."""
 
 
 def num_cores() -> int:
@@ -58,7 +60,7 @@ def resolve(
     if machine.platform == "cpu" and changes:
         config = _implied_again(config, changes, preset, explicit, spec)
         values = configs.flatten(config)
-        notes.append(f"preset {preset} on a CPU: {_listing({name: values[name] for name in changes})}")
+        notes.append(_changes_text(preset, config.run.agent, {name: values[name] for name in changes}))
     automatic = _automatic(config, machine)
     if automatic:
         config = configs.override(config, automatic)
@@ -85,6 +87,17 @@ def _implied_again(
     # nothing else, because an end may have been found in the environment since
     config = configs.override(config, {name: values[name] for name in changes})
     return config if spec is None else combinations.imply_by_environment(config, spec, explicit=explicit)[0]
+
+
+def _changes_text(preset: str, agent: str, changes: Mapping[str, options.Value]) -> str:
+    """Names all settings that have other values on a CPU if they fit a line, else those to change first."""
+    shown = changes
+    if len(changes) > _MOST_SHOWN:
+        shown = {name: value for name, value in changes.items() if configs.mark(name) == options.START}
+    number = len(changes) - len(shown)
+    command = f"seedzero config --preset={preset} --agent={agent} --advanced"
+    more = f", and {number} more: `{command}` shows them" if number else ""
+    return f"preset {preset} on a CPU: {_listing(shown)}{more}"
 
 
 def _listing(values: Mapping[str, options.Value]) -> str:

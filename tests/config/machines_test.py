@@ -16,7 +16,17 @@ def test_atari_shrinks_on_a_cpu_and_says_so() -> None:
     assert (large.replay.batch_size, large.search.num_simulations) == (512, 16)
     assert small.replay.batch_size < large.replay.batch_size
     assert small.search.num_simulations < large.search.num_simulations
-    assert f"replay.batch_size={small.replay.batch_size}" in notes[0]
+    assert f"search.num_simulations={small.search.num_simulations}," in notes[0]
+
+
+@pytest.mark.parametrize(("agent", "is_told"), [("alphazero", True), ("muzero", False)])
+def test_a_line_says_what_a_cpu_changes_or_the_first_of_it_and_how_many_more(agent: str, is_told: bool) -> None:
+    small, notes = machines.resolve(presets.get("atari", agent), preset="atari", explicit=set(), machine=CPU)
+    changes = presets.cpu_values("atari", agent, explicit=set())
+    shown = [name for name in changes if f" {name}={configs.flatten(small)[name]}" in notes[0]]
+    more = f", and {len(changes) - len(shown)} more: `seedzero config --preset=atari --agent={agent} --advanced`"
+    assert (shown == list(changes)) == is_told and (more in notes[0]) != is_told
+    assert is_told or (1 < len(shown) < 12 and all(configs.mark(name) == options.START for name in shown))
 
 
 @pytest.mark.parametrize(
@@ -32,9 +42,8 @@ def test_what_the_user_s_settings_imply_holds_on_a_cpu_too(
     asked, _ = combinations.imply(
         configs.override(presets.get(preset), given), preset_env="atari:Pong", explicit=given.keys()
     )
-    resolved, notes = machines.resolve(asked, preset=preset, explicit=given.keys(), machine=CPU)
+    resolved, _ = machines.resolve(asked, preset=preset, explicit=given.keys(), machine=CPU)
     assert configs.flatten(resolved)[name] == value
-    assert f"{name}={value}" in notes[0]
     combinations.check(resolved)
 
 

@@ -129,7 +129,7 @@ def warnings(transport: sections.TransportConfig, tls: sections.TlsConfig) -> li
         return found
     place = transport.listen.removesuffix(":0")  # the port is not chosen yet
     if not transport.token_file:
-        found.append(f"--insecure: whoever reaches {place} may join")
+        found.append(f"--insecure: whoever reaches {place} may connect")
     elif not tls.cert_file:
         found.append(
             f"the token comes in plain text to {place}: fine in a private network; elsewhere give "

@@ -450,5 +450,5 @@ def test_a_name_that_nobody_has_is_waited_for(names: NameServer) -> None:
 )
 def test_a_warning_names_no_port_that_is_still_to_be_chosen(listen: str, place: str | None) -> None:
     given = sections.TransportConfig(listen=listen, insecure=True)
-    expected = [f"--insecure: whoever reaches {place} may join"] if place else []
+    expected = [f"--insecure: whoever reaches {place} may connect"] if place else []
     assert security.warnings(given, sections.TlsConfig()) == expected

@@ -45,7 +45,7 @@ def run(
         worker = stack.enter_context(transport.process(_work, *arguments))
 
         def measure(kind: str, length: float) -> float:
-            worker.send((kind, length))
+            transport.send(worker, (kind, length))
             return float(transport.receive(worker, server))
 
         wire, alone, share = transport.alternate(measure, "wire", "alone", seconds)

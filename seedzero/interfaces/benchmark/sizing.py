@@ -128,13 +128,13 @@ def _message_us(observation_bytes: int, num_envs: int, seconds: float) -> tuple[
     with transport.process(transport.serve_real, num_envs) as server:
         arguments = (str(transport.receive(server)), num_envs, observation_bytes)
         with transport.process(_work, *arguments) as worker:
-            worker.send(transport.WARM_UP_SECONDS)
+            transport.send(worker, transport.WARM_UP_SECONDS)
             transport.receive(worker, server)
-            server.send(None)
+            transport.send(server, None)
             before = float(transport.receive(server))
-            worker.send(seconds)
+            transport.send(worker, seconds)
             count, used = transport.receive(worker, server)
-            server.send(None)
+            transport.send(server, None)
             return 1e6 * (float(transport.receive(server)) - before) / count, 1e6 * used / count
 
 

@@ -99,7 +99,7 @@ def calls_per_second(call: Callable[[], None], seconds: float) -> float:
 def _slice(server: Pipe, workers: Sequence[Pipe], seconds: float) -> float:
     """Returns the answered messages a second of all workers in one slice."""
     for worker in workers:
-        worker.send(seconds)
+        send(worker, seconds)
     return float(sum(receive(worker, server) for worker in workers))
 
 
@@ -133,7 +133,18 @@ def receive(pipe: Pipe, server: Pipe | None = None) -> Any:
     with contextlib.suppress(EOFError):
         if pipe in ready:
             return pipe.recv()
-    raise errors.Error("a process of the benchmark ended early; see its message above")
+    raise errors.Error(_ENDED)
+
+
+def send(pipe: Pipe, message: object) -> None:
+    """Sends a process a message. Raises Error if it has ended."""
+    try:
+        pipe.send(message)
+    except OSError:
+        raise errors.Error(_ENDED) from None
+
+
+_ENDED = "a process of the benchmark ended early; see its message above"
 
 
 def asked(pipe: Pipe) -> Iterator[Any]:

@@ -40,3 +40,16 @@ def test_a_server_that_dies_ends_the_benchmark() -> None:
             worker.send(600.0)
             process.kill()
             transport.receive(worker, server)
+
+
+def test_a_worker_that_died_between_two_slices_ends_the_benchmark() -> None:
+    with (
+        pytest.raises(errors.Error, match="a process of the benchmark ended early"),
+        transport.process(transport.serve_real, 4) as server,
+    ):
+        address, others = transport.receive(server), multiprocessing.active_children()
+        with transport.process(transport._work_real, address, 4, 64) as worker:
+            (process,) = (child for child in multiprocessing.active_children() if child not in others)
+            process.kill()
+            process.join()
+            transport.send(worker, 1.0)

@@ -12,8 +12,9 @@ from typing import TYPE_CHECKING, Any, Literal, TypeAlias, cast
 
 from seedzero.acting.actors import agent_choice
 from seedzero.config import options
-from seedzero.core import errors, opponents
+from seedzero.core import errors, opponents, printable, types
 from seedzero.league import members
+from seedzero.storage.checkpoints import run_dirs
 
 if TYPE_CHECKING:
     from seedzero.acting.actors import acting_policy
@@ -206,7 +207,20 @@ def evaluate_choice(
         is_served = other is not None and opponents.is_address(other)
         rival = remote_players.Served(str(other), access or security.PLAIN) if is_served else other
         played = scoring.evaluate(choice, episodes, rival, progress)
+        if left := unplayed(run_dirs.read_spec(choice.path), played):
+            printable.say(left)
         return Evaluation(**{**played, **({} if opponent is None else {"opponent": os.fspath(opponent)})})
+
+
+def unplayed(spec: types.EnvSpec | None, result: Mapping[str, Any]) -> str:
+    """Returns a message about tasks without an episode, or "" if each had one. The tasks of seats are opponents."""
+    num_played, num_tasks = len(result.get("task_returns", ())), spec.num_tasks if spec and not spec.seats else 1
+    if not 0 < num_played < num_tasks:
+        return ""
+    return (
+        f"the {result['episodes']} episodes were of {num_played} of the {num_tasks} tasks, and the mean return is of "
+        f"these alone; {num_tasks} episodes have one for each task"
+    )
 
 
 def export(

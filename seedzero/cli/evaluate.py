@@ -13,7 +13,7 @@ from seedzero.acting.actors import agent_choice
 from seedzero.api import runs
 from seedzero.cli import output, parse, status
 from seedzero.config import combinations, configs
-from seedzero.core import env_ids, errors, opponents, types
+from seedzero.core import env_ids, errors, opponents
 from seedzero.storage.checkpoints import run_dirs
 
 _VIDEO = "play.mp4"
@@ -48,9 +48,9 @@ def run(arguments: parse.Arguments) -> int:
 
             reports = served.Reports(output.say, output.progress("episodes"))
             result = served.evaluate(here, episodes, access, reports)
+            if unplayed := runs.unplayed(run_dirs.read_spec(here.path), result):
+                output.say(unplayed)
         _report("evaluated", here, result)
-        if unplayed := _unplayed(run_dirs.read_spec(here.path), result):
-            output.say(unplayed)
         drawn = _drawn(here, result)
     if "stderr_return" in result:
         output.say(
@@ -61,17 +61,6 @@ def run(arguments: parse.Arguments) -> int:
         output.say(f"training's newest episodes drew their actions and returned {drawn:.4g}: --policy=sample plays so")
     output.print_json(result)
     return 0
-
-
-def _unplayed(spec: types.EnvSpec | None, result: Mapping[str, Any]) -> str:
-    """Returns a message about tasks without an episode, or "" if each had one. The tasks of seats are opponents."""
-    num_played, num_tasks = len(result.get("task_returns", ())), spec.num_tasks if spec and not spec.seats else 1
-    if not 0 < num_played < num_tasks:
-        return ""
-    return (
-        f"the {result['episodes']} episodes were of {num_played} of the {num_tasks} tasks, and the mean return is of "
-        f"these alone; --episodes={num_tasks} has one for each task"
-    )
 
 
 def _drawn(choice: agent_choice.AgentChoice, result: Mapping[str, Any]) -> float | None:

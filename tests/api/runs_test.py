@@ -16,8 +16,9 @@ import seedzero
 from seedzero.acting.actors import agent_choice
 from seedzero.acting.tables import scoring
 from seedzero.api import runs
-from seedzero.core import errors
+from seedzero.core import errors, types
 from seedzero.storage.bucket import run_copy
+from seedzero.storage.checkpoints import run_dirs
 
 
 @pytest.mark.parametrize("seed", [-1, 2**31])
@@ -57,6 +58,33 @@ def test_an_opponent_in_a_bucket_keeps_its_name(monkeypatch: pytest.MonkeyPatch,
     assert (
         seedzero.evaluate("runs/one", 4, opponent="gs://bucket/other", policy="sample").opponent == "gs://bucket/other"
     )
+
+
+@pytest.mark.parametrize(
+    ("tasks", "played", "told"),
+    [
+        (("a", "b", "c"), ("a", "b"), "2 of the 3 tasks, .* 3 episodes "),
+        (("a", "b", "c"), ("a", "b", "c"), "^$"),
+        ((), (), "^$"),
+    ],
+)
+def test_tasks_without_an_episode_are_told(
+    tasks: tuple[str, ...],
+    played: tuple[str, ...],
+    told: str,
+    monkeypatch: pytest.MonkeyPatch,
+    tmp_path: pathlib.Path,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    spec = types.EnvSpec((4,), "float32", 2, tasks=tasks)
+    monkeypatch.setattr(run_dirs, "read_spec", lambda path: spec)
+    numbers = dict.fromkeys(("mean_return", "std_return", "min_return", "max_return", "mean_length"), 0.0)
+    returns = {"task_returns": dict.fromkeys(played, 1.0)} if played else {}
+    monkeypatch.setattr(
+        scoring, "evaluate", lambda *_: {"step": 7, "chosen": "last", "episodes": 2, **numbers, **returns}
+    )
+    seedzero.evaluate(tmp_path, 2)
+    assert re.search(told, capsys.readouterr().err)
 
 
 @pytest.mark.parametrize(

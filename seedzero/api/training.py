@@ -208,7 +208,10 @@ def texts(values: Mapping[str, Setting], run_dir: str | None = None) -> dict[str
         if not isinstance(value, bool | int | float | str):
             hint = _name_of(value, configs.ALIASES.get(name, name))
             raise errors.ConfigError(f"--{name}={value!r}: expected a text, a number, true or false{hint}")
-        found[configs.ALIASES.get(name, name)] = str(value).lower() if isinstance(value, bool) else str(value)
+        key = configs.ALIASES.get(name, name)
+        if key in found:
+            raise errors.ConfigError(f"--{name}={value} and --{key}={found[key]} are one setting; give it once")
+        found[key] = str(value).lower() if isinstance(value, bool) else str(value)
     return found
 
 

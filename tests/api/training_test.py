@@ -165,6 +165,11 @@ def test_a_program_may_change_its_directory_while_its_settings_are_resolved(
     assert path == tmp_path / "run" if run_dir else path.parent == tmp_path / "runs"
 
 
+def test_two_names_of_one_setting_are_refused() -> None:
+    with pytest.raises(errors.ConfigError, match=r"--run\.seed=9 and --run\.seed=8 are one setting; give it once"):
+        training.texts({"seed": 8, "run.seed": 9})
+
+
 def test_a_path_is_a_text() -> None:
     assert training.texts({"token_file": pathlib.Path("a/b")}) == {"transport.token_file": "a/b"}
 

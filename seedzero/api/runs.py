@@ -8,11 +8,11 @@ import operator
 import os
 import pathlib
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, Literal, TypeAlias, cast
+from typing import TYPE_CHECKING, Any, Literal, SupportsIndex, TypeAlias, cast
 
 from seedzero.acting.actors import agent_choice
 from seedzero.config import options
-from seedzero.core import errors, opponents, printable, types
+from seedzero.core import errors, opponents, plain_files, printable, types
 from seedzero.league import members
 from seedzero.storage.checkpoints import run_dirs
 
@@ -193,9 +193,9 @@ def evaluate_choice(
 
     numbers = {"episodes": episodes, "max_episode_steps": choice.max_steps, "num_simulations": choice.simulations}
     for name, number in numbers.items():
-        if number is not None and number < 1:
-            raise errors.UsageError(f"{name}={number}: expected at least 1")
-    other = None if opponent is None else os.fspath(opponent)
+        if number is not None and not (isinstance(number, SupportsIndex) and operator.index(number) >= 1):
+            raise errors.UsageError(f"{name}={number!r}: expected a whole number of at least 1")
+    other = None if opponent is None else plain_files.given("opponent", opponent)
     with contextlib.ExitStack() as copies:
         choice = copies.enter_context(opened(choice))
         if other is not None and "://" in other:
@@ -266,7 +266,7 @@ def export_choice(
     batch_size: int | None = None,
 ) -> dict[str, Any]:
     """Returns the result of `export` for checked arguments."""
-    directory = pathlib.Path(out).absolute()
+    directory = pathlib.Path(plain_files.given("out", out)).absolute()
     check_export(file_format, platforms, batch_size)
     with opened(choice) as choice:
         from seedzero.acting.actors import saved_agents  # JAX
@@ -340,13 +340,11 @@ def choose(
 
     Raises UsageError as these do.
     """
-    step = checked_step(step)
+    run_dir, step = plain_files.given("run_dir", run_dir), checked_step(step)
     player, policy = checked_player(player, step), checked_policy(policy)
-    if not 0 <= seed <= options.LARGEST:
-        raise errors.UsageError(f"seed={seed}: expected a whole number from 0 to {options.LARGEST}")
-    return agent_choice.AgentChoice(
-        os.fspath(run_dir), step, player, policy, trusted, seed, max_episode_steps, simulations
-    )
+    if not (isinstance(seed, SupportsIndex) and 0 <= operator.index(seed) <= options.LARGEST):
+        raise errors.UsageError(f"seed={seed!r}: expected a whole number from 0 to {options.LARGEST}")
+    return agent_choice.AgentChoice(run_dir, step, player, policy, trusted, seed, max_episode_steps, simulations)
 
 
 @contextlib.contextmanager

@@ -79,7 +79,7 @@ def train(
       TrainingFailure, CheckpointError: training could not continue, or could not be saved; CallbackError: a function
         raised an error or returned something else. The run is saved first.
     """
-    if preset is not None and (isinstance(preset, os.PathLike) or presets.is_file(preset)):
+    if preset is not None and (presets.is_file(plain_files.given("preset", preset)) or not isinstance(preset, str)):
         file = presets.read_file(preset)
         named = {configs.ALIASES.get(name, name): value for name, value in settings.items()}
         preset, settings = file.preset, {**file.settings, **named}
@@ -89,7 +89,7 @@ def train(
     functions = {name: function for name, function in given_functions.items() if function is not None}
     if wrong := [name for name, function in functions.items() if not callable(function)]:
         raise errors.UsageError(f"{wrong[0]}={functions[wrong[0]]!r}: expected a function that takes a dictionary")
-    flags = {"preset": preset, "run_dir": None if run_dir is None else os.fspath(run_dir)}
+    flags = {"preset": preset, "run_dir": None if run_dir is None else plain_files.given("run_dir", run_dir)}
     flags |= {request.TRUST: "true"} if trust_run_dir else {}
     flags |= {} if page is None else {"page": str(page)}
     flags |= {"page.root": str(settings.pop("page.root"))} if "page.root" in settings else {}

@@ -75,6 +75,14 @@ def lines(path: str | os.PathLike[str]) -> Iterator[bytes]:
             yield line
 
 
+def given(name: str, path: object) -> str:
+    """Returns a path, or another name, that a caller gave. Raises UsageError unless it is a text or a path object."""
+    text = os.fspath(path) if isinstance(path, str | os.PathLike) else None
+    if not isinstance(text, str) or "\0" in text:
+        raise errors.UsageError(f"{name}={path!r}: expected a text or a pathlib.Path, without null characters")
+    return text
+
+
 def check_name(path: str | os.PathLike[str]) -> None:
     """Raises ResumeError for a path outside UTF-8, which tensorstore and gRPC could not use."""
     try:

@@ -21,8 +21,8 @@ from seedzero.storage.bucket import run_copy
 from seedzero.storage.checkpoints import run_dirs
 
 
-@pytest.mark.parametrize("seed", [-1, 2**31])
-def test_a_seed_that_no_device_holds_is_refused(seed: int, tmp_path: pathlib.Path) -> None:
+@pytest.mark.parametrize("seed", [-1, 2**31, 1.5])
+def test_a_seed_that_no_device_holds_is_refused(seed: Any, tmp_path: pathlib.Path) -> None:
     with pytest.raises(errors.UsageError, match=rf"seed={seed}: .* 0 to 2147483647"):
         seedzero.evaluate(tmp_path, seed=seed)
     with pytest.raises(errors.UsageError, match=rf"seed={seed}: "):
@@ -34,6 +34,22 @@ def test_a_step_may_be_a_number_of_numpy() -> None:
     for step in (-1, 1.0, "first", np.int64(-1)):
         with pytest.raises(errors.UsageError, match=rf"step={re.escape(repr(step))}: .*'best' .*'last'"):
             runs.checked_step(step)
+
+
+@pytest.mark.parametrize("place", [3, b"run", "a\0b", None])
+def test_a_path_of_another_type_is_named(place: Any, tmp_path: pathlib.Path) -> None:
+    for call in (seedzero.load, seedzero.evaluate, functools.partial(seedzero.export, out="out"), seedzero.train):
+        if place is not None or call is not seedzero.train:
+            with pytest.raises(errors.UsageError, match=rf"^run_dir={re.escape(repr(place))}: expected a text"):
+                call(run_dir=place)
+    with pytest.raises(errors.UsageError, match=rf"^out={re.escape(repr(place))}: "):
+        seedzero.export(tmp_path, place)
+
+
+@pytest.mark.parametrize("number", [0, 2.5, "4"])
+def test_a_number_of_episodes_is_whole(number: Any, tmp_path: pathlib.Path) -> None:
+    with pytest.raises(errors.UsageError, match=rf"^episodes={number!r}: expected a whole number of at least 1"):
+        seedzero.evaluate(tmp_path, number)
 
 
 @pytest.mark.parametrize("policy", ["best", "", "explore"])

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib.util
 import pathlib
+import re
 import subprocess
 import sys
 import threading
@@ -163,6 +164,12 @@ def test_a_program_may_change_its_directory_while_its_settings_are_resolved(
     seedzero.train(preset="catch", run_dir=run_dir)
     (path,) = [call["path"] for call in calls]
     assert path == tmp_path / "run" if run_dir else path.parent == tmp_path / "runs"
+
+
+@pytest.mark.parametrize("preset", [3, ["catch"], b"catch"])
+def test_a_preset_of_another_type_is_named(preset: Any) -> None:
+    with pytest.raises(errors.UsageError, match=rf"^preset={re.escape(repr(preset))}: expected a text"):
+        seedzero.train("catch", preset=preset)
 
 
 def test_two_names_of_one_setting_are_refused() -> None:

@@ -68,7 +68,7 @@ def train(
         reason, as if a budget were spent. Calls happen one after the other on a separate thread; training does not
         wait for them.
       on_evaluation: called in the same way with each evaluation during training: `update`, `env_steps`, `mean_return`,
-        ...
+        `cut_short` (episodes that had not ended count, too, or are left out), ...
       **settings: settings by their short names, or by SECTION.KEY in a dictionary,
         `**{"optimizer.learning_rate": 1e-3}`. Settings whose text is JSON also take the value itself:
         `**{"env.kwargs": {"continuous": True}}`.

@@ -94,10 +94,11 @@ def _changes_text(preset: str, agent: str, changes: Mapping[str, options.Value])
     shown = changes
     if len(changes) > _MOST_SHOWN:
         shown = {name: value for name, value in changes.items() if configs.mark(name) == options.START}
-    number = len(changes) - len(shown)
-    command = f"seedzero config --preset={preset} --agent={agent} --advanced"
-    more = f", and {number} more: `{command}` shows them" if number else ""
-    return f"preset {preset} on a CPU: {_listing(shown)}{more}"
+    parts = [_listing(shown)] if shown else []
+    if number := len(changes) - len(shown):
+        command = f"seedzero config --preset={preset} --agent={agent} --advanced"
+        parts.append(f"{number} more settings, which `{command}` shows")
+    return f"preset {preset} on a CPU: {' and '.join(parts)}"
 
 
 def _listing(values: Mapping[str, options.Value]) -> str:

@@ -360,6 +360,7 @@ def evaluated(
     )
     films.evaluated(saves.durable_update)
     scores = {"human_normalized": normalized, "best_score": ended.best_score, "is_best": ended.is_best}
+    scores[counts.CUT_SHORT] = ended.cut_short
     saved = saves.save_best(ended) if ended.is_best else None
     called.note("on_evaluation", {**began, **result.to_json(), **scores}, saved)
 

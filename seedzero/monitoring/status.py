@@ -33,7 +33,7 @@ def from_bucket(url: bucket.Url, store: bucket.Store, *, clock: Callable[[], flo
     status, leased = store.read(run_dirs.STATUS_FILE).content, store.read(lease.NAME).content
     if status is None:
         if leased is not None or store.read(run_dirs.CONFIG_FILE).content is not None:
-            raise errors.ResumeError(f"{url} has no {run_dirs.STATUS_FILE}, which its learner writes while it runs")
+            raise _unwritten(url)
         raise errors.ResumeError(f"{url} holds no run, or there is no such bucket; give --run_dir of a training run")
     try:
         last = json_object.parse(status)
@@ -73,10 +73,17 @@ def from_run_dir(path: str | os.PathLike[str], *, deadline_seconds: float = prob
         return {**_last(directory), "alive": True, "stalled": NOT_STARTED}
 
 
+def _unwritten(run: object) -> errors.ResumeError:
+    return errors.ResumeError(
+        f"{run} has no {run_dirs.STATUS_FILE}, which its learner writes while it runs; if none runs, `seedzero train "
+        f"--run_dir={run}` starts it again"
+    )
+
+
 def _last(directory: pathlib.Path) -> dict[str, Any]:
     status = run_dirs.read_status(directory)
     if status is None:
-        raise errors.ResumeError(f"{directory} has no {run_dirs.STATUS_FILE}, which its learner writes while it runs")
+        raise _unwritten(directory)
     return dict(status)
 
 

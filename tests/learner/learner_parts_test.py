@@ -131,6 +131,7 @@ def test_an_evaluation_says_why_episodes_were_cut_off(unfinished: int, cut_short
     result = episodes.Scores(5, 1.0, 0.0, 1.0, 1.0, 5.0, cut_off=2, unfinished=unfinished)
     told.evaluated(_ended(result, cut_short=cut_short)._replace(human_normalized=0.3))
     assert f", 2 of them cut off {reason}" in told.said[0] and ("human-normalized" in told.said[0]) != cut_short
+    assert told.noted[0][1]["cut_short"] is cut_short
     # Such a row has no score for charts and tables.
     assert told.rows[0][0].get(metrics_log.UNFINISHED) == ((unfinished or 2) if cut_short else None)
 

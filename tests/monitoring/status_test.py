@@ -123,7 +123,7 @@ def test_a_learner_that_does_not_answer_yet_is_stalled(directory: run_dirs.RunDi
 def test_a_directory_without_run_or_status_is_named(tmp_path: pathlib.Path, directory: run_dirs.RunDir) -> None:
     with pytest.raises(errors.ResumeError, match=r"config.json"):
         status.from_run_dir(tmp_path)
-    with pytest.raises(errors.ResumeError, match=r"has no status.json"):
+    with pytest.raises(errors.ResumeError, match=r"has no status.json.* `seedzero train --run_dir="):
         status.from_run_dir(directory.path)
 
 
